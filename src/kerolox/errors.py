@@ -1,0 +1,195 @@
+"""Every error that Kerolox raises on purpose, in one tree.
+
+::
+
+    KeroloxError
+    ├── ConfigError              a setting, option or argument is wrong; nothing was started
+    ├── StoreError               the files of a store can't be used; says which and why
+    ├── ClientError              our own side can't do what was asked (no route, not started ...)
+    │   ├── TopicRouteNotFoundError  no name server knows a route for the topic
+    │   ├── MessageRejectedError     the message itself is illegal, found before it was sent
+    │   └── ClientClosedError        used before start or after close
+    ├── RemotingError            the connection or the peer's bytes
+    │   ├── ConnectError             no connection within the time limit
+    │   ├── ConnectionLostError      the connection closed with requests open
+    │   ├── RequestTimeoutError      no response within the time limit
+    │   ├── LocalProtocolError       we tried to send something that no frame can hold
+    │   └── RemoteProtocolError      the peer sent bytes that are no frame
+    └── BrokerError              a peer answered, and the answer is an error code
+
+``BrokerError`` has one class per response code; ``BrokerError.from_response`` picks it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BrokerBusyError",
+    "BrokerError",
+    "BrokerSystemError",
+    "ClientClosedError",
+    "ClientError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumerNotOnlineError",
+    "GroupNotFoundError",
+    "KeroloxError",
+    "LocalProtocolError",
+    "MessageIllegalError",
+    "MessageRejectedError",
+    "NoPermissionError",
+    "NotFoundError",
+    "RemoteProtocolError",
+    "RemotingError",
+    "RequestCodeNotSupportedError",
+    "RequestTimeoutError",
+    "ServiceNotAvailableError",
+    "StoreError",
+    "SubscriptionNotFoundError",
+    "SubscriptionNotLatestError",
+    "SubscriptionParseError",
+    "TopicNotFoundError",
+    "TopicRouteNotFoundError",
+]
+
+
+class KeroloxError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class ConfigError(KeroloxError):
+    """A setting, option or argument is wrong; the text names it and the nearest valid one."""
+
+
+class StoreError(KeroloxError):
+    """The files of a store can't be used."""
+
+
+class ClientError(KeroloxError):
+    """Our own side can't do what was asked."""
+
+
+class TopicRouteNotFoundError(ClientError):
+    """No name server knows a route for the topic (client code 10005)."""
+
+
+class MessageRejectedError(ClientError):
+    """The message is illegal; it was not sent (code 13 would have been the answer)."""
+
+
+class ClientClosedError(ClientError):
+    """Used before it was started, or after it was closed."""
+
+
+class RemotingError(KeroloxError):
+    """The connection, or the bytes on it."""
+
+
+class ConnectError(RemotingError):
+    """No connection within the time limit."""
+
+
+class ConnectionLostError(RemotingError):
+    """The connection closed while a request was open; whether it was done is unknown."""
+
+
+class RequestTimeoutError(RemotingError):
+    """No response within the time limit; whether the request was done is unknown."""
+
+
+class LocalProtocolError(RemotingError):
+    """We tried to send something that no frame can hold."""
+
+
+class RemoteProtocolError(RemotingError):
+    """The peer sent bytes that are no frame; the connection can't be used any more."""
+
+
+class BrokerError(KeroloxError):
+    """A broker or name server answered with an error code.
+
+    ``code`` is RocketMQ's response code, ``remark`` the peer's text, ``address`` who said it.
+    """
+
+    code: int = -1
+    hint: ClassVar[str] = ""
+    _by_code: ClassVar[dict[int, type[BrokerError]]] = {}
+
+    def __init_subclass__(cls, *, code: int) -> None:
+        if code in BrokerError._by_code:
+            raise TypeError(f"response code {code} already has a class")
+        cls.code = code
+        BrokerError._by_code[code] = cls
+
+    def __init__(self, remark: str = "", *, code: int | None = None, address: str = "") -> None:
+        if code is not None:
+            self.code = code
+        self.remark = remark
+        self.address = address
+        where = f" from {address}" if address else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        super().__init__(f"code {self.code}{where}: {remark or 'no remark'}{hint}")
+
+    @staticmethod
+    def from_response(code: int, remark: str | None, address: str = "") -> BrokerError:
+        """The error of the class that belongs to ``code``."""
+        error_type = BrokerError._by_code.get(code, BrokerError)
+        return error_type(remark or "", code=code, address=address)
+
+
+class BrokerSystemError(BrokerError, code=1):
+    """SYSTEM_ERROR: the peer failed; the remark says how."""
+
+
+class BrokerBusyError(BrokerError, code=2):
+    """SYSTEM_BUSY: flow control; try again later."""
+
+
+class RequestCodeNotSupportedError(BrokerError, code=3):
+    """REQUEST_CODE_NOT_SUPPORTED."""
+
+
+class MessageIllegalError(BrokerError, code=13):
+    """MESSAGE_ILLEGAL: body, topic or properties over a limit."""
+
+
+class ServiceNotAvailableError(BrokerError, code=14):
+    """SERVICE_NOT_AVAILABLE: the store does not take writes."""
+
+
+class NoPermissionError(BrokerError, code=16):
+    """NO_PERMISSION: broker, topic or group forbids it."""
+
+
+class TopicNotFoundError(BrokerError, code=17):
+    """TOPIC_NOT_EXIST."""
+
+    hint = "create the topic, or start the broker with autoCreateTopicEnable=true"
+
+
+class NotFoundError(BrokerError, code=22):
+    """QUERY_NOT_FOUND."""
+
+
+class SubscriptionParseError(BrokerError, code=23):
+    """SUBSCRIPTION_PARSE_FAILED."""
+
+
+class SubscriptionNotFoundError(BrokerError, code=24):
+    """SUBSCRIPTION_NOT_EXIST."""
+
+
+class SubscriptionNotLatestError(BrokerError, code=25):
+    """SUBSCRIPTION_NOT_LATEST."""
+
+
+class GroupNotFoundError(BrokerError, code=26):
+    """SUBSCRIPTION_GROUP_NOT_EXIST."""
+
+    hint = "create the group, or start the broker with autoCreateSubscriptionGroup=true"
+
+
+class ConsumerNotOnlineError(BrokerError, code=206):
+    """CONSUMER_NOT_ONLINE."""

@@ -1,0 +1,1 @@
+"""Subscriptions: which messages of a topic a consumer wants."""

@@ -1,0 +1,405 @@
+"""The one interface between the broker and its hot path, and the choice of who implements it.
+
+Two implementations obey the protocols below and pass the same tests:
+
+- ``kerolox_kernel`` (Rust, distribution ``kerolox-kernel``), several times faster;
+- :mod:`kerolox._pykernel` (pure Python), complete by itself, the oracle of the native one.
+
+How a chunk of bytes travels: the socket's protocol hands each chunk that it read to
+``Connection.feed``. The kernel takes every complete frame of the chunk at once, answers the hot
+requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, PULL_MESSAGE with tags) itself and
+returns everything else as *cold* frames for the handlers in Python. A hot code whose header
+carries anything unusual is cold too: the Python handler is complete by itself, so the kernel is
+free to decline. Policy reaches the kernel as tables that the broker pushes on change; the kernel
+never calls back into Python.
+
+Rules that both sides keep:
+
+- All methods are called from one thread, the event loop's. The kernel's own threads (flush,
+  preallocation, index) never touch Python objects; when they have something for the loop they
+  make ``Store.notify_fd`` readable.
+- Message text crosses as ``bytes``: topics, groups and property text as UTF-8 ``str`` only where
+  the signature says so. Hosts cross as 8 bytes (IPv4 + port) or 20 bytes (IPv6 + port),
+  big-endian, as the record stores them.
+- Times are milliseconds since the epoch.
+- No method blocks for longer than a memory copy and a page fault, ``open``, ``close`` and
+  ``flush`` excepted.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
+
+
+__all__ = [
+    "FED_MORE",
+    "FED_READY",
+    "Appended",
+    "BatchAppended",
+    "ConnectionKernel",
+    "Fed",
+    "Kernel",
+    "QueueBounds",
+    "Read",
+    "RecoveryReport",
+    "StoreKernel",
+    "kernel_name",
+    "load_kernel",
+]
+
+FED_READY = 1
+"""``Fed`` flag: ``Store.take_ready`` has answers for other connections (held pulls woken)."""
+
+FED_MORE = 2
+"""``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
+
+
+class Fed(NamedTuple):
+    """What one ``Connection.feed`` gave. A plain tuple of this shape is allowed."""
+
+    answers: bytes
+    """Whole response frames for this connection, in request order; one write. May be empty."""
+    cold: list[bytes] | None
+    """Frames for Python (everything after the 4-byte length), in order; None when there is none."""
+    flags: int
+    """``FED_READY`` | ``FED_MORE``."""
+    error: str | None
+    """Set when the peer broke the framing: write ``answers``, then close the connection."""
+
+
+class Appended(NamedTuple):
+    """Result of ``Store.append``."""
+
+    status: int
+    """``PutMessageStatus`` value; the other members are 0 unless it is PUT_OK."""
+    physical_offset: int
+    queue_offset: int
+    size: int
+    """Bytes of the stored record."""
+    store_timestamp: int
+
+
+class BatchAppended(NamedTuple):
+    """Result of ``Store.append_batch``."""
+
+    status: int
+    physical_offsets: list[int]
+    queue_offset: int
+    """Queue offset of the first record; the others follow without a gap."""
+    end_offset: int
+    """Physical offset behind the last record."""
+    store_timestamp: int
+
+
+class Read(NamedTuple):
+    """Result of ``Store.read``."""
+
+    status: int
+    """``GetMessageStatus`` value."""
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_slave: bool
+    """More than ``access_message_in_memory_max_ratio`` of the RAM behind the end of the log."""
+    count: int
+    records: bytes
+    """``count`` raw records, concatenated."""
+
+
+class QueueBounds(NamedTuple):
+    """One consume queue of the store."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class RecoveryReport(NamedTuple):
+    """What ``Store.open`` found and did."""
+
+    clean: bool
+    """The last run stopped cleanly (no abort file)."""
+    min_offset: int
+    max_offset: int
+    """Physical bounds of the log after recovery."""
+    scanned_bytes: int
+    truncated_bytes: int
+    """Bytes behind the last whole record that were cut off."""
+    dispatched: int
+    """Records whose queue entries were written again."""
+    indexed: int
+    """Records whose index entries were written again."""
+    queues: int
+    notes: list[str]
+    """One sentence per repair, for the log."""
+
+
+@runtime_checkable
+class StoreKernel(Protocol):
+    """Commit log, consume queues, index and the tables of the hot path.
+
+    Constructed as ``Store(settings)``, which touches no file.
+    """
+
+    # -- life cycle -------------------------------------------------------------------------
+    def open(self) -> RecoveryReport:
+        """Lock the folder, load the files, recover, start the helper threads.
+
+        Raises ``OSError`` (``BlockingIOError`` when another process holds the store,
+        ``PermissionError`` when it can't be written) or ``ValueError`` (a file whose size is not
+        the configured one; the text names the file, its size and the setting).
+        """
+        ...
+
+    def close(self) -> None:
+        """Flush, write the checkpoint, remove the abort file, release the lock. Idempotent."""
+        ...
+
+    def flush(self) -> int:
+        """Flush everything now, queues, index and checkpoint too; the new flushed offset."""
+        ...
+
+    @property
+    def notify_fd(self) -> int:
+        """A descriptor that becomes readable when ``take_ready`` or ``flushed_offset`` moved.
+
+        Read it empty (8 bytes) before looking.
+        """
+        ...
+
+    def set_clock(self, now_ms: int | None) -> None:
+        """Freeze the clock at ``now_ms`` for store timestamps (tests); None thaws it."""
+        ...
+
+    # -- policy tables, pushed by the broker ------------------------------------------------
+    def set_identity(
+        self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
+    ) -> None:
+        """What goes into records (CLUSTER property, store host) and answers (MSG_REGION,
+        TRACE_ON, suggestWhichBrokerId)."""
+        ...
+
+    def set_topic(
+        self, topic: str, read_queues: int, write_queues: int, perm: int, hot: bool
+    ) -> None:
+        """Put a topic into the table. ``hot=False``: sends to it and pulls from it are cold."""
+        ...
+
+    def delete_topic(self, topic: str) -> None:
+        """Take a topic out of the table; its files stay."""
+        ...
+
+    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+        """Put a consumer group into the table. ``hot=False``: its pulls are cold.
+
+        ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
+        """
+        ...
+
+    def delete_group(self, group: str) -> None:
+        """Take a group and its subscriptions out of the tables."""
+        ...
+
+    def set_subscription(
+        self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
+    ) -> None:
+        """What a group's heartbeat said of a topic; None: all tags. Used by pulls that carry no
+        subscription; one with a newer version than the table's is cold."""
+        ...
+
+    def delete_subscription(self, group: str, topic: str) -> None:
+        """Take a subscription out of the table."""
+        ...
+
+    def set_writable(self, writable: bool) -> None:
+        """False: every hot send is cold (the handler answers with the reason)."""
+        ...
+
+    # -- write ------------------------------------------------------------------------------
+    def append(
+        self,
+        topic: bytes,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        properties: bytes,
+        tags_code: int | None = None,
+    ) -> Appended:
+        """Append one record, its queue entry and its index entries; wakes held pulls.
+
+        ``properties`` is stored as given. ``tags_code`` None: from the TAGS property. The host
+        bits of ``sys_flag`` are set from the lengths of the hosts. Prepared and rollback types
+        (``sys_flag & 12`` in 4, 12) get queue offset 0 and no queue entry.
+        """
+        ...
+
+    def append_batch(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        items: Sequence[tuple[int, bytes, bytes]],
+    ) -> BatchAppended:
+        """Append (flag, body, properties) items as records that follow each other, or none."""
+        ...
+
+    # -- read -------------------------------------------------------------------------------
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+    ) -> Read:
+        """getMessage of RocketMQ, with its limits and its next offsets."""
+        ...
+
+    def lookup(self, physical_offset: int) -> bytes | None:
+        """The record that starts at a physical offset; None when none does."""
+        ...
+
+    def query_key(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> tuple[int, int, bytes]:
+        """(index last update timestamp, its physical offset, raw records) for topic#key."""
+        ...
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(min offset, max offset) of a queue; (0, 0) when it does not exist."""
+        ...
+
+    def queues(self) -> list[QueueBounds]:
+        """Every consume queue."""
+        ...
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """getOffsetInQueueByTime: exact match, else the nearest; 0 when there is no queue."""
+        ...
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store timestamp of the message at a queue offset; -1 when there is none."""
+        ...
+
+    def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of a queue entry; None when there is none."""
+        ...
+
+    def delete_queues(self, topic: str) -> int:
+        """Delete a topic's consume queue files; how many queues there were."""
+        ...
+
+    # -- positions and counters -------------------------------------------------------------
+    @property
+    def min_physical_offset(self) -> int: ...
+    @property
+    def max_physical_offset(self) -> int: ...
+    @property
+    def flushed_offset(self) -> int: ...
+
+    def request_flush(self, physical_offset: int) -> None:
+        """Ask the flush thread to reach an offset; ``notify_fd`` tells when it did (group
+        commit: one flush covers all that asked meanwhile)."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
+        flush_count, held_pulls, index_pending, dispatch_behind_bytes."""
+        ...
+
+    def topic_stats(self) -> list[tuple[str, int, int]]:
+        """(topic, messages put, bytes put) since open."""
+        ...
+
+    def group_stats(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, messages got, bytes got) since open."""
+        ...
+
+    # -- answers that come later ------------------------------------------------------------
+    def hold(
+        self,
+        connection_id: int,
+        serialize_type: int,
+        opaque: int,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+        deadline_ms: int,
+    ) -> bool:
+        """Hold a pull of the cold path; the answer comes out of ``take_ready``. False: the table
+        is full (``HELD_PULLS_MAX``), answer it now."""
+        ...
+
+    def tick(self, now_ms: int) -> bool:
+        """Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
+        ``take_ready``. Called every 100 ms."""
+        ...
+
+    def take_ready(self) -> list[tuple[int, bytes]]:
+        """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
+        ...
+
+    def take_commits(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, queue id, offset) that hot pulls committed since the last call; the
+        last value per queue."""
+        ...
+
+
+class ConnectionKernel(Protocol):
+    """The hot path of one connection. Constructed as ``Connection(store, id, born_host)``."""
+
+    def feed(self, data: Buffer, size: int) -> Fed:
+        """Take ``data[:size]``, all complete frames of it and of what was left before."""
+        ...
+
+    def close(self) -> None:
+        """Drop held pulls and pending answers of this connection. Idempotent."""
+        ...
+
+
+class Kernel(Protocol):
+    """What a kernel module offers."""
+
+    class Store(StoreKernel, Protocol): ...
+
+    class Connection(ConnectionKernel, Protocol): ...
+
+    @staticmethod
+    def decode_columns(data: Buffer, columns: Sequence[str]) -> tuple[int, dict[str, object]]:
+        """Raw records to Arrow buffers: (row count, {column: buffers})."""
+        ...
+
+
+def kernel_name() -> Literal["native", "python"]:
+    """Which kernel this process uses: ``KEROLOX_KERNEL`` (native or python), else the native one
+    when it can be imported.
+
+    Raises ``ConfigError`` for another value, and when native is forced but missing.
+    """
+    raise NotImplementedError
+
+
+def load_kernel(name: str | None = None) -> Kernel:
+    """The kernel module of that name, or of :func:`kernel_name`."""
+    raise NotImplementedError
+
+
+_ = os

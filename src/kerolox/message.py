@@ -1,0 +1,242 @@
+"""Messages, queues and message ids: the nouns that producers, consumers and the broker share."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from kerolox.errors import MessageRejectedError
+
+__all__ = [
+    "Message",
+    "MessageExt",
+    "MessageId",
+    "MessageQueue",
+    "PropertyKey",
+    "decode_properties",
+    "encode_properties",
+    "java_hash",
+    "pack_host",
+    "tags_code",
+    "unpack_host",
+]
+
+
+class PropertyKey:
+    """Names of the properties that RocketMQ itself reads or writes (``MessageConst``)."""
+
+    KEYS = "KEYS"
+    TAGS = "TAGS"
+    WAIT = "WAIT"
+    DELAY = "DELAY"
+    RETRY_TOPIC = "RETRY_TOPIC"
+    REAL_TOPIC = "REAL_TOPIC"
+    REAL_QUEUE_ID = "REAL_QID"
+    TRANSACTION_PREPARED = "TRAN_MSG"
+    PRODUCER_GROUP = "PGROUP"
+    MIN_OFFSET = "MIN_OFFSET"
+    MAX_OFFSET = "MAX_OFFSET"
+    ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+    RECONSUME_TIME = "RECONSUME_TIME"
+    MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+    MSG_REGION = "MSG_REGION"
+    TRACE_ON = "TRACE_ON"
+    UNIQUE_KEY = "UNIQ_KEY"
+    CONSUME_START_TIME = "CONSUME_START_TIME"
+    CLUSTER = "CLUSTER"
+    INSTANCE_ID = "INSTANCE_ID"
+
+
+_RESERVED = frozenset(
+    ["KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION", "TRACE_ON", "UNIQ_KEY", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET"]
+)
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class Message:
+    """What a producer sends.
+
+    ``properties`` may only hold user properties; tags, keys and the other reserved names have
+    arguments of their own. ``delay_level`` 0 means at once; 1 to 18 are RocketMQ's levels.
+    """
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: str | Iterable[str] = ""
+    flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    wait_store_ok: bool = True
+    delay_level: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in self.properties.items():
+            if name in _RESERVED:
+                raise MessageRejectedError(
+                    f"property {name!r} is reserved by RocketMQ; choose another name"
+                )
+            if not name.strip() or not str(value).strip():
+                raise MessageRejectedError(f"property {name!r} has a blank name or value")
+
+    def wire_properties(self) -> dict[str, str]:
+        """All properties as they travel: the user's, then KEYS, TAGS, DELAY, WAIT."""
+        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        wire = dict(self.properties)
+        if keys:
+            wire[PropertyKey.KEYS] = keys
+        if self.tags:
+            wire[PropertyKey.TAGS] = self.tags
+        if self.delay_level:
+            wire[PropertyKey.DELAY] = str(self.delay_level)
+        wire[PropertyKey.WAIT] = "true" if self.wait_store_ok else "false"
+        return wire
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageExt:
+    """A stored message, as a consumer receives it. ``body`` is inflated."""
+
+    topic: str
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    properties: dict[str, str]
+    broker_name: str = ""
+    flag: int = 0
+    sys_flag: int = 0
+    body_crc: int = 0
+    store_size: int = 0
+    born_timestamp: int = 0
+    store_timestamp: int = 0
+    born_host: tuple[str, int] = ("", 0)
+    store_host: tuple[str, int] = ("", 0)
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(PropertyKey.TAGS, "")
+
+    @property
+    def keys(self) -> str:
+        return self.properties.get(PropertyKey.KEYS, "")
+
+    @property
+    def unique_key(self) -> str:
+        """The id that the producer gave (UNIQ_KEY); empty when it gave none."""
+        return self.properties.get(PropertyKey.UNIQUE_KEY, "")
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that the broker gave: store host and physical offset, upper-case hex."""
+        return MessageId(self.store_host[0], self.store_host[1], self.commit_log_offset).text
+
+    @property
+    def message_id(self) -> str:
+        """``unique_key`` if there is one, else ``offset_message_id``, as Java clients show it."""
+        return self.unique_key or self.offset_message_id
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+class MessageId(NamedTuple):
+    """A server message id: who stores the record, and where in its commit log."""
+
+    host: str
+    port: int
+    physical_offset: int
+
+    @property
+    def text(self) -> str:
+        """32 hex digits for IPv4, 56 for IPv6."""
+        packed = pack_host(self.host, self.port) + struct.pack(">q", self.physical_offset)
+        return packed.hex().upper()
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """Parse the text form.
+
+        Raises:
+            ValueError: not 32 or 56 hex digits.
+        """
+        if len(text) not in (32, 56):
+            raise ValueError(f"message id {text!r} has {len(text)} characters, not 32 or 56")
+        try:
+            data = bytes.fromhex(text)
+        except ValueError:
+            raise ValueError(f"message id {text!r} is not hexadecimal") from None
+        host, port = unpack_host(data[:-8])
+        return cls(host, port, struct.unpack(">q", data[-8:])[0])
+
+
+class ConsumeFromWhere(Enum):
+    """Where a group starts that has no offset yet."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class MessageModel(Enum):
+    """Whether a group's members share the messages or each gets all."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` of Java: over UTF-16 units, a signed 32-bit number."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """The tags code of a queue entry: 0 for no tags."""
+    return java_hash(tags) if tags else 0
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Property text: name 0x01 value, joined by 0x02 (4.9.8: no trailing separator)."""
+    return "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Parse property text; an item without 0x01, or with an empty name or value, is dropped."""
+    properties: dict[str, str] = {}
+    for item in text.split("\x02"):
+        name, separator, value = item.partition("\x01")
+        if separator and name and value:
+            properties[name] = value
+    return properties
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """8 bytes for IPv4, 20 for IPv6: address, then the port as a 4-byte number.
+
+    Raises:
+        ValueError: ``host`` is no IP address.
+    """
+    return ipaddress.ip_address(host).packed + struct.pack(">I", port)
+
+
+def unpack_host(data: bytes) -> tuple[str, int]:
+    """The inverse of :func:`pack_host`."""
+    return str(ipaddress.ip_address(data[:-4])), struct.unpack(">I", data[-4:])[0]

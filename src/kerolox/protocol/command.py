@@ -1,0 +1,167 @@
+"""One request or response: ``RemotingCommand``, and its way to and from the bytes of a frame.
+
+A frame is: 4 bytes length of the rest, 1 byte serialize type, 3 bytes header length, header, body.
+``encode`` gives the whole frame, ``decode`` takes what follows the length (as the frame decoder and
+the kernel hand it out).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kerolox.errors import LocalProtocolError, RemoteProtocolError
+from kerolox.protocol.codes import (
+    FRAME_BYTES_MAX,
+    VERSION,
+    LanguageCode,
+    ResponseCode,
+    SerializeType,
+)
+from kerolox.protocol.serialize import (
+    HeaderFields,
+    decode_binary_header,
+    decode_json_header,
+    encode_binary_header,
+    encode_json_header,
+)
+
+__all__ = ["FLAG_ONEWAY", "FLAG_RESPONSE", "RemotingCommand"]
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+
+_LENGTHS = struct.Struct(">II")
+_HEADER_WORD = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class RemotingCommand:
+    """A request (``code`` is a request code) or a response (``code`` is a response code)."""
+
+    code: int
+    ext_fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: LanguageCode = LanguageCode.PYTHON
+    version: int = VERSION
+    serialize_type: SerializeType = SerializeType.JSON
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        ext_fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+        oneway: bool = False,
+    ) -> RemotingCommand:
+        """A request. Values become text as Java writes them; a None value is left out."""
+        return cls(code, wire_fields(ext_fields), body, flag=FLAG_ONEWAY if oneway else 0)
+
+    def response(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        ext_fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        """The response to this request: same opaque, same encoding."""
+        return RemotingCommand(
+            code,
+            wire_fields(ext_fields),
+            body,
+            opaque=self.opaque,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            serialize_type=self.serialize_type,
+        )
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & FLAG_ONEWAY)
+
+    def encode(self) -> bytes:
+        """The whole frame.
+
+        Raises:
+            LocalProtocolError: it would be longer than ``FRAME_BYTES_MAX``.
+        """
+        fields = HeaderFields(
+            self.code,
+            self.language,
+            self.version,
+            self.opaque,
+            self.flag,
+            self.remark,
+            self.ext_fields,
+        )
+        if self.serialize_type == SerializeType.JSON:
+            header = encode_json_header(fields)
+        else:
+            header = encode_binary_header(fields)
+        size = 4 + len(header) + len(self.body)
+        if size > FRAME_BYTES_MAX:
+            raise LocalProtocolError(
+                f"frame of {size} bytes for code {self.code}; the limit is {FRAME_BYTES_MAX}"
+            )
+        word = self.serialize_type << 24 | len(header)
+        return b"".join((_LENGTHS.pack(size, word), header, self.body))
+
+    @classmethod
+    def decode(cls, frame: bytes | memoryview) -> RemotingCommand:
+        """Decode a frame without its length field.
+
+        Raises:
+            RemoteProtocolError: the header is malformed.
+        """
+        view = memoryview(frame)
+        if len(view) < _HEADER_WORD.size:
+            raise RemoteProtocolError(f"frame of {len(view)} bytes has no header length")
+        (word,) = _HEADER_WORD.unpack_from(view)
+        serialize_type, header_size = word >> 24, word & 0xFFFFFF
+        if 4 + header_size > len(view):
+            raise RemoteProtocolError(f"header of {header_size} bytes in a {len(view)} byte frame")
+        header = view[4 : 4 + header_size]
+        if serialize_type == SerializeType.JSON:
+            fields = decode_json_header(header)
+        elif serialize_type == SerializeType.ROCKETMQ:
+            fields = decode_binary_header(header)
+        else:
+            raise RemoteProtocolError(f"unknown serialize type {serialize_type}")
+        return cls(
+            fields.code,
+            fields.ext_fields,
+            bytes(view[4 + header_size :]),
+            opaque=fields.opaque,
+            flag=fields.flag,
+            remark=fields.remark,
+            language=fields.language,
+            version=fields.version,
+            serialize_type=SerializeType(serialize_type),
+        )
+
+
+def wire_fields(values: Mapping[str, object] | None) -> dict[str, str]:
+    """Header values as text, as Java's ``toString`` gives it; None values are left out."""
+    if not values:
+        return {}
+    return {key: _wire_text(value) for key, value in values.items() if value is not None}
+
+
+def _wire_text(value: object) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, int):
+        return str(int(value))
+    return str(value)

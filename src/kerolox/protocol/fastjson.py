@@ -1,0 +1,223 @@
+"""The JSON that fastjson 1.x writes, which is not always JSON.
+
+A map whose keys are numbers is written with bare keys (``{0:"ip:port"}``), and a map whose keys are
+message queues with objects as keys (``{{"brokerName":"b","queueId":0,"topic":"T"}:1}``). Strict
+parsers refuse both. ``loads`` reads them beside ordinary JSON; ``dumps`` writes them, since Java and
+Go clients expect them; ``dumps_strict`` quotes every key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kerolox.message import MessageQueue
+
+__all__ = ["FastjsonError", "dumps", "dumps_pretty", "dumps_strict", "loads"]
+
+DEPTH_MAX = 64
+"""Deepest nesting that ``loads`` follows."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_BARE = re.compile(r"[^\s,:\]\[{}\"]+")
+_SPACE = re.compile(r"\s*")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class FastjsonError(ValueError):
+    """The text is neither JSON nor what fastjson writes; says at which character."""
+
+
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Write as fastjson does: no spaces, bare number keys, queues as object keys."""
+    parts: list[str] = []
+    _write(value, parts, bare_keys=True)
+    return "".join(parts).encode()
+
+
+def dumps_strict(value: Any) -> bytes:  # noqa: ANN401
+    """Write standard JSON: keys quoted and sorted."""
+    parts: list[str] = []
+    _write(value, parts, bare_keys=False)
+    return "".join(parts).encode()
+
+
+def dumps_pretty(value: Any) -> bytes:  # noqa: ANN401
+    """Write as fastjson's PrettyFormat does: tab-indented, bare number keys."""
+    parts: list[str] = []
+    _write_pretty(value, parts, 0)
+    return "".join(parts).encode()
+
+
+def loads(data: bytes | bytearray | memoryview | str) -> Any:  # noqa: ANN401
+    """Read JSON or what fastjson writes. Bare keys become int where they are numbers, object keys
+    :class:`MessageQueue` where they have its members, else a tuple of items.
+
+    Raises:
+        FastjsonError: it is neither.
+    """
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        text = data if isinstance(data, str) else str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FastjsonError(f"not UTF-8: {error}") from None
+    reader = _Reader(text)
+    value = reader.value(0)
+    reader.skip_space()
+    if reader.position != len(text):
+        raise FastjsonError(f"text after the value at character {reader.position}")
+    return value
+
+
+def _key(key: object, bare_keys: bool) -> str:
+    if isinstance(key, MessageQueue):
+        return str(_encode(_queue_members(key)), "utf-8")
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int):
+        return str(key) if bare_keys else f'"{key}"'
+    return str(_encode(str(key)), "utf-8")
+
+
+def _queue_members(queue: MessageQueue) -> dict[str, object]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _write(value: Any, parts: list[str], *, bare_keys: bool) -> None:  # noqa: ANN401
+    if isinstance(value, MessageQueue):
+        value = _queue_members(value)
+    if isinstance(value, Mapping):
+        parts.append("{")
+        items = value.items() if bare_keys else sorted(value.items(), key=lambda kv: str(kv[0]))
+        for index, (key, member) in enumerate(items):
+            if index:
+                parts.append(",")
+            parts.append(_key(key, bare_keys))
+            parts.append(":")
+            _write(member, parts, bare_keys=bare_keys)
+        parts.append("}")
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts.append("[")
+        for index, member in enumerate(value):
+            if index:
+                parts.append(",")
+            _write(member, parts, bare_keys=bare_keys)
+        parts.append("]")
+    else:
+        parts.append(str(_encode(value), "utf-8"))
+
+
+def _write_pretty(value: Any, parts: list[str], depth: int) -> None:  # noqa: ANN401
+    if isinstance(value, MessageQueue):
+        value = _queue_members(value)
+    indent = "\t" * (depth + 1)
+    if isinstance(value, Mapping) and value:
+        parts.append("{\n")
+        for index, (key, member) in enumerate(value.items()):
+            if index:
+                parts.append(",\n")
+            parts.append(f"{indent}{_key(key, True)}:")
+            _write_pretty(member, parts, depth + 1)
+        parts.append("\n" + "\t" * depth + "}")
+    elif isinstance(value, (list, tuple, set, frozenset)) and value:
+        parts.append("[\n")
+        for index, member in enumerate(value):
+            if index:
+                parts.append(",\n")
+            parts.append(indent)
+            _write_pretty(member, parts, depth + 1)
+        parts.append("\n" + "\t" * depth + "]")
+    else:
+        _write(value, parts, bare_keys=True)
+
+
+class _Reader:
+    """A small recursive reader for the text that the strict decoder refused."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def skip_space(self) -> None:
+        match = _SPACE.match(self.text, self.position)
+        assert match is not None
+        self.position = match.end()
+
+    def _peek(self) -> str:
+        self.skip_space()
+        if self.position >= len(self.text):
+            raise FastjsonError("the text ends in the middle of a value")
+        return self.text[self.position]
+
+    def _expect(self, character: str) -> None:
+        if self._peek() != character:
+            raise FastjsonError(f"expected {character!r} at character {self.position}")
+        self.position += 1
+
+    def value(self, depth: int) -> Any:  # noqa: ANN401
+        if depth > DEPTH_MAX:
+            raise FastjsonError(f"nested deeper than {DEPTH_MAX}")
+        first = self._peek()
+        if first == "{":
+            return self._map(depth)
+        if first == "[":
+            return self._list(depth)
+        return self._scalar(bare_text=False)
+
+    def _map(self, depth: int) -> dict[Any, Any]:
+        self._expect("{")
+        result: dict[Any, Any] = {}
+        if self._peek() == "}":
+            self.position += 1
+            return result
+        while True:
+            key = self._map(depth + 1) if self._peek() == "{" else self._scalar(bare_text=True)
+            self._expect(":")
+            result[_hashable(key)] = self.value(depth + 1)
+            if self._peek() == ",":
+                self.position += 1
+                continue
+            self._expect("}")
+            return result
+
+    def _list(self, depth: int) -> list[Any]:
+        self._expect("[")
+        result: list[Any] = []
+        if self._peek() == "]":
+            self.position += 1
+            return result
+        while True:
+            result.append(self.value(depth + 1))
+            if self._peek() == ",":
+                self.position += 1
+                continue
+            self._expect("]")
+            return result
+
+    def _scalar(self, *, bare_text: bool) -> Any:  # noqa: ANN401
+        pattern = _STRING if self._peek() == '"' else _BARE
+        match = pattern.match(self.text, self.position)
+        if match is None:
+            raise FastjsonError(f"no value at character {self.position}")
+        self.position = match.end()
+        try:
+            return _decode(match.group())
+        except msgspec.DecodeError as error:
+            if bare_text:
+                return match.group()
+            raise FastjsonError(f"{error} at character {match.start()}") from None
+
+
+def _hashable(key: Any) -> Any:  # noqa: ANN401
+    if isinstance(key, dict):
+        if key.keys() >= {"topic", "brokerName", "queueId"}:
+            return MessageQueue(key["topic"], key["brokerName"], key["queueId"])
+        return tuple(sorted(key.items()))
+    return key

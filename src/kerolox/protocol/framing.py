@@ -1,0 +1,61 @@
+"""Bytes in, whole frames out: the sans-IO frame decoder.
+
+It keeps at most one unfinished frame. A length that no frame can have ends the stream: every later
+call raises the same :class:`RemoteProtocolError`, since nothing after a lost boundary can be trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kerolox.errors import RemoteProtocolError
+from kerolox.protocol.codes import FRAME_BYTES_MAX
+
+__all__ = ["FrameDecoder"]
+
+_LENGTHS = struct.Struct(">iI")
+
+
+class FrameDecoder:
+    """Splits a byte stream into frames (each without its 4-byte length)."""
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+        self._error: RemoteProtocolError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the unfinished frame."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+        """Take bytes, give the frames that are complete now.
+
+        Raises:
+            RemoteProtocolError: a length field is negative, too small or too large. Frames before
+                it are lost with the connection.
+        """
+        if self._error is not None:
+            raise self._error
+        buffer = self._buffer
+        buffer += data
+        frames: list[bytes] = []
+        position, end = 0, len(buffer)
+        while end - position >= _LENGTHS.size:
+            size, word = _LENGTHS.unpack_from(buffer, position)
+            if not 4 <= size <= self._frame_bytes_max or (word & 0xFFFFFF) > size - 4:
+                self._error = RemoteProtocolError(
+                    f"frame of {size} bytes with a header of {word & 0xFFFFFF}; "
+                    f"the limit is {self._frame_bytes_max}"
+                )
+                if frames:
+                    break
+                raise self._error
+            if end - position - 4 < size:
+                break
+            frames.append(bytes(memoryview(buffer)[position + 4 : position + 4 + size]))
+            position += 4 + size
+        if position:
+            del buffer[:position]
+        return frames

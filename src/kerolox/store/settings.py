@@ -1,0 +1,43 @@
+"""Settings of the store: the keys of RocketMQ's ``MessageStoreConfig`` that the files depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["StoreSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Each field is the same-named key of ``broker.conf`` in snake case, with its default.
+
+    Sizes are bytes, intervals milliseconds, ratios per cent.
+    """
+
+    store_path_root_dir: str
+    store_path_commit_log: str = ""
+    """Empty: ``commitlog`` below the root."""
+    mapped_file_size_commit_log: int = 1 << 30
+    mapped_file_size_consume_queue: int = 300_000 * 20
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    max_message_size: int = 4 * 1024 * 1024
+    flush_disk_type: str = "ASYNC_FLUSH"
+    flush_interval_commit_log: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    flush_interval_consume_queue: int = 1_000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    sync_flush_timeout: int = 5_000
+    check_crc_on_recover: bool = True
+    max_transfer_bytes_on_message_in_memory: int = 256 * 1024
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 * 1024
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    default_query_max_num: int = 32
+    max_msgs_num_batch: int = 64
+    long_polling_enable: bool = True
