@@ -28,8 +28,12 @@ Rules that both sides keep:
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
+
+from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FED_MORE",
     "FED_READY",
+    "KERNEL_VARIABLE",
     "Appended",
     "BatchAppended",
     "ConnectionKernel",
@@ -50,6 +55,11 @@ __all__ = [
     "kernel_name",
     "load_kernel",
 ]
+
+KERNEL_VARIABLE = "KEROLOX_KERNEL"
+"""Environment variable that forces a kernel."""
+
+_MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
 
 FED_READY = 1
 """``Fed`` flag: ``Store.take_ready`` has answers for other connections (held pulls woken)."""
@@ -105,7 +115,7 @@ class Read(NamedTuple):
     max_offset: int
     suggest_slave: bool
     """More than ``access_message_in_memory_max_ratio`` of the RAM behind the end of the log."""
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a Read
     records: bytes
     """``count`` raw records, concatenated."""
 
@@ -306,11 +316,19 @@ class StoreKernel(Protocol):
 
     # -- positions and counters -------------------------------------------------------------
     @property
-    def min_physical_offset(self) -> int: ...
+    def min_physical_offset(self) -> int:
+        """Physical offset of the oldest byte kept."""
+        ...
+
     @property
-    def max_physical_offset(self) -> int: ...
+    def max_physical_offset(self) -> int:
+        """Physical offset behind the last record."""
+        ...
+
     @property
-    def flushed_offset(self) -> int: ...
+    def flushed_offset(self) -> int:
+        """Everything below this physical offset is on disk."""
+        ...
 
     def request_flush(self, physical_offset: int) -> None:
         """Ask the flush thread to reach an offset; ``notify_fd`` tells when it did (group
@@ -392,14 +410,43 @@ def kernel_name() -> Literal["native", "python"]:
     """Which kernel this process uses: ``KEROLOX_KERNEL`` (native or python), else the native one
     when it can be imported.
 
-    Raises ``ConfigError`` for another value, and when native is forced but missing.
+    Raises:
+        ConfigError: another value, or native is asked for and can't be imported.
     """
-    raise NotImplementedError
+    wanted = os.environ.get(KERNEL_VARIABLE, "")
+    if wanted == "python":
+        return "python"
+    if wanted not in ("", "native"):
+        raise ConfigError(
+            f"{KERNEL_VARIABLE}={wanted}: there is no such kernel; use native or python, "
+            "or leave it unset to take the native one when it is installed"
+        )
+    found = importlib.util.find_spec(_MODULES["native"]) is not None
+    if wanted == "native" and not found:
+        raise ConfigError(_missing("the module is not installed"))
+    return "native" if found else "python"
 
 
 def load_kernel(name: str | None = None) -> Kernel:
-    """The kernel module of that name, or of :func:`kernel_name`."""
-    raise NotImplementedError
+    """The kernel module of that name, or of :func:`kernel_name`.
+
+    Raises:
+        ConfigError: an unknown name, or the native module is missing or does not load.
+    """
+    chosen = kernel_name() if name is None else name
+    module = _MODULES.get(chosen)
+    if module is None:
+        raise ConfigError(f"there is no kernel {chosen!r}; use native or python")
+    try:
+        return cast("Kernel", importlib.import_module(module))
+    except ImportError as error:
+        if chosen == "python":
+            raise
+        raise ConfigError(_missing(str(error))) from error
 
 
-_ = os
+def _missing(reason: str) -> str:
+    return (
+        f"the native kernel can't be imported ({reason}); install kerolox-kernel, "
+        f"or run with {KERNEL_VARIABLE}=python"
+    )
