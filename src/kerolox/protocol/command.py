@@ -83,10 +83,12 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
+        """It answers a request."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
+        """Nobody waits for an answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
     def encode(self) -> bytes:

@@ -1,9 +1,9 @@
 """The JSON that fastjson 1.x writes, which is not always JSON.
 
-A map whose keys are numbers is written with bare keys (``{0:"ip:port"}``), and a map whose keys are
-message queues with objects as keys (``{{"brokerName":"b","queueId":0,"topic":"T"}:1}``). Strict
-parsers refuse both. ``loads`` reads them beside ordinary JSON; ``dumps`` writes them, since Java and
-Go clients expect them; ``dumps_strict`` quotes every key.
+A map whose keys are numbers is written with bare keys (``{0:"ip:port"}``), and a map whose keys
+are message queues with objects as keys (``{{"brokerName":"b","queueId":0,"topic":"T"}:1}``).
+Strict parsers refuse both. ``loads`` reads them beside ordinary JSON; ``dumps`` writes them, since
+Java and Go clients expect them; ``dumps_strict`` quotes every key.
 """
 
 from __future__ import annotations

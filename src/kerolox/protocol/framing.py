@@ -1,7 +1,8 @@
 """Bytes in, whole frames out: the sans-IO frame decoder.
 
 It keeps at most one unfinished frame. A length that no frame can have ends the stream: every later
-call raises the same :class:`RemoteProtocolError`, since nothing after a lost boundary can be trusted.
+call raises the same :class:`RemoteProtocolError`, since nothing after a lost boundary can be
+trusted.
 """
 
 from __future__ import annotations

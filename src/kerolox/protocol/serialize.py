@@ -1,8 +1,8 @@
 """The two header encodings: JSON, and RocketMQ's own binary one (``RocketMQSerializable``).
 
-Both turn the seven header fields into bytes and back. Decoding is liberal where RocketMQ is: members
-that nobody knows are ignored, a language that nobody knows is ``OTHER``, a missing member has its
-default. Everything else that does not fit is a :class:`RemoteProtocolError`.
+Both turn the seven header fields into bytes and back. Decoding is liberal where RocketMQ is:
+members that nobody knows are ignored, a language that nobody knows is ``OTHER``, a missing member
+has its default. Everything else that does not fit is a :class:`RemoteProtocolError`.
 """
 
 from __future__ import annotations
