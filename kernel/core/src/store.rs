@@ -277,7 +277,11 @@ impl Core {
     ///
     /// # Errors
     /// The status to answer; nothing was stored then.
-    pub fn append(&mut self, queue: QueueHandle, record: &NewRecord<'_>) -> Result<Appended, PutStatus> {
+    pub fn append(
+        &mut self,
+        queue: QueueHandle,
+        record: &NewRecord<'_>,
+    ) -> Result<Appended, PutStatus> {
         todo!()
     }
 
@@ -326,7 +330,12 @@ impl Core {
     }
 
     /// (physical offset, size, tags code) of a queue entry.
-    pub fn queue_entry(&mut self, topic: &[u8], queue_id: i32, offset: i64) -> Option<(i64, i32, i64)> {
+    pub fn queue_entry(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        offset: i64,
+    ) -> Option<(i64, i32, i64)> {
         todo!()
     }
 
