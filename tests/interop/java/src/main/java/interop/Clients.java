@@ -117,9 +117,19 @@ public class Clients {
         });
         consumer.start();
         boolean complete = all.await(30, TimeUnit.SECONDS);
+        // a message counts as consumed only after its listener returned: leave when nothing is cached any more
+        long deadline = System.currentTimeMillis() + 10000;
+        while (cached(consumer) > 0 && System.currentTimeMillis() < deadline) {
+            Thread.sleep(5);
+        }
         consumer.shutdown();
         check(complete, "saw " + seen.size() + " of " + expected.size());
         return seen;
+    }
+
+    private static long cached(DefaultMQPushConsumer consumer) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
+            .mapToLong(queue -> queue.getMsgCount().get()).sum();
     }
 
     private static void send() throws Exception {
@@ -231,8 +241,16 @@ public class Clients {
         SendResult result = put(new Message("JavaById", "T", "id", bytes("by id")));
         MessageExt byOffset = producer.viewMessage(result.getOffsetMsgId());
         check(Arrays.equals(byOffset.getBody(), bytes("by id")), "wrong body");
-        MessageExt byKey = producer.viewMessage("JavaById", result.getMsgId());
-        check(Arrays.equals(byKey.getBody(), bytes("by id")), "wrong body by unique key");
+        long deadline = System.currentTimeMillis() + 10000;
+        MessageExt byKey = null;
+        while (byKey == null && System.currentTimeMillis() < deadline) {
+            try {
+                byKey = producer.viewMessage("JavaById", result.getMsgId());
+            } catch (org.apache.rocketmq.client.exception.MQClientException notIndexedYet) {
+                Thread.sleep(5);
+            }
+        }
+        check(byKey != null && Arrays.equals(byKey.getBody(), bytes("by id")), "wrong body by unique key");
     }
 
     private static void properties() throws Exception {
