@@ -1,0 +1,58 @@
+# Each target is one command a person could type. `make demo` and `make test` set up all they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.pyi' \) -print 2>/dev/null)
+
+.PHONY: help setup demo test lint bench lock clean
+
+help:
+	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
+	@echo "make demo    the main job: real records through broker, consumers and Spark"
+	@echo "make test    lint and every test"
+	@echo "make lint    formatting, types, structure"
+	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
+	@echo "make lock    resolve constraints.txt anew"
+
+setup: $(VENV)/.kernel
+
+$(VENV)/.installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Kerolox needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "setup: installing the locked packages into $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
+	@if command -v cargo >/dev/null 2>&1; then \
+	  echo "setup: building the native kernel"; \
+	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation ./kernel; \
+	else \
+	  echo "setup: cargo is not here, so the pure-Python kernel is used: complete, but several times slower."; \
+	  echo "setup: install Rust (rustup) and run make setup again for the native one."; \
+	fi
+	@touch $@
+
+demo: setup
+	@$(BIN)/python tools/find_java.py
+	@$(BIN)/python -m kerolox.demo
+
+test: setup
+	@$(BIN)/python tools/run_tests.py
+
+lint: setup
+	@$(BIN)/python tools/run_lint.py
+
+bench: setup
+	@$(BIN)/python benchmarks/run.py
+
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev \
+	  pyproject.toml -o constraints.txt
+
+clean:
+	rm -rf $(VENV) .cache kernel/target demo-output

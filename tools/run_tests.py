@@ -1,0 +1,62 @@
+"""Lint, then every test that this machine can run; says what is left out and how to get it.
+
+With ``CI=true`` nothing may be left out: a missing tool is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from find_java import find_java
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def missing_tools() -> list[tuple[str, str]]:
+    """(marker of the tests that can't run, why) for each tool that is not here."""
+    missing = []
+    java, found = find_java()
+    if java is None:
+        missing += [("java", f"{found}; install a JDK 17 and Maven")]
+        missing += [("spark", f"{found}; install a JRE 17")]
+    elif shutil.which("mvn") is None:
+        missing += [("java", "no mvn on the PATH; install Maven")]
+    if shutil.which("go") is None:
+        missing += [("go", "no go on the PATH; install Go 1.20 or newer")]
+    return missing
+
+
+def cargo_test() -> int:
+    """The engine's own tests."""
+    command = ["cargo", "test", "--quiet", "--release", "-p", "kerolox-core"]
+    return subprocess.run(command, cwd=ROOT / "kernel").returncode
+
+
+def main() -> int:
+    missing = missing_tools()
+    for marker, why in missing:
+        print(f"tests: the {marker} tests are left out: {why}")
+    if missing and os.environ.get("CI") == "true":
+        print("tests: CI=true, so nothing may be left out")
+        return 1
+    lint = subprocess.run([sys.executable, str(ROOT / "tools" / "run_lint.py")]).returncode
+    if lint:
+        return lint
+    if shutil.which("cargo") is not None and (cargo_test() or find_spec("kerolox_kernel") is None):
+        print("tests: the kernel's tests failed, or the kernel was not built (make setup)")
+        return 1
+    chosen = " and ".join(f"not {marker}" for marker, _ in missing)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+    command += ["--durations=15", *(["-m", chosen] if chosen else []), *sys.argv[1:]]
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
