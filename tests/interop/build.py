@@ -1,0 +1,59 @@
+"""Builds the Java and Go client programs once per checkout, into ``.cache/interop``."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["build_go_clients", "build_java_clients", "java_command"]
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parent.parent / ".cache" / "interop"
+BUILD_SECONDS_MAX = 600
+
+
+def _newest(folder: Path) -> float:
+    files = [path for path in folder.rglob("*") if path.is_file() and "target" not in path.parts]
+    return max(path.stat().st_mtime for path in files)
+
+
+def _build(name: str, command: list[str], *, marker: str) -> Path:
+    """Copy a source folder into the cache and build it there, unless that was done already."""
+    source, built = HERE / name, CACHE / name
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = built / marker
+        if stamp.exists() and stamp.stat().st_mtime >= _newest(source):
+            return built
+        shutil.rmtree(built, ignore_errors=True)
+        shutil.copytree(source, built, ignore=shutil.ignore_patterns("target"))
+        done = subprocess.run(
+            command, cwd=built, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+        )
+        assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+        stamp.touch()
+        return built
+
+
+def build_java_clients() -> Path:
+    """Folder with ``classes`` and ``lib`` (client 4.9 and mqadmin, through Maven)."""
+    return _build("java", ["mvn", "-B", "-q", "-ntp", "process-classes"], marker="built")
+
+
+def java_command(main_class: str, *arguments: str) -> list[str]:
+    """The command that runs a class of the Java clients."""
+    target = build_java_clients() / "target"
+    classpath = f"{target / 'classes'}:{target / 'lib'}/*"
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
+    # fastjson of mqadmin reflects into java.nio on newer runtimes
+    options += ["--add-opens=java.base/java.nio=ALL-UNNAMED"]
+    options += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
+    return ["java", *options, "-cp", classpath, main_class, *arguments]
+
+
+def build_go_clients() -> Path:
+    """The Go program's binary."""
+    return _build("go", ["go", "build", "-o", "interop", "."], marker="interop") / "interop"

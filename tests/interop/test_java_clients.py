@@ -1,0 +1,94 @@
+"""The Java 4.9 client and mqadmin, unmodified, against our name server and broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.build import java_command
+from tests.support.up import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
+
+KERNELS = ["python", *(["native"] if find_spec("kerolox_kernel") else [])]
+SCENARIOS = (
+    "send async oneway consume batch tags keys query_by_id properties compressed pull lite_pull "
+    "orderly broadcast two_members resumes offsets"
+).split()
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp(f"java-{request.param}")
+    with Up(folder, kernel=request.param) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def outcomes(up: Up) -> dict[str, str]:
+    """Scenario name to "ok" or what went wrong; all of them in one Java process."""
+    done = subprocess.run(
+        java_command("interop.Clients", up.namesrv), capture_output=True, text=True, timeout=400
+    )
+    lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("scenario\t")]
+    assert lines, f"nothing ran:\n{done.stdout}\n{done.stderr}"
+    return {name: outcome for _, name, outcome in lines}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_java_application_works_unmodified(scenario: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[scenario] == "ok"
+
+
+def mqadmin(up: Up, command: str, *arguments: str) -> str:
+    """What mqadmin printed. It exits with 0 whatever happens, so the text is what counts."""
+    main_class = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    home = up.data / "mqadmin-home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    line = java_command(main_class, command, "-n", up.namesrv, *arguments)
+    line[1:1] = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_mqadmin_cluster_list_shows_the_broker(up: Up) -> None:
+    rows = [line.split() for line in mqadmin(up, "clusterList").splitlines()]
+    row = next(row for row in rows if row and row[0] == "DefaultCluster")
+    assert row[2] == "0"
+    assert row[3] == up.broker
+    assert row[4] == "V4_9_8"
+
+
+def test_mqadmin_update_topic_creates_a_topic_that_list_and_route_show(up: Up) -> None:
+    created = mqadmin(up, "updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "3")
+    assert "success" in created
+    assert "Made" in mqadmin(up, "topicList").split()
+    route = json.loads(
+        re.sub(r"([{,])(\d+):", r'\1"\2":', mqadmin(up, "topicRoute", "-t", "Made")).replace(
+            "\t", ""
+        )
+    )
+    assert route["queueDatas"][0]["writeQueueNums"] == 3
+    assert list(route["brokerDatas"][0]["brokerAddrs"].values()) == [up.broker]
+
+
+def test_mqadmin_finds_a_message_by_id_and_by_key(up: Up) -> None:
+    sent = mqadmin(up, "sendMessage", "-t", "Made2", "-p", "hello mqadmin", "-k", "akey")
+    message_id = re.search(r"\b[0-9A-F]{32}\b", sent)
+    assert message_id is not None, sent
+    by_key = mqadmin(up, "queryMsgByKey", "-t", "Made2", "-k", "akey")
+    assert message_id.group() in by_key
+    by_unique = mqadmin(up, "queryMsgByUniqueKey", "-t", "Made2", "-i", message_id.group())
+    offset_id = re.search(r"OffsetID:\s+([0-9A-F]{32})", by_unique)
+    assert offset_id is not None, by_unique
+    by_id = mqadmin(up, "queryMsgById", "-i", offset_id.group(1))
+    assert re.search(r"Topic:\s+Made2", by_id), by_id

@@ -1,0 +1,133 @@
+"""A real ``kerolox up`` process for tests: free ports, ready by file, its log shown when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+__all__ = ["Up", "free_port", "wait_until"]
+
+READY_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 15.0
+
+
+def wait_until(
+    condition: Callable[[], object], *, seconds: float = 20.0, what: str = "the condition"
+) -> None:
+    """Poll a condition until it holds; a deadline, never a fixed sleep."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not hold within {seconds:g} s")
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    """A port P so that P, P-2 (VIP) and P+1 (HA) are free right now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 2000:
+            continue
+        try:
+            for near in (port - 2, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", near))
+        except OSError:
+            continue
+        return port
+
+
+class Up:
+    """Name server and broker in one process, with a data folder that outlives it.
+
+    Args:
+        data: folder for the store, the configuration and the log.
+        settings: lines of broker.conf.
+        kernel: value of ``KEROLOX_KERNEL``; None leaves the choice to Kerolox.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        self.data = data
+        self.kernel = kernel
+        self.settings = {"brokerIP1": "127.0.0.1", **(settings or {})}
+        self.port, self.namesrv_port = free_port(), free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def broker(self) -> str:
+        """Address of the broker."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server."""
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    @property
+    def log(self) -> Path:
+        """What the process printed."""
+        return self.data / "up.log"
+
+    def start(self) -> Self:
+        """Start and wait until it answers."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        conf, ready = self.data / "broker.conf", self.data / "ready"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        ready.unlink(missing_ok=True)
+        environment = dict(os.environ)
+        if self.kernel is not None:
+            environment["KEROLOX_KERNEL"] = self.kernel
+        command = [sys.executable, "-m", "kerolox.cli", "up"]
+        command += ["--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
+        command += ["--data", str(self.data / "store"), "-c", str(conf)]
+        command += ["--ready-file", str(ready)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not ready.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"kerolox up is not ready:\n{self.log.read_text()}")
+            time.sleep(0.005)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(timeout=STOP_SECONDS_MAX)
+
+    def stop(self) -> float:
+        """SIGTERM and wait; the seconds it took. The exit status must be 0."""
+        assert self.process is not None
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=STOP_SECONDS_MAX)
+        assert status == 0, f"exit status {status}:\n{self.log.read_text()}"
+        return time.monotonic() - started
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
