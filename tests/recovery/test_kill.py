@@ -1,4 +1,4 @@
-"""kill -9 under load, then a restart: what was acknowledged is there, dense and found by its key."""
+"""kill -9 under load, then a restart: what was acknowledged is there, dense, found by its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real ``kerolox up`` process for tests: free ports, ready by file, its log shown when it dies."""
+"""A real ``kerolox up`` process for tests: free ports, ready by file, its log when it dies."""
 
 from __future__ import annotations
 

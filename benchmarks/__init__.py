@@ -1,0 +1,1 @@
+"""One file per claim; each prints JSON and pairs ours with the peer in one run."""

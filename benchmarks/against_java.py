@@ -1,0 +1,112 @@
+"""Claim: several times the Java broker's rate at a fraction of its CPU, on the same machine.
+
+Runs the load generator's standard cases against the Java broker, ours with the native kernel and
+ours in pure Python, in turn, and prints a table of medians with their ranges and ratios, then JSON.
+
+    python benchmarks/against_java.py [--passes 3] [--cases REGEX] [--seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.peers import build_loadgen, java_broker, our_broker
+
+CASES = "p128-1x1|p128-64x4|p1024-64x4|fill128|c128|fill1024|c1024|longpoll"
+SHOWN = ["p128-64x4", "p1024-64x4", "p128-1x1", "c128", "c1024", "longpoll"]
+Runs = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def measure(passes: int, cases: str, seconds: int, folder: Path) -> Runs:
+    """Case to label to runs."""
+    loadgen, out = build_loadgen(), folder / "runs.jsonl"
+    with ExitStack() as stack:
+        targets = [
+            stack.enter_context(java_broker(folder / "java")),
+            stack.enter_context(our_broker(folder / "native", "native")),
+            stack.enter_context(our_broker(folder / "python", "python")),
+        ]
+        command = ["./suite.sh", str(out), str(passes), cases]
+        command += [f"{target.label}={target.address}:{target.pid}" for target in targets]
+        environment = {**os.environ, "SECS": str(seconds), "MIXED_SECS": str(seconds)}
+        subprocess.run(command, cwd=loadgen, check=True, env=environment)
+    runs: Runs = defaultdict(lambda: defaultdict(list))
+    for line in out.read_text().splitlines():
+        run = json.loads(line)
+        label, case = run["label"].split("/", 1)
+        runs[case][label].append(run)
+    return runs
+
+
+def figures(runs: list[dict[str, Any]], case: str) -> dict[str, list[float]]:
+    """The figures of a case: every run's value."""
+    found = {
+        "rate": [run["msgs_per_s"] for run in runs],
+        "cpu_us": [run["broker_cpu_us_per_msg"] for run in runs],
+    }
+    if case == "longpoll":
+        found["p50_us"] = [run["end_to_end"]["p50_us"] for run in runs]
+    return found
+
+
+def text(values: list[float]) -> str:
+    """Median and range."""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    places = 0 if middle >= 100 else 2
+    return f"{middle:,.{places}f} [{low:,.{places}f}..{high:,.{places}f}]"
+
+
+def table(runs: Runs) -> list[str]:
+    """One row per case and figure: the values, then our medians divided by Java's."""
+    rows = [
+        "| case | figure | Java | native | pure Python | native/Java | Python/Java |",
+        "|---" * 7 + "|",
+    ]
+    for case in SHOWN:
+        if case not in runs:
+            continue
+        per_label = {label: figures(found, case) for label, found in runs[case].items()}
+        for figure in per_label.get("java", {}):
+            values = {label: found[figure] for label, found in per_label.items()}
+            base = statistics.median(values["java"])
+            ratio = {k: f"{statistics.median(v) / base:.3f}" for k, v in values.items() if base}
+            cells = [text(values[k]) if k in values else "-" for k in ("java", "native", "python")]
+            cells += [ratio.get("native", "-"), ratio.get("python", "-")]
+            rows.append(f"| {case} | {figure} | " + " | ".join(cells) + " |")
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--cases", default=CASES)
+    parser.add_argument("--seconds", type=int, default=5)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
+        runs = measure(chosen.passes, chosen.cases, chosen.seconds, Path(folder))
+    print("\n".join(table(runs)))
+    errors = {
+        f"{label}/{case}": run["errors"]
+        for case, labels in runs.items()
+        for label, found in labels.items()
+        for run in found
+        if run["errors"] or run["incomplete"]
+    }
+    print(json.dumps({"errors": errors, "runs": runs}))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The things that the benchmarks run: the load generator, the Java broker and ours, as processes.
+
+The peer and the generator are built once, in ``.cache``, from ``../shared``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+CACHE = ROOT / ".cache"
+READY_SECONDS_MAX = 120
+
+
+class Target(NamedTuple):
+    """A running broker."""
+
+    label: str
+    address: str
+    pid: int
+
+
+def build_loadgen() -> Path:
+    """Build the load generator; the folder with ``suite.sh`` and ``target/release/loadgen``."""
+    folder = CACHE / "loadgen"
+    if not (folder / "target" / "release" / "loadgen").exists():
+        shutil.copytree(SHARED / "bench" / "loadgen", folder, dirs_exist_ok=True)
+        subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=folder, check=True)
+    return folder
+
+
+def build_peer() -> Path:
+    """Build the Java broker; the folder with ``up.sh`` and ``down.sh``."""
+    folder = CACHE / "peer"
+    if not (folder / "target" / "lib").exists():
+        shutil.copytree(SHARED / "peer", folder, dirs_exist_ok=True)
+        subprocess.run(["./build.sh"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def free_port() -> int:
+    """A port P so that P, P-2 and P+1 are free right now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        try:
+            for near in (port - 2, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", near))
+        except OSError:
+            continue
+        return port
+
+
+@contextmanager
+def java_broker(data: Path, *settings: str) -> Iterator[Target]:
+    """The Java name server and broker on free ports."""
+    peer, port = build_peer(), free_port()
+    # a pipe would be inherited by the servers and never close
+    with (CACHE / "peer-up.log").open("w") as log:
+        subprocess.run(
+            ["./up.sh", str(data), str(free_port()), str(port), *settings],
+            cwd=peer,
+            check=True,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        pid = int((data / "broker.pid").read_text())
+        yield Target("java", f"127.0.0.1:{port}", pid)
+    finally:
+        subprocess.run(["./down.sh", str(data)], cwd=peer, check=False)
+
+
+@contextmanager
+def our_broker(data: Path, kernel: str, *settings: str) -> Iterator[Target]:
+    """``kerolox up`` on free ports with one of the kernels."""
+    data.mkdir(parents=True, exist_ok=True)
+    port, ready, conf = free_port(), data / "ready", data / "broker.conf"
+    conf.write_text("\n".join(["brokerIP1=127.0.0.1", *settings]) + "\n")
+    command = [sys.executable, "-m", "kerolox.cli", "up", "--port", str(port)]
+    command += ["--namesrv-port", str(free_port()), "--data", str(data / "store")]
+    command += ["-c", str(conf), "--ready-file", str(ready)]
+    with (data / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "KEROLOX_KERNEL": kernel}
+        )
+    try:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"not ready: {(data / 'log').read_text()}")
+            time.sleep(0.002)
+        yield Target(kernel, f"127.0.0.1:{port}", process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
