@@ -1,0 +1,99 @@
+"""The JSON bodies with which a client tells about itself: heartbeats and running info."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.client.core.process_queue import MIB, ProcessQueue
+from kerolox.protocol.fastjson import dumps
+
+if TYPE_CHECKING:
+    from kerolox.client.core.stats import TopicStats
+    from kerolox.filter.tags import Subscription
+    from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
+
+__all__ = ["ConsumerFacts", "heartbeat_body", "running_info_body"]
+
+
+class ConsumerFacts(NamedTuple):
+    """What a broker is told about a group's member."""
+
+    group: str
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    subscriptions: tuple[Subscription, ...]
+    unit_mode: bool = False
+
+
+def _subscription(subscription: Subscription) -> dict[str, object]:
+    return {
+        "classFilterMode": subscription.class_filter_mode,
+        "codeSet": list(subscription.codes),
+        "expressionType": subscription.expression_type,
+        "subString": subscription.expression,
+        "subVersion": subscription.version,
+        "tagsSet": list(subscription.tags),
+        "topic": subscription.topic,
+    }
+
+
+def heartbeat_body(
+    client_id: str, *, producer_groups: Iterable[str] = (), consumers: Iterable[ConsumerFacts] = ()
+) -> bytes:
+    """``HeartbeatData``."""
+    return dumps(
+        {
+            "clientID": client_id,
+            "consumerDataSet": [
+                {
+                    "consumeFromWhere": consumer.consume_from_where.value,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "groupName": consumer.group,
+                    "messageModel": consumer.message_model.value,
+                    "subscriptionDataSet": [_subscription(item) for item in consumer.subscriptions],
+                    "unitMode": consumer.unit_mode,
+                }
+                for consumer in consumers
+            ],
+            "producerDataSet": [{"groupName": group} for group in producer_groups],
+        }
+    )
+
+
+def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]:
+    return {
+        "cachedMsgCount": len(queue),
+        "cachedMsgMaxOffset": queue.last_offset or 0,
+        "cachedMsgMinOffset": queue.first_offset or 0,
+        "cachedMsgSizeInMiB": queue.message_bytes // MIB,
+        "commitOffset": commit_offset,
+        "droped": queue.is_dropped,
+        "lastConsumeTimestamp": queue.last_consume_ms,
+        "lastLockTimestamp": 0,
+        "lastPullTimestamp": queue.last_pull_ms,
+        "locked": False,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def running_info_body(
+    *,
+    properties: Mapping[str, str],
+    subscriptions: Iterable[Subscription],
+    queues: Mapping[MessageQueue, tuple[ProcessQueue, int]],
+    stats: Mapping[str, TopicStats],
+    now_ms: int,
+) -> bytes:
+    """``ConsumerRunningInfo``; ``queues`` gives each process queue with its commit offset."""
+    return dumps(
+        {
+            "mqTable": {queue: _process_queue(*item) for queue, item in queues.items()},
+            "properties": dict(properties),
+            "statusTable": {topic: item.consume_status(now_ms) for topic, item in stats.items()},
+            "subscriptionSet": [_subscription(item) for item in subscriptions],
+        }
+    )

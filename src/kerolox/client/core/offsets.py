@@ -1,0 +1,110 @@
+"""Consumed offsets of a group's member: the table, the start of a queue, the local file's form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from kerolox.errors import ClientError
+from kerolox.message import ConsumeFromWhere, MessageQueue
+from kerolox.protocol.fastjson import FastjsonError, dumps_pretty, loads
+
+__all__ = [
+    "RETRY_TOPIC_PREFIX",
+    "Lookup",
+    "OffsetTable",
+    "Start",
+    "decode_local_offsets",
+    "encode_local_offsets",
+    "start_position",
+]
+
+RETRY_TOPIC_PREFIX = "%RETRY%"
+
+
+class OffsetTable:
+    """The next offset to consume, by queue."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[MessageQueue, int]]:
+        return iter(list(self._offsets.items()))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Set the offset; with ``increase_only`` a smaller one than the present is ignored."""
+        if increase_only and offset < self._offsets.get(queue, offset):
+            return
+        self._offsets[queue] = offset
+
+    def read(self, queue: MessageQueue) -> int:
+        """The offset, or -1."""
+        return self._offsets.get(queue, -1)
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget a queue."""
+        self._offsets.pop(queue, None)
+
+    def owned(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        """The offsets of these queues; all others are forgotten."""
+        self._offsets = {
+            queue: offset for queue, offset in self._offsets.items() if queue in queues
+        }
+        return dict(self._offsets)
+
+
+class Lookup(Enum):
+    """What a broker must be asked before a queue can start."""
+
+    NOTHING = "nothing"
+    MAX_OFFSET = "max offset"
+    OFFSET_BY_TIME = "offset by time"
+
+
+class Start(NamedTuple):
+    """Where a queue starts: at ``offset``, or at what the lookup gives."""
+
+    lookup: Lookup
+    offset: int = 0
+
+
+def start_position(topic: str, stored: int, where: ConsumeFromWhere) -> Start:
+    """Where a queue starts for a group (``computePullFromWhere``).
+
+    Args:
+        topic: of the queue; a retry topic never starts at the end.
+        stored: the group's offset, or -1 when it has none.
+        where: the group's choice for the case that it has none.
+    """
+    if stored >= 0:
+        return Start(Lookup.NOTHING, stored)
+    is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return Start(Lookup.NOTHING, 0)
+    if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+        return Start(Lookup.NOTHING, 0) if is_retry else Start(Lookup.MAX_OFFSET)
+    return Start(Lookup.MAX_OFFSET) if is_retry else Start(Lookup.OFFSET_BY_TIME)
+
+
+def encode_local_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """The text of ``offsets.json`` (``OffsetSerializeWrapper``)."""
+    return dumps_pretty({"offsetTable": dict(offsets)})
+
+
+def decode_local_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """Read ``offsets.json``.
+
+    Raises:
+        ClientError: it is not what :func:`encode_local_offsets` or a Java client writes.
+    """
+    try:
+        table = loads(data).get("offsetTable", {})
+        if all(isinstance(queue, MessageQueue) for queue in table):
+            return {queue: int(offset) for queue, offset in table.items()}
+    except (FastjsonError, AttributeError, TypeError, ValueError) as error:
+        raise ClientError(f"local offsets are unreadable: {error}") from None
+    raise ClientError("local offsets have a key that is no message queue")

@@ -1,0 +1,127 @@
+"""Pull requests and what their responses mean."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.message import MessageExt, MessageQueue, PropertyKey
+from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_records
+
+if TYPE_CHECKING:
+    from kerolox.filter.tags import Subscription
+
+__all__ = ["PullResult", "PullStatus", "pull_request", "pull_result"]
+
+
+class PullStatus(Enum):
+    """How a pull ended."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUS_BY_CODE: dict[int, PullStatus] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+class PullResult(NamedTuple):
+    """The answer to a pull.
+
+    ``next_offset`` is where to go on, whatever the status is; ``suggested_broker_id`` which node
+    of the broker to ask next.
+    """
+
+    status: PullStatus
+    messages: list[MessageExt]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int = 0
+
+
+def pull_request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    subscription: Subscription,
+    *,
+    max_messages: int,
+    suspend_timeout_ms: int = 0,
+    commit_offset: int = -1,
+    with_subscription: bool = False,
+) -> RemotingCommand:
+    """A pull request.
+
+    Args:
+        group: consumer group.
+        queue: where from.
+        offset: first queue offset.
+        subscription: its expression is sent only when ``with_subscription``; else the broker takes
+            the one of the group's heartbeats, if its version is not older than this one's.
+        max_messages: most messages of the answer.
+        suspend_timeout_ms: how long the broker may hold the request; 0: not at all.
+        commit_offset: the group's offset to be stored on the way; -1: none.
+        with_subscription: see ``subscription``.
+    """
+    flags = PullSysFlag(0)
+    if commit_offset >= 0:
+        flags |= PullSysFlag.COMMIT_OFFSET
+    if suspend_timeout_ms > 0:
+        flags |= PullSysFlag.SUSPEND
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(max_messages),
+        "commitOffset": str(max(commit_offset, 0)),
+        "suspendTimeoutMillis": str(suspend_timeout_ms),
+        "subVersion": str(subscription.version),
+        "expressionType": subscription.expression_type,
+    }
+    if with_subscription:
+        flags |= PullSysFlag.SUBSCRIPTION
+        fields["subscription"] = subscription.expression
+    fields["sysFlag"] = str(int(flags))
+    return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+
+
+def pull_result(
+    response: RemotingCommand, queue: MessageQueue, subscription: Subscription, address: str
+) -> PullResult:
+    """What the broker's answer says; messages whose tag only has the same hash are left out.
+
+    Raises:
+        BrokerError: neither messages nor one of the four statuses.
+        RemoteProtocolError: a field is missing, or the records are torn.
+    """
+    status = _STATUS_BY_CODE.get(response.code)
+    if status is None:
+        raise BrokerError.from_response(response.code, response.remark, address)
+    fields = response.ext_fields
+    try:
+        next_offset, suggested = int(fields["nextBeginOffset"]), fields["suggestWhichBrokerId"]
+        min_offset, max_offset = int(fields["minOffset"]), int(fields["maxOffset"])
+        suggested_broker_id = int(suggested)
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"pull response of {address} is malformed: {error!r}") from None
+    messages: list[MessageExt] = []
+    if status is PullStatus.FOUND:
+        messages = decode_records(response.body, broker_name=queue.broker_name)
+        if subscription.tags:
+            messages = [message for message in messages if message.tags in subscription.tags]
+        minimum, maximum = fields["minOffset"], fields["maxOffset"]
+        for message in messages:
+            message.properties[PropertyKey.MIN_OFFSET] = minimum
+            message.properties[PropertyKey.MAX_OFFSET] = maximum
+    return PullResult(status, messages, next_offset, min_offset, max_offset, suggested_broker_id)

@@ -1,0 +1,78 @@
+"""Who of a group reads which queue: the allocation strategies and the difference they make.
+
+Every member computes the same answer from the same sorted queues and the same sorted client ids,
+so nobody has to be asked. As long as all members see the same lists, each queue has exactly one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from kerolox.message import MessageQueue
+
+__all__ = [
+    "STRATEGIES",
+    "AllocationStrategy",
+    "allocate",
+    "allocate_averagely",
+    "allocate_averagely_by_circle",
+    "queue_changes",
+    "sort_as_java",
+]
+
+AllocationStrategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+"""From our client id, all queues and all client ids (both sorted): our queues."""
+
+
+def allocate_averagely(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """AVG: a run of neighbours each; the first members get the remainder."""
+    if client_id not in client_ids or not queues:
+        return []
+    index, members = client_ids.index(client_id), len(client_ids)
+    size, remainder = divmod(len(queues), members)
+    if index < remainder:
+        start = index * (size + 1)
+        return list(queues[start : start + size + 1])
+    start = index * size + remainder
+    return list(queues[start : start + size])
+
+
+def allocate_averagely_by_circle(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """AVG_BY_CIRCLE: dealt out one by one, as cards are."""
+    if client_id not in client_ids:
+        return []
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+STRATEGIES: dict[str, AllocationStrategy] = {
+    "AVG": allocate_averagely,
+    "AVG_BY_CIRCLE": allocate_averagely_by_circle,
+}
+"""Strategies by RocketMQ's names."""
+
+
+def sort_as_java(texts: Collection[str]) -> list[str]:
+    """Sort as ``String.compareTo`` does: by UTF-16 units, so that all languages agree."""
+    return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
+
+
+def allocate(
+    strategy: AllocationStrategy,
+    client_id: str,
+    queues: Collection[MessageQueue],
+    client_ids: Collection[str],
+) -> list[MessageQueue]:
+    """Sort both lists as every member does, then ask the strategy."""
+    return strategy(client_id, sorted(set(queues)), sort_as_java(set(client_ids)))
+
+
+def queue_changes(
+    owned: Collection[MessageQueue], allocated: Collection[MessageQueue]
+) -> tuple[list[MessageQueue], list[MessageQueue]]:
+    """What to give up and what to take on, each sorted."""
+    before, after = set(owned), set(allocated)
+    return sorted(before - after), sorted(after - before)

@@ -1,0 +1,150 @@
+"""What RocketMQ refuses before it sends: names, bodies, batches (``Validators`` of 4.9.8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX
+from kerolox.errors import ConfigError, MessageRejectedError
+
+if TYPE_CHECKING:
+    from kerolox.message import Message
+
+__all__ = [
+    "CREATE_TOPIC_KEY",
+    "GROUP_CHARACTERS_MAX",
+    "TOPIC_CHARACTERS_MAX",
+    "check_batch",
+    "check_body",
+    "check_consumer_group",
+    "check_producer_group",
+    "check_send_topic",
+    "check_topic",
+    "is_system_topic",
+]
+
+TOPIC_CHARACTERS_MAX = 127
+GROUP_CHARACTERS_MAX = 255
+CREATE_TOPIC_KEY = "TBW102"
+"""The topic whose route and permissions a new topic takes over."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SYSTEM_TOPICS = frozenset(
+    (
+        CREATE_TOPIC_KEY,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+_FORBIDDEN_SEND_TOPICS = frozenset(
+    (
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic name that no broker takes.
+
+    Raises:
+        MessageRejectedError: blank, longer than 127, or with a character outside ``%|a-zA-Z0-9_-``.
+    """
+    fault = _name_fault(topic, TOPIC_CHARACTERS_MAX)
+    if fault:
+        raise MessageRejectedError(f"topic {topic!r} {fault}")
+
+
+def check_send_topic(topic: str) -> None:
+    """As :func:`check_topic`, and refuse the topics that only the broker writes."""
+    check_topic(topic)
+    if topic in _FORBIDDEN_SEND_TOPICS:
+        raise MessageRejectedError(f"topic {topic!r} is written by the broker only; use another")
+
+
+def is_system_topic(topic: str) -> bool:
+    """The topic belongs to RocketMQ itself."""
+    return topic in _SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+
+
+def check_producer_group(group: str) -> None:
+    """Refuse a producer group name.
+
+    Raises:
+        ConfigError: blank, longer than 255, illegal characters, or ``DEFAULT_PRODUCER``.
+    """
+    _check_group(group, "producer", "DEFAULT_PRODUCER")
+
+
+def check_consumer_group(group: str) -> None:
+    """Refuse a consumer group name.
+
+    Raises:
+        ConfigError: blank, longer than 255, illegal characters, or ``DEFAULT_CONSUMER``.
+    """
+    _check_group(group, "consumer", "DEFAULT_CONSUMER")
+
+
+def _check_group(group: str, kind: str, reserved: str) -> None:
+    fault = _name_fault(group, GROUP_CHARACTERS_MAX)
+    if fault:
+        raise ConfigError(f"{kind} group {group!r} {fault}")
+    if group == reserved:
+        raise ConfigError(f"{kind} group {group!r} is reserved; choose another name")
+
+
+def _name_fault(name: str, characters_max: int) -> str | None:
+    if not name or name.isspace():
+        return "is blank"
+    if len(name) > characters_max:
+        return f"has {len(name)} characters; the limit is {characters_max}"
+    if not _NAME.fullmatch(name):
+        return "has an illegal character; allowed are % | a-z A-Z 0-9 _ -"
+    return None
+
+
+def check_body(body: bytes, *, bytes_max: int) -> None:
+    """Refuse an empty body and one over the limit.
+
+    Raises:
+        MessageRejectedError: with the size and the limit.
+    """
+    if not body:
+        raise MessageRejectedError("the body is empty; a message needs at least one byte")
+    if len(body) > bytes_max:
+        raise MessageRejectedError(f"the body has {len(body)} bytes; the limit is {bytes_max}")
+
+
+def check_batch(messages: Sequence[Message]) -> None:
+    """Refuse messages that can't travel together.
+
+    Raises:
+        MessageRejectedError: none at all, several topics, delay levels, a retry topic, or some that
+            wait for the store and some that don't.
+    """
+    if not messages:
+        raise MessageRejectedError("the batch is empty")
+    first = messages[0]
+    if first.topic.startswith(RETRY_TOPIC_PREFIX):
+        raise MessageRejectedError(f"retry topic {first.topic!r} takes no batches")
+    for message in messages:
+        if message.topic != first.topic:
+            raise MessageRejectedError(
+                f"a batch has one topic; this one has {first.topic!r} and {message.topic!r}"
+            )
+        if message.delay_level > 0:
+            raise MessageRejectedError("a batch can't be delayed; send delayed messages singly")
+        if message.wait_store_ok != first.wait_store_ok:
+            raise MessageRejectedError("wait_store_ok must be the same for all messages of a batch")
