@@ -1,0 +1,89 @@
+"""The source's own rules: sizes, exports, words that must not appear, generated files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX = 1000
+STUB_LINES_MAX = 300
+FUNCTION_LINES_MAX = 70
+
+
+def tracked(*patterns: str) -> list[Path]:
+    command = ["git", "ls-files", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def test_no_source_file_outgrows_reading() -> None:
+    long_files = {
+        str(path.relative_to(ROOT)): lines
+        for path in tracked("*.py", "*.rs", "*.java", "*.go")
+        if (lines := len(path.read_text().splitlines())) > LINES_MAX
+    }
+    assert not long_files
+
+
+def test_the_kernel_stub_stays_small() -> None:
+    [stub] = tracked("kernel/*.pyi")
+    assert len(stub.read_text().splitlines()) < STUB_LINES_MAX
+
+
+def test_no_function_outgrows_a_screen() -> None:
+    long_functions = []
+    for path in tracked("src/*.py", "tools/*.py", "benchmarks/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            assert node.end_lineno is not None
+            if node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX:
+                long_functions.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not long_functions
+
+
+@pytest.mark.parametrize("package", ["kerolox", "kerolox.client", "kerolox.client.sync"])
+def test_public_names_are_exactly_those_that_all_lists(package: str) -> None:
+    module = __import__(package, fromlist=["__all__"])
+    assert sorted(module.__all__) == sorted(set(module.__all__))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+def test_every_module_says_what_it_promises() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in tracked("src/*.py")
+        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert not silent
+
+
+def test_no_machine_path_or_download_address_is_recorded() -> None:
+    pattern = re.compile(
+        r"(?<![\w.])/(?:work|root|home)/\w|https?://[^\s\"']*/(?:simple|packages)/"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in tracked()
+        if path.suffix not in {".xz", ".png"} and path != Path(__file__)
+        for match in [pattern.search(path.read_text(errors="replace"))]
+        if match
+    ]
+    assert not found
+
+
+def test_tests_do_not_wait_for_a_fixed_time() -> None:
+    pattern = re.compile(r"(?:time|asyncio)\.sleep\((?:0\.[1-9]|[1-9])")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked("tests/*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found
