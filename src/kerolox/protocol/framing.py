@@ -1,8 +1,8 @@
 """Bytes in, whole frames out: the sans-IO frame decoder.
 
-It keeps at most one unfinished frame. A length that no frame can have ends the stream: every later
-call raises the same :class:`RemoteProtocolError`, since nothing after a lost boundary can be
-trusted.
+It keeps at most one unfinished frame. A length that no frame can have ends the stream: the frames
+before it are still handed out, and every later call raises the same :class:`RemoteProtocolError`,
+since nothing after a lost boundary can be trusted.
 """
 
 from __future__ import annotations
@@ -30,33 +30,51 @@ class FrameDecoder:
         """Bytes of the unfinished frame."""
         return len(self._buffer)
 
+    @property
+    def error(self) -> RemoteProtocolError | None:
+        """Why the stream ended; None while it goes on."""
+        return self._error
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes, give the frames that are complete now.
 
         Raises:
-            RemoteProtocolError: a length field is negative, too small or too large. Frames before
-                it are lost with the connection.
+            RemoteProtocolError: a length field is negative, too small or too large, and no whole
+                frame came before it in this call (otherwise ``error`` is set, and the next call
+                raises).
         """
         if self._error is not None:
             raise self._error
         buffer = self._buffer
+        if not buffer:
+            # Most chunks begin and end with a frame: they are cut without a copy in between.
+            with memoryview(data) as view:
+                frames, position = self._split(view)
+                buffer += view[position:]
+            return frames
         buffer += data
+        with memoryview(buffer) as view:
+            frames, position = self._split(view)
+        if position:
+            del buffer[:position]
+        return frames
+
+    def _split(self, view: memoryview) -> tuple[list[bytes], int]:
+        """The whole frames of ``view``, and the position behind the last one."""
         frames: list[bytes] = []
-        position, end = 0, len(buffer)
+        position, end = 0, len(view)
         while end - position >= _LENGTHS.size:
-            size, word = _LENGTHS.unpack_from(buffer, position)
+            size, word = _LENGTHS.unpack_from(view, position)
             if not 4 <= size <= self._frame_bytes_max or (word & 0xFFFFFF) > size - 4:
                 self._error = RemoteProtocolError(
                     f"frame of {size} bytes with a header of {word & 0xFFFFFF}; "
                     f"the limit is {self._frame_bytes_max}"
                 )
                 if frames:
-                    break
+                    return frames, end
                 raise self._error
             if end - position - 4 < size:
                 break
-            frames.append(bytes(memoryview(buffer)[position + 4 : position + 4 + size]))
+            frames.append(bytes(view[position + 4 : position + 4 + size]))
             position += 4 + size
-        if position:
-            del buffer[:position]
-        return frames
+        return frames, position

@@ -1,0 +1,306 @@
+"""The client's side of remoting: one connection per address, opened when it is first needed.
+
+Requests of all callers share the connection and are paired with their responses by opaque. A
+connection that closes ends its open requests with :class:`ConnectionLostError`; the next request
+opens a new one. Nothing is sent twice here: whether a request may be repeated is for the caller
+to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kerolox.errors import (
+    ClientClosedError,
+    ConnectError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+)
+from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection, IdleWatch, Opaques
+
+__all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "parse_address"]
+
+CONNECT_SECONDS_MAX = 3.0
+"""Default time limit of opening a connection (connectTimeoutMillis)."""
+
+IDLE_SECONDS_MAX = 120.0
+"""A connection without traffic for so long is closed (clientChannelMaxIdleTimeSeconds)."""
+
+OPEN_CALLS_MAX = 65535
+"""Requests of one connection that may wait for a response (clientAsyncSemaphoreValue)."""
+
+REQUESTS_IN_FLIGHT_MAX = 1024
+"""Requests of a server whose handlers may be waiting at the same time."""
+
+CLOSE_SECONDS_MAX = 2.0
+"""How long ``close`` lets connections send what they still have."""
+
+_POLL_SECONDS = 0.005
+
+
+class ClientConnection(FrameConnection):
+    """The connection to one address. Made by the client; handlers of server requests see it."""
+
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        super().__init__(
+            client._loop,
+            client._read_buffer,
+            client._on_request,
+            REQUESTS_IN_FLIGHT_MAX,
+            client._tasks,
+        )
+        self.address = address
+        """The address as the caller gave it."""
+        self._client = client
+        self._decoder = FrameDecoder()
+        # uvloop gathers the writes of one turn of the loop by itself; asyncio sends each at once.
+        self._gathers = not type(client._loop).__module__.startswith("uvloop")
+        self._gathered: list[bytes] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the socket is closed."""
+        self._client._forget(self)
+        super().connection_lost(exc)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop: so many bytes were read."""
+        self.active = True
+        try:
+            with memoryview(self._read_buffer)[:nbytes] as view:
+                frames = self._decoder.feed(view)
+        except RemoteProtocolError as error:
+            self._refuse(str(error))
+            return
+        if frames:
+            self._take_frames(frames)
+        if self._decoder.error is not None:
+            self._refuse(str(self._decoder.error))
+
+    def write(self, data: bytes) -> None:
+        """Write a frame together with the others of this turn of the loop."""
+        if not self._gathers:
+            self.send(data)
+            return
+        if not self._gathered:
+            self.loop.call_soon(self._write_gathered)
+        self._gathered.append(data)
+
+    def close(self) -> None:
+        """Send what is buffered (for a bounded time), then close. Idempotent."""
+        self._write_gathered()
+        super().close()
+
+    def _write_gathered(self) -> None:
+        if self._gathered:
+            data = b"".join(self._gathered)
+            self._gathered.clear()
+            self.send(data)
+
+
+RequestHandler = Callable[
+    [RemotingCommand, ClientConnection], Coroutine[Any, Any, RemotingCommand | None]
+]
+"""Answers a request of the server; see :mod:`kerolox.remoting.connection` for its one rule."""
+
+
+class RemotingClient:
+    """A pool of connections, one per address. Use it in one event loop; close it at the end."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_seconds: float = CONNECT_SECONDS_MAX,
+        on_request: RequestHandler | None = None,
+        on_disconnect: Callable[[str], None] | None = None,
+        idle_seconds_max: float = IDLE_SECONDS_MAX,
+        open_calls_max: int = OPEN_CALLS_MAX,
+    ) -> None:
+        """Nothing is opened before the first request.
+
+        Args:
+            connect_timeout_seconds: time limit of opening a connection.
+            on_request: answers requests of servers; without it they get no answer.
+            on_disconnect: called with the address after one of the connections closed.
+            idle_seconds_max: a connection without traffic for so long is closed.
+            open_calls_max: requests per connection that may wait for a response; more wait.
+        """
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._on_request: RequestHandler = on_request or _no_answer
+        self._on_disconnect = on_disconnect
+        self._idle_seconds_max = idle_seconds_max
+        self._open_calls_max = open_calls_max
+        self._read_buffer = bytearray(READ_BUFFER_BYTES)
+        self._opaques = Opaques()
+        self._connections: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until used
+        self._idle_watch: IdleWatch | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
+    ) -> RemotingCommand:
+        """Send a request and wait for its response, whatever its code. Sets the opaque.
+
+        Raises:
+            ConnectError: no connection to ``address`` ("host:port") in time.
+            ConnectionLostError: it closed before the response came.
+            RequestTimeoutError: no response within ``timeout_seconds``, connecting included.
+            LocalProtocolError: no frame can hold the command.
+            ClientClosedError: the client is closed.
+        """
+        connection, deadline = await self._ready(address, timeout_seconds)
+        command.opaque = opaque = self._opaque_for(connection)
+        data = command.encode()
+        what = f"request {command.code} to {address}"
+        future = connection.calls.open(opaque, deadline, what)
+        try:
+            connection.write(data)
+            return await future
+        finally:
+            connection.calls.drop(opaque)
+
+    async def invoke_oneway(
+        self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
+    ) -> None:
+        """Send a request that gets no response; waits only for the connection and for room in
+        it. Sets the opaque and the one-way flag. Errors as those of :meth:`invoke`.
+        """
+        connection, _deadline = await self._ready(address, timeout_seconds)
+        command.opaque = self._opaque_for(connection)
+        command.flag |= FLAG_ONEWAY
+        connection.write(command.encode())
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to an address, if there is one; the next request opens another."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close all connections, in about two seconds at most; open requests end with an error."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._idle_watch is not None:
+            self._idle_watch.stop()
+        for connecting in list(self._connecting.values()):
+            connecting.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.close()
+        if connections:
+            gone = [connection.gone for connection in connections]
+            await asyncio.wait(gone, timeout=CLOSE_SECONDS_MAX)
+            for connection in connections:
+                connection.abort()
+            await asyncio.wait(gone, timeout=0.5)
+
+    # -- connections --------------------------------------------------------------------------
+    async def _ready(self, address: str, timeout_seconds: float) -> tuple[ClientConnection, float]:
+        """The connection to an address, with room for one more request; and the deadline."""
+        if self._closed:
+            raise ClientClosedError("the remoting client is closed")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._idle_watch = IdleWatch(
+                self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
+            )
+        deadline = self._loop.time() + timeout_seconds
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self._connected(address, deadline)
+        if connection._writable is not None:
+            await connection.writable(deadline)
+        while len(connection.calls) >= self._open_calls_max:
+            if self._loop.time() > deadline:
+                raise RequestTimeoutError(
+                    f"{len(connection.calls)} requests to {address} are still without a response"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+        if connection.closed:
+            raise ConnectionLostError(f"connection to {address} closed before the request was sent")
+        return connection, deadline
+
+    async def _connected(self, address: str, deadline: float) -> ClientConnection:
+        task = self._connecting.get(address)
+        if task is None:
+            task = self._loop.create_task(self._connect(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._connect_done(address, done))
+        seconds = max(deadline - self._loop.time(), 0.0)
+        done, _ = await asyncio.wait([task], timeout=seconds)
+        if not done:
+            raise ConnectError(f"no connection to {address} within {seconds:.1f} s")
+        if task.cancelled():
+            raise ClientClosedError("the remoting client is closed")
+        return task.result()
+
+    def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # seen: those who waited for it may be gone
+
+    async def _connect(self, address: str) -> ClientConnection:
+        host, port = parse_address(address)
+        seconds = self._connect_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                _transport, connection = await self._loop.create_connection(
+                    lambda: ClientConnection(self, address), host, port
+                )
+        except TimeoutError:
+            raise ConnectError(f"no connection to {address} within {seconds:.1f} s") from None
+        except OSError as error:
+            known = error.errno is not None and error.errno > 0
+            reason = os.strerror(error.errno) if known else str(error)  # type: ignore[arg-type]
+            raise ConnectError(f"can't connect to {address}: {reason}") from error
+        if self._closed:
+            connection.abort()
+            raise ClientClosedError("the remoting client is closed")
+        self._connections[address] = connection
+        return connection
+
+    def _forget(self, connection: ClientConnection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+            if self._on_disconnect is not None:
+                self._on_disconnect(connection.address)
+
+    def _opaque_for(self, connection: ClientConnection) -> int:
+        opaque = self._opaques.allocate()
+        while opaque in connection.calls:
+            opaque = self._opaques.allocate()
+        return opaque
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port`` (an IPv6 host may stand in brackets) as its two parts.
+
+    Raises:
+        ConnectError: it has another form.
+    """
+    host, separator, port = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConnectError(f"{address!r} is no address; write host:port")
+    return host, int(port)
+
+
+async def _no_answer(command: RemotingCommand, connection: ClientConnection) -> None:
+    return None

@@ -1,0 +1,445 @@
+"""What both ends of a connection do: reading, answering, calling, and the limits of each.
+
+:class:`FrameConnection` is the protocol of one socket. Chunks land in a read buffer that all
+connections of a server or client share, and are fed at once. Frames for Python become commands:
+
+- a response settles the open call that has its opaque (:class:`OpenCalls`);
+- a request goes to the handler. The handler's coroutine is run on the spot up to its first wait;
+  only one that does wait becomes a task. So **until its first wait a handler runs outside any
+  task**: ``asyncio.timeout``, ``TaskGroup`` and ``current_task`` work only after it
+  (``await asyncio.sleep(0)`` when nothing else comes before).
+
+Three things can stop the reading of a connection, each for as long as it lasts: bytes that the
+peer does not take (``WRITE_HIGH_WATER_BYTES``), handlers that do not finish (``in_flight_max``),
+and frames that wait for their turn. A peer that takes nothing at all while others make bytes for it
+(held pulls, notices) is cut off at ``WRITE_BYTES_MAX``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar, cast
+
+from kerolox.errors import (
+    BrokerError,
+    ConnectionLostError,
+    KeroloxError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RemotingError,
+    RequestTimeoutError,
+)
+from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.command import FLAG_RESPONSE, RemotingCommand
+
+__all__ = [
+    "READ_BUFFER_BYTES",
+    "WRITE_BYTES_MAX",
+    "WRITE_HIGH_WATER_BYTES",
+    "FrameConnection",
+    "IdleWatch",
+    "Opaques",
+    "OpenCalls",
+]
+
+READ_BUFFER_BYTES = 256 * 1024
+"""Size of the read buffer that the connections of one server or client share."""
+
+WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+"""Unsent bytes above which a connection is not read any more."""
+
+WRITE_LOW_WATER_BYTES = 1024 * 1024
+"""Unsent bytes below which it is read again."""
+
+WRITE_BYTES_MAX = 64 * 1024 * 1024
+"""Unsent bytes above which a connection is cut."""
+
+CLOSE_SECONDS_MAX = 2.0
+"""How long a closing connection may take to send what it still has."""
+
+_TIMER_SECONDS_MIN = 0.01
+
+_PAUSED_BY_WRITES = 1
+_PAUSED_BY_ANSWERS = 2
+_PAUSED_BY_HANDLERS = 4
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class Opaques:
+    """Request ids: counted up from 0, wrapping as a signed 32-bit number does."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def allocate(self) -> int:
+        """The next id."""
+        value = self._next
+        self._next = value + 1 if value < 0x7FFFFFFF else -0x80000000
+        return value
+
+
+class OpenCalls:
+    """Requests that wait for a response, by opaque, each with a deadline.
+
+    One timer serves them all: it is armed for the earliest deadline and looks at every call when
+    it fires, which is rare, since most calls are answered long before.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: dict[int, tuple[asyncio.Future[RemotingCommand], float, str]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, opaque: int) -> bool:
+        return opaque in self._calls
+
+    def open(self, opaque: int, deadline: float, what: str) -> asyncio.Future[RemotingCommand]:
+        """A future for the response. ``deadline`` is a ``loop.time()``, ``what`` for errors."""
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._calls[opaque] = (future, deadline, what)
+        if self._timer is None or deadline < self._timer_at:
+            self._arm(deadline)
+        return future
+
+    def settle(self, response: RemotingCommand) -> None:
+        """Hand a response to its call; one that nobody waits for (too late) is dropped."""
+        call = self._calls.pop(response.opaque, None)
+        if call is not None and not call[0].done():
+            call[0].set_result(response)
+
+    def drop(self, opaque: int) -> None:
+        """Forget a call whose caller went away."""
+        self._calls.pop(opaque, None)
+
+    def fail(self, make_error: Callable[[str], RemotingError]) -> None:
+        """End all calls with an error made from what each one was."""
+        calls, self._calls = self._calls, {}
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for future, _deadline, what in calls.values():
+            if not future.done():
+                future.set_exception(make_error(what))
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = max(deadline, self._loop.time() + _TIMER_SECONDS_MIN)
+        self._timer = self._loop.call_at(self._timer_at, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        overdue = [opaque for opaque, call in self._calls.items() if call[1] <= now]
+        for opaque in overdue:
+            future, _deadline, what = self._calls.pop(opaque)
+            if not future.done():
+                future.set_exception(RequestTimeoutError(f"no response in time to {what}"))
+        if self._calls:
+            self._arm(min(call[1] for call in self._calls.values()))
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """One socket that carries frames; the base of the server's and the client's connections."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        read_buffer: bytearray,
+        handler: Callable[[RemotingCommand, Any], Coroutine[Any, Any, RemotingCommand | None]],
+        in_flight_max: int,
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
+        self.loop = loop
+        self.peer: tuple[str, int] = ("", 0)
+        self.remote_address = ""
+        """``ip:port`` of the peer."""
+        self.closed = False
+        self.active = True
+        """Set by every read and write, cleared by :class:`IdleWatch`."""
+        self.idle_since = 0.0
+        self.calls = OpenCalls(loop)
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done when the socket is closed."""
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connected
+        self._read_buffer = read_buffer
+        self._handler = handler
+        self._in_flight = 0
+        self._in_flight_max = in_flight_max
+        self._tasks = tasks
+        self._waiting: deque[bytes] = deque()
+        self._paused = 0
+        self._writable: asyncio.Future[None] | None = None
+
+    # -- the protocol's side ------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: the socket is open."""
+        # uvloop's transports are no asyncio.Transport by class, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(
+            high=WRITE_HIGH_WATER_BYTES, low=WRITE_LOW_WATER_BYTES
+        )
+        peer = transport.get_extra_info("peername") or ("", 0)
+        host = str(peer[0]).removeprefix("::ffff:")
+        self.peer = (host, int(peer[1]))
+        self.remote_address = f"{host}:{peer[1]}"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the socket is closed; open calls end with an error."""
+        self.closed = True
+        self._waiting.clear()
+        reason = f" ({exc})" if exc else ""
+        address = self.remote_address
+        self.calls.fail(
+            lambda what: ConnectionLostError(
+                f"connection to {address} closed{reason} during {what}"
+            )
+        )
+        self.resume_writing()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Called by the loop before each read: every connection reads into the same buffer."""
+        return self._read_buffer
+
+    def eof_received(self) -> bool:
+        """Called by the loop: the peer sends no more; what is buffered is sent, then it closes."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the peer does not take what is written."""
+        self._pause(_PAUSED_BY_WRITES)
+        if self._writable is None:
+            self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer took enough of it."""
+        self._resume(_PAUSED_BY_WRITES)
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+
+    # -- what users of a connection call ------------------------------------------------------
+    def send(self, data: bytes) -> None:
+        """Write whole frames. Never waits; a peer that takes nothing is cut off."""
+        if self.closed:
+            return
+        self.active = True
+        self._transport.write(data)
+        if self._paused & _PAUSED_BY_WRITES:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent > WRITE_BYTES_MAX:
+                _log.warning(
+                    "closing %s: it left %d bytes unread; the limit is %d",
+                    self.remote_address,
+                    unsent,
+                    WRITE_BYTES_MAX,
+                )
+                self.abort()
+
+    def send_command(self, command: RemotingCommand) -> None:
+        """Encode and write one command.
+
+        Raises:
+            LocalProtocolError: no frame can hold it.
+        """
+        self.send(command.encode())
+
+    async def writable(self, deadline: float) -> None:
+        """Wait until the peer has taken enough of what was written.
+
+        Raises:
+            RequestTimeoutError: it has not by ``deadline`` (a ``loop.time()``).
+        """
+        while self._writable is not None:
+            seconds = deadline - self.loop.time()
+            done, _ = await asyncio.wait([self._writable], timeout=max(seconds, 0.0))
+            if not done:
+                raise RequestTimeoutError(f"{self.remote_address} takes no more bytes")
+
+    def close(self) -> None:
+        """Send what is buffered (at most ``CLOSE_SECONDS_MAX``), then close. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            timer = self.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+            self.gone.add_done_callback(lambda _: timer.cancel())
+
+    def abort(self) -> None:
+        """Close at once; what is buffered is lost."""
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- pausing ------------------------------------------------------------------------------
+    def _pause(self, reason: int) -> None:
+        if not self._paused and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: int) -> None:
+        if not self._paused & reason:
+            return
+        self._paused &= ~reason
+        if not self._paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- frames -------------------------------------------------------------------------------
+    def _take_frames(self, frames: list[bytes]) -> None:
+        """Dispatch frames in order; the answers that are there at once leave in one write."""
+        if self._waiting:
+            self._waiting.extend(frames)
+            return
+        answers: list[bytes] = []
+        broken: RemoteProtocolError | None = None
+        for index, frame in enumerate(frames):
+            if self._in_flight >= self._in_flight_max:
+                self._waiting.extend(frames[index:])
+                self._pause(_PAUSED_BY_HANDLERS)
+                break
+            try:
+                self._take_frame(frame, answers)
+            except RemoteProtocolError as error:
+                broken = error
+                break
+            if self.closed:
+                break
+        if answers:
+            self.send(answers[0] if len(answers) == 1 else b"".join(answers))
+        if broken is not None:
+            self._refuse(str(broken))
+
+    def _take_frame(self, frame: bytes, answers: list[bytes]) -> None:
+        command = RemotingCommand.decode(frame)
+        if command.flag & FLAG_RESPONSE:
+            self.calls.settle(command)
+            return
+        coroutine = self._handler(command, self)
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as stop:
+            answer = _encode_answer(command, stop.value)
+        except Exception as error:
+            answer = _encode_answer(command, _error_answer(command, error, self.remote_address))
+        else:
+            # It waits for something: the rest of it becomes a task.
+            self._in_flight += 1
+            task = self.loop.create_task(self._finish(command, _go_on(coroutine, awaited)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        if answer:
+            answers.append(answer)
+
+    async def _finish(
+        self, command: RemotingCommand, rest: Coroutine[Any, Any, RemotingCommand | None]
+    ) -> None:
+        try:
+            answer = _encode_answer(command, await rest)
+        except Exception as error:
+            answer = _encode_answer(command, _error_answer(command, error, self.remote_address))
+        finally:
+            self._in_flight -= 1
+        if answer:
+            self.send(answer)
+        if self._waiting and self._in_flight < self._in_flight_max and not self.closed:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        frames = list(self._waiting)
+        self._waiting.clear()
+        self._take_frames(frames)
+        if not self._waiting:
+            self._resume(_PAUSED_BY_HANDLERS)
+
+    def _refuse(self, reason: str) -> None:
+        _log.warning("closing %s: %s", self.remote_address, reason)
+        self.close()
+
+
+class IdleWatch:
+    """Closes connections without traffic; one timer for all of a server or client."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connections: Callable[[], list[FrameConnection]],
+        idle_seconds_max: float,
+    ) -> None:
+        self._loop = loop
+        self._connections = connections
+        self._idle_seconds_max = idle_seconds_max
+        self._timer = loop.call_later(idle_seconds_max / 8, self._look)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        for connection in self._connections():
+            if connection.active:
+                connection.active = False
+                connection.idle_since = now
+            elif now - connection.idle_since >= self._idle_seconds_max:
+                _log.info("closing %s: idle", connection.remote_address)
+                connection.close()
+        self._timer = self._loop.call_later(self._idle_seconds_max / 8, self._look)
+
+
+@types.coroutine
+def _go_on(
+    coroutine: Coroutine[Any, Any, _Result], awaited: object
+) -> Generator[Any, Any, _Result]:
+    """The rest of a coroutine that was run up to a wait for ``awaited``."""
+    while True:
+        try:
+            sent = yield awaited
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as error:
+            try:
+                awaited = coroutine.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+        else:
+            try:
+                awaited = coroutine.send(sent)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+
+
+def _error_answer(command: RemotingCommand, error: Exception, peer: str) -> RemotingCommand:
+    if isinstance(error, BrokerError):
+        return command.response(error.code, error.remark)
+    if not isinstance(error, KeroloxError):
+        _log.error("request %d of %s failed", command.code, peer, exc_info=error)
+    return command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _encode_answer(command: RemotingCommand, answer: RemotingCommand | None) -> bytes:
+    if answer is None or command.is_oneway:
+        return b""
+    try:
+        return answer.encode()
+    except LocalProtocolError as error:
+        return command.response(ResponseCode.SYSTEM_ERROR, f"LocalProtocolError: {error}").encode()

@@ -1,0 +1,308 @@
+"""The server's side of remoting: listening, and one :class:`ServerConnection` per client.
+
+With a ``feeder`` each connection has a kernel beside it that answers the hot requests of a chunk
+itself; the handler sees the rest. Without one (name server) every frame goes to the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kerolox.errors import ConfigError, ConnectionLostError, RemoteProtocolError
+from kerolox.kernel import FED_MORE, FED_READY
+from kerolox.message import pack_host
+from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting.connection import (
+    _PAUSED_BY_ANSWERS,
+    _PAUSED_BY_WRITES,
+    READ_BUFFER_BYTES,
+    FrameConnection,
+    IdleWatch,
+    Opaques,
+)
+
+if TYPE_CHECKING:
+    from kerolox.kernel import ConnectionKernel
+    from kerolox.protocol.command import RemotingCommand
+
+__all__ = ["Handler", "RemotingServer", "ServerConnection"]
+
+BACKLOG = 1024
+"""Connections that the operating system may keep until they are accepted."""
+
+IDLE_SECONDS_MAX = 120.0
+"""A connection without traffic for so long is closed (serverChannelMaxIdleTimeSeconds)."""
+
+IN_FLIGHT_MAX = 1024
+"""Requests of one connection whose handlers may be waiting at the same time."""
+
+HANDLERS_SECONDS_MAX = 0.3
+"""How long ``stop`` lets handlers finish before it cancels them."""
+
+STOP_SECONDS_MAX = 1.5
+"""How long ``stop`` lets connections send what they still have."""
+
+_log = logging.getLogger(__name__)
+
+
+class ServerConnection(FrameConnection):
+    """The connection of one client. Made by the server; used by handlers."""
+
+    def __init__(self, server: RemotingServer, connection_id: int) -> None:
+        super().__init__(
+            server._loop,
+            server._read_buffer,
+            server._handler,
+            server._in_flight_max,
+            server._tasks,
+        )
+        self.connection_id = connection_id
+        self._server = server
+        self._opaques = Opaques()
+        self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: the socket is open; its kernel is made."""
+        super().connection_made(transport)
+        server = self._server
+        if server._feeder is None:
+            self._kernel = _FrameFeeder()
+        else:
+            host, port = self.peer
+            self._kernel = server._feeder(self.connection_id, pack_host(host, port))
+        server._connections[self.connection_id] = self
+        if server._on_connect is not None:
+            server._on_connect(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the socket is closed; its kernel drops what it holds."""
+        self._server._connections.pop(self.connection_id, None)
+        self._kernel.close()
+        super().connection_lost(exc)
+        if self._server._on_close is not None:
+            self._server._on_close(self)
+
+    # Hot: runs once per chunk read, over ten thousand times a second.
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop: so many bytes were read."""
+        self.active = True
+        answers, cold, flags, error = self._kernel.feed(self._read_buffer, nbytes)
+        if answers:
+            self._transport.write(answers)
+        if cold or flags or error:
+            self._after_feed(cold, flags, error)
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer took enough; frames that the kernel kept go on."""
+        super().resume_writing()
+        if self._paused & _PAUSED_BY_ANSWERS and not self.closed:
+            self.loop.call_soon(self._feed_more)
+
+    async def request(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
+        """Ask the client, and wait for its response. Sets the command's opaque.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConnectionLostError: the connection is closed, or closes meanwhile.
+        """
+        what = f"request {command.code} to {self.remote_address}"
+        if self.closed:
+            raise ConnectionLostError(f"connection to {self.remote_address} closed before {what}")
+        command.opaque = self._opaques.allocate()
+        data = command.encode()
+        future = self.calls.open(command.opaque, self.loop.time() + timeout_seconds, what)
+        try:
+            self.send(data)
+            return await future
+        finally:
+            self.calls.drop(command.opaque)
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that gets no response. Sets its opaque and its one-way flag."""
+        command.opaque = self._opaques.allocate()
+        command.flag |= 2
+        self.send(command.encode())
+
+    def _after_feed(self, cold: list[bytes] | None, flags: int, error: str | None) -> None:
+        if cold:
+            self._take_frames(cold)
+        if flags & FED_READY:
+            self._server.on_ready()
+        if error is not None:
+            self._refuse(error)
+        elif flags & FED_MORE and not self.closed:
+            # Reading waits until the frames that the kernel kept are done: what it keeps is bounded
+            # by one chunk. The loop gets a turn in between, so that others are served too.
+            self._pause(_PAUSED_BY_ANSWERS)
+            if not self._paused & _PAUSED_BY_WRITES:
+                self.loop.call_soon(self._feed_more)
+
+    def _feed_more(self) -> None:
+        if self.closed or self._paused & _PAUSED_BY_WRITES:
+            return
+        answers, cold, flags, error = self._kernel.feed(b"", 0)
+        if answers:
+            self.send(answers)
+        if not flags & FED_MORE:
+            self._resume(_PAUSED_BY_ANSWERS)
+        if cold or flags or error:
+            self._after_feed(cold, flags, error)
+
+
+Handler = Callable[
+    ["RemotingCommand", ServerConnection], Coroutine[Any, Any, "RemotingCommand | None"]
+]
+"""Answers one request; None: nothing is answered. See :mod:`kerolox.remoting.connection` for what
+may not be used before its first wait. A ``BrokerError`` it raises is the answer of that code."""
+
+
+class RemotingServer:
+    """Listens on a port and serves requests until it is stopped."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str,
+        port: int,
+        feeder: Callable[[int, bytes], ConnectionKernel] | None = None,
+        on_connect: Callable[[ServerConnection], None] | None = None,
+        on_close: Callable[[ServerConnection], None] | None = None,
+        idle_seconds_max: float = IDLE_SECONDS_MAX,
+        backlog: int = BACKLOG,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        """Nothing is opened before ``start``.
+
+        Args:
+            handler: answers what the kernel does not.
+            host: address to listen on; ``""`` and ``"0.0.0.0"``: all.
+            port: 0: any free one, see ``port`` after the start.
+            feeder: makes the kernel of a connection from its id and its packed peer address.
+            on_connect: called with each new connection.
+            on_close: called with each connection after it closed.
+            idle_seconds_max: a connection without traffic for so long is closed.
+            backlog: connections the operating system may keep until they are accepted.
+            in_flight_max: requests of one connection whose handlers may wait at the same time.
+        """
+        self.port = port
+        self.on_ready: Callable[[], None] = _nothing
+        """Called after a feed that made answers for other connections."""
+        self._host = host
+        self._backlog = backlog
+        self._handler: Any = handler
+        self._feeder = feeder
+        self._on_connect = on_connect
+        self._on_close = on_close
+        self._idle_seconds_max = idle_seconds_max
+        self._in_flight_max = in_flight_max
+        self._read_buffer = bytearray(READ_BUFFER_BYTES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[int, ServerConnection] = {}
+        self._last_connection_id = 0
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
+        self._server: asyncio.AbstractServer | None = None
+        self._idle_watch: IdleWatch | None = None
+
+    @property
+    def connections(self) -> list[ServerConnection]:
+        """The open connections."""
+        return list(self._connections.values())
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address can't be listened on; the text names it and what to do.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._server = await self._loop.create_server(
+                self._make_connection,
+                self._host or "0.0.0.0",
+                self.port,
+                backlog=self._backlog,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise ConfigError(_listen_error(error, self._host, self.port)) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._idle_watch = IdleWatch(
+            self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
+        )
+
+    def deliver(self, connection_id: int, data: bytes) -> None:
+        """Write answers that became ready later; dropped when the connection is gone."""
+        connection = self._connections.get(connection_id)
+        if connection is not None:
+            connection.send(data)
+
+    async def stop(self) -> None:
+        """Stop listening and close all connections, in about two seconds at most."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        if self._idle_watch is not None:
+            self._idle_watch.stop()
+        connections = self.connections
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=HANDLERS_SECONDS_MAX)
+        for task in self._tasks:
+            task.cancel()
+        for connection in connections:
+            connection.close()
+        if connections:
+            gone = [connection.gone for connection in connections]
+            await asyncio.wait(gone, timeout=STOP_SECONDS_MAX)
+            for connection in self.connections:
+                connection.abort()
+            await asyncio.wait(gone, timeout=0.5)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), 0.5)
+
+    def _make_connection(self) -> ServerConnection:
+        self._last_connection_id += 1
+        return ServerConnection(self, self._last_connection_id)
+
+
+class _FrameFeeder:
+    """Stands where a kernel would: every frame is cold."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder()
+
+    def feed(
+        self, data: bytes | bytearray, size: int
+    ) -> tuple[bytes, list[bytes] | None, int, str | None]:
+        try:
+            with memoryview(data)[:size] as view:
+                frames = self._decoder.feed(view)
+        except RemoteProtocolError as error:
+            return b"", None, 0, str(error)
+        error_after = self._decoder.error
+        return b"", frames or None, 0, None if error_after is None else str(error_after)
+
+    def close(self) -> None:
+        pass
+
+
+def _nothing() -> None:
+    pass
+
+
+def _listen_error(error: OSError, host: str, port: int) -> str:
+    where = f"port {port} of {host or 'all addresses'}"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{where} is in use by another process; find it with 'ss -ltnp sport = :{port}', "
+            "or choose another port"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{where} may not be used by this user; choose a port above 1023"
+    return f"{where} can't be listened on: {error.strerror or error}"
