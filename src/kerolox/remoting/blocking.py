@@ -1,0 +1,227 @@
+"""One blocking connection: ask and wait, or keep many requests open at once.
+
+For places without an event loop: Spark's planning and worker processes, scripts, tests. Two ways of
+use that may alternate but not overlap:
+
+- ``invoke`` sends one request and waits for its response;
+- *pipelining*: ``send`` any number of requests (each gets an opaque), then ``receive`` the
+  responses in the order in which they arrive and pair them by ``opaque``. ``send_frames`` and
+  ``receive_frame`` are the same without the encoding, for loops that make their own bytes.
+
+Nothing is read ahead of ``receive`` but what one ``recv`` brings; at most one frame of
+``FRAME_BYTES_MAX`` is buffered. Requests that the broker sends to its clients are dropped: nobody
+here is a registered client. After a time-out or a loss the connection is closed, since a response
+may still be on its way; make a new one.
+
+An instance belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.errors import (
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+)
+from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["BlockingConnection", "parse_address"]
+
+RECEIVE_BYTES = 256 * 1024
+"""Bytes asked of the socket at once."""
+
+_LENGTHS = struct.Struct(">iI")
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port`` (``[v6]:port`` too) as a pair.
+
+    Raises:
+        ConfigError: no port, or it is no number from 1 to 65535.
+    """
+    host, separator, port = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not host or not port.isascii() or not port.isdigit():
+        raise ConfigError(f"{address!r} is no address; write host:port, as in 127.0.0.1:9876")
+    if not 1 <= int(port) <= 65535:
+        raise ConfigError(f"port {port} of {address!r} is not between 1 and 65535")
+    return host, int(port)
+
+
+class BlockingConnection:
+    """A connection to one name server or broker, with blocking calls.
+
+    Args:
+        address: ``host:port``.
+        connect_timeout_seconds: longest wait for the connection.
+
+    Raises:
+        ConfigError: ``address`` is not of that form.
+        ConnectError: nobody answers there.
+    """
+
+    def __init__(self, address: str, *, connect_timeout_seconds: float = 3.0) -> None:
+        self.address = address
+        self._opaques = itertools.count(1)
+        self._buffer = bytearray()
+        self._start = 0
+        try:
+            self._socket = socket.create_connection(
+                parse_address(address), timeout=connect_timeout_seconds
+            )
+        except OSError as error:
+            raise ConnectError(
+                f"can't connect to {address} within {connect_timeout_seconds:g} s: {error}; "
+                "is it running, and is the address right?"
+            ) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def next_opaque(self) -> int:
+        """A request id that this connection has not used yet."""
+        return next(self._opaques) & _OPAQUE_MASK
+
+    def invoke(self, command: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
+        """Send a request and wait for its response, which may carry an error code.
+
+        ``command.opaque`` is set. Responses to other requests that arrive meanwhile are dropped.
+
+        Raises:
+            RequestTimeoutError: no response in time; the connection is closed.
+            ConnectionLostError: the peer closed it.
+            RemoteProtocolError: the peer sent no frame; the connection is closed.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        opaque = self.send(command, timeout_seconds)
+        while True:
+            response = self.receive(max(deadline - time.monotonic(), 0.0))
+            if response.opaque == opaque:
+                return response
+
+    def send(self, command: RemotingCommand, timeout_seconds: float = 3.0) -> int:
+        """Send a request without waiting; its opaque."""
+        command.opaque = self.next_opaque()
+        self.send_frames(command.encode(), timeout_seconds)
+        return command.opaque
+
+    def receive(self, timeout_seconds: float = 3.0) -> RemotingCommand:
+        """The next response, whichever request it answers; errors as for :meth:`invoke`."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            frame = self.receive_frame(max(deadline - time.monotonic(), 0.0))
+            try:
+                command = RemotingCommand.decode(frame)
+            except RemoteProtocolError:
+                self.close()
+                raise
+            if command.is_response:
+                return command
+
+    def send_frames(self, data: bytes | bytearray, timeout_seconds: float = 3.0) -> None:
+        """Send whole frames as they are; opaques come from :meth:`next_opaque`."""
+        self._check_open()
+        try:
+            self._socket.settimeout(timeout_seconds)
+            self._socket.sendall(data)
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeoutError(
+                f"{self.address} took no bytes for {timeout_seconds:g} s"
+            ) from error
+        except OSError as error:
+            raise self._lost(str(error)) from error
+
+    def receive_frame(self, timeout_seconds: float = 3.0) -> bytes:
+        """The next frame without its length field, a response or not."""
+        self._check_open()
+        deadline = 0.0
+        while True:
+            frame = self._take_frame()
+            if frame is not None:
+                return frame
+            now = time.monotonic()
+            deadline = deadline or now + timeout_seconds
+            self._fill(deadline - now, timeout_seconds)
+
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        self._buffer.clear()
+        self._start = 0
+
+    def _take_frame(self) -> bytes | None:
+        buffer, start = self._buffer, self._start
+        held = len(buffer) - start
+        if held < _LENGTHS.size:
+            return None
+        size, word = _LENGTHS.unpack_from(buffer, start)
+        if not 4 <= size <= FRAME_BYTES_MAX or (word & 0xFFFFFF) > size - 4:
+            self.close()
+            raise RemoteProtocolError(
+                f"{self.address} sent a frame of {size} bytes with a header of "
+                f"{word & 0xFFFFFF}; it does not speak this protocol"
+            )
+        if held < 4 + size:
+            return None
+        with memoryview(buffer) as view:
+            frame = bytes(view[start + 4 : start + 4 + size])
+        self._start = start + 4 + size
+        if self._start == len(buffer):
+            buffer.clear()
+            self._start = 0
+        return frame
+
+    def _fill(self, remaining_seconds: float, timeout_seconds: float) -> None:
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        try:
+            # A zero time-out would mean "non-blocking"; what has arrived is still taken.
+            self._socket.settimeout(max(remaining_seconds, 0.001))
+            data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeoutError(
+                f"{self.address} did not answer within {timeout_seconds:g} s"
+            ) from error
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        if not data:
+            raise self._lost("the peer closed it")
+        self._buffer += data
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConnectionLostError(f"the connection to {self.address} is closed; make a new one")
+
+    def _lost(self, reason: str) -> ConnectionLostError:
+        self.close()
+        return ConnectionLostError(f"connection to {self.address} lost: {reason}")

@@ -1,0 +1,181 @@
+"""Offsets of many queues: their JSON, what a micro-batch takes, and how a range becomes partitions.
+
+Pure functions over ``dict[MessageQueue, int]``. The JSON form is nested by topic, broker name and
+queue id (``{"topic":{"broker-a":{"0":123}}}``) and sorted, because Spark decides by comparing text
+whether there is anything new. An offset is the one to read next, so ``[start, end)`` is a range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kerolox.errors import ConfigError, KeroloxError
+from kerolox.message import MessageQueue
+from kerolox.spark.options import EARLIEST, LATEST, Bound, OffsetBound
+
+__all__ = [
+    "PARTITION_ROWS_MIN",
+    "Bounds",
+    "DataLossError",
+    "Offsets",
+    "OffsetsJson",
+    "QueueRange",
+    "from_json",
+    "limit_rows",
+    "plan_partitions",
+    "resolve",
+    "to_json",
+]
+
+PARTITION_ROWS_MIN = 100_000
+"""A partition costs about 50 ms of start; fewer rows than these are not worth one more."""
+
+PARTITIONS_MAX = 10_000
+"""Most Spark partitions of one batch."""
+
+Offsets = dict[MessageQueue, int]
+OffsetsJson = dict[str, dict[str, dict[str, int]]]
+
+
+class DataLossError(KeroloxError):
+    """Messages that the query asked for are gone: deleted by retention, or lost by the broker."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; set option failOnDataLoss=false to go on with what is left, "
+            "or start from other offsets with a new checkpoint"
+        )
+
+
+class Bounds(NamedTuple):
+    """The offsets that a queue holds: from ``minimum`` to before ``maximum``."""
+
+    minimum: int
+    maximum: int
+
+
+class QueueRange(NamedTuple):
+    """The offsets ``[start, end)`` of one queue."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+
+def to_json(offsets: Mapping[MessageQueue, int]) -> OffsetsJson:
+    """Nested by topic, broker name and queue id; sorted."""
+    nested: OffsetsJson = {}
+    for queue in sorted(offsets):
+        brokers = nested.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return nested
+
+
+def from_json(nested: OffsetsJson) -> Offsets:
+    """The inverse of :func:`to_json`, for offsets of a checkpoint.
+
+    Raises:
+        ConfigError: another shape: the checkpoint belongs to another source.
+    """
+    try:
+        return {
+            MessageQueue(topic, broker_name, int(queue_id)): int(offset)
+            for topic, brokers in nested.items()
+            for broker_name, queues in brokers.items()
+            for queue_id, offset in queues.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the checkpoint's offsets {nested!r} are not those of a rocketmq source ({error}); "
+            "use another checkpoint folder"
+        ) from error
+
+
+def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option: str) -> Offsets:
+    """Offsets for exactly the queues of ``bounds``; -2 and -1 become numbers, others stay.
+
+    Raises:
+        ConfigError: ``bound`` leaves out a queue, or names one that does not exist.
+    """
+    if bound is Bound.EARLIEST:
+        return {queue: held.minimum for queue, held in bounds.items()}
+    if bound is Bound.LATEST:
+        return {queue: held.maximum for queue, held in bounds.items()}
+    assert isinstance(bound, dict)
+    unknown = sorted(bound.keys() - bounds.keys())
+    if unknown:
+        raise ConfigError(
+            f"option {option} names queues that do not exist: {_names(unknown)}; "
+            f"there are {_names(sorted(bounds))}"
+        )
+    missing = sorted(bounds.keys() - bound.keys())
+    if missing:
+        raise ConfigError(
+            f"option {option} leaves out {_names(missing)}; give every queue an offset, "
+            "-2 for earliest or -1 for latest"
+        )
+    special = {EARLIEST: 0, LATEST: 1}
+    return {
+        queue: held[special[bound[queue]]] if bound[queue] in special else bound[queue]
+        for queue, held in bounds.items()
+    }
+
+
+def limit_rows(start: Mapping[MessageQueue, int], end: Offsets, rows_max: int) -> Offsets:
+    """Move ``end`` back so that no more than ``rows_max`` offsets lie behind ``start``.
+
+    Each queue gets its share by what is waiting in it, as in Spark's Kafka source, so that a long
+    queue does not starve; the shares add up to exactly ``rows_max``. Queues missing in ``start``
+    keep their ``end``.
+    """
+    waiting = {queue: max(end[queue] - start.get(queue, end[queue]), 0) for queue in sorted(end)}
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return dict(end)
+    # Cumulative rounding: the k-th cut is floor(rows_max * waiting so far / total), so each share
+    # differs from the exact one by less than 1 and none is more than what waits.
+    limited: Offsets = {}
+    seen = taken = 0
+    for queue, count in waiting.items():
+        seen += count
+        cut = rows_max * seen // total
+        limited[queue] = start[queue] + cut - taken if count else end[queue]
+        taken = cut
+    return limited
+
+
+def plan_partitions(
+    ranges: Sequence[QueueRange], *, min_partitions: int | None = None
+) -> list[list[QueueRange]]:
+    """Cut ranges into partitions of nearly equal length: few, and large.
+
+    There are as many as queues with data, but not more than one for each ``PARTITION_ROWS_MIN``
+    rows, at least ``min_partitions`` and at least one if there is anything to read. A partition
+    may hold parts of several queues; a queue may be cut anywhere. Empty ranges are left out.
+    """
+    filled = [each for each in sorted(ranges) if each.end > each.start]
+    total = sum(each.end - each.start for each in filled)
+    if not total:
+        return []
+    count = min(len(filled), math.ceil(total / PARTITION_ROWS_MIN))
+    count = min(max(count, min_partitions or 1), total, PARTITIONS_MAX)
+    partitions: list[list[QueueRange]] = [[] for _ in range(count)]
+    index, passed = 0, 0
+    for queue, start, end in filled:
+        position = start
+        while position < end:
+            boundary = total * (index + 1) // count
+            stop = min(end, position + boundary - passed)
+            partitions[index].append(QueueRange(queue, position, stop))
+            passed += stop - position
+            position = stop
+            if passed == boundary:
+                index += 1
+    return partitions
+
+
+def _names(queues: Sequence[MessageQueue]) -> str:
+    shown = ", ".join(f"{q.topic}/{q.broker_name}/{q.queue_id}" for q in queues[:5])
+    return f"{shown} and {len(queues) - 5} more" if len(queues) > 5 else shown

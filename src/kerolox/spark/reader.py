@@ -1,0 +1,189 @@
+"""What batch and stream share: planned partitions, and reading one in a Spark worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kerolox.errors import RemoteProtocolError
+from kerolox.spark.cluster import Cluster
+from kerolox.spark.offsets import (
+    Bounds,
+    DataLossError,
+    Offsets,
+    QueueRange,
+    plan_partitions,
+    resolve,
+)
+from kerolox.spark.options import Bound, SourceOptions
+from kerolox.spark.pull import RangePuller
+from kerolox.spark.schema import ColumnDecoder, check_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+    from kerolox.message import MessageQueue
+
+__all__ = ["BatchReader", "QueuePartition", "check_start", "plan", "read_partition"]
+
+BATCH_ROWS = 16_384
+"""Rows of a record batch, about: the JVM turns 8k to 32k rows into its own form fastest."""
+
+BATCH_BYTES = 8 * 1024 * 1024
+"""Raw records of a batch at most, so that large messages make small batches."""
+
+_log = logging.getLogger(__name__)
+
+
+class QueuePartition(InputPartition):  # type: ignore[misc]
+    """Ranges that one Spark task reads, each with the address of its broker."""
+
+    def __init__(self, ranges: Sequence[tuple[str, QueueRange]]) -> None:
+        super().__init__(tuple(ranges))
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads what the topics hold between two offsets, fixed when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        options.check_batch()
+        check_schema(schema, options)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask for routes and bounds, cut them into partitions."""
+        options = self._options
+        with Cluster(options.name_servers) as cluster:
+            routes = cluster.routes(options.topics)
+            bounds = cluster.bounds(routes)
+        starting = options.starting_offsets or Bound.EARLIEST
+        ending = options.ending_offsets or Bound.LATEST
+        start = resolve(starting, bounds, option="startingOffsets")
+        end = resolve(ending, bounds, option="endingOffsets")
+        start = check_start(start, bounds, fail_on_data_loss=options.fail_on_data_loss)
+        for queue, offset in end.items():
+            end[queue] = _checked_end(queue, offset, bounds[queue], options)
+        return plan(start, end, routes.addresses, options)
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read one partition, in a worker."""
+        return read_partition(partition, self._options, self._schema)
+
+
+def plan(
+    start: Mapping[MessageQueue, int],
+    end: Mapping[MessageQueue, int],
+    addresses: Mapping[str, str],
+    options: SourceOptions,
+) -> list[InputPartition]:
+    """Partitions for ``[start, end)`` of every queue of ``end``."""
+    ranges = [QueueRange(queue, start[queue], stop) for queue, stop in end.items()]
+    return [
+        QueuePartition([(addresses[each.queue.broker_name], each) for each in group])
+        for group in plan_partitions(ranges, min_partitions=options.min_partitions)
+    ]
+
+
+def check_start(
+    start: Offsets, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
+) -> Offsets:
+    """Start offsets that the queues still hold; those outside are moved to the nearest bound.
+
+    Raises:
+        DataLossError: one is outside, and ``fail_on_data_loss`` is set.
+    """
+    checked: Offsets = {}
+    for queue, offset in start.items():
+        minimum, maximum = bounds.get(queue, Bounds(offset, offset))
+        checked[queue] = min(max(offset, minimum), maximum)
+        if checked[queue] == offset:
+            continue
+        what = (
+            f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} holds offsets "
+            f"{minimum} to before {maximum}, not the {offset} to start from"
+        )
+        if fail_on_data_loss:
+            raise DataLossError(what)
+        _log.warning("data lost, starting from %d: %s", checked[queue], what)
+    return checked
+
+
+def _checked_end(queue: MessageQueue, offset: int, held: Bounds, options: SourceOptions) -> int:
+    if offset <= held.maximum:
+        return offset
+    what = (
+        f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} ends before "
+        f"{held.maximum}, not at endingOffsets {offset}"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(what)
+    _log.warning("reading only to %d: %s", held.maximum, what)
+    return held.maximum
+
+
+def read_partition(
+    partition: InputPartition, options: SourceOptions, schema: StructType
+) -> Iterator[pyarrow.RecordBatch]:
+    """The record batches of one partition; runs in a Spark worker."""
+    ranges: Sequence[tuple[str, QueueRange]] | None = partition.value
+    # Spark asks for one partition of nothing when there is nothing to read.
+    if not ranges:
+        return
+    decoder = ColumnDecoder(schema, tags=options.tags)
+    pullers: dict[str, RangePuller] = {}
+    try:
+        for address, queue_range in ranges:
+            puller = pullers.setdefault(address, RangePuller(address, options))
+            yield from _read_range(puller, decoder, queue_range, options)
+    finally:
+        for puller in pullers.values():
+            puller.close()
+
+
+def _read_range(
+    puller: RangePuller, decoder: ColumnDecoder, queue_range: QueueRange, options: SourceOptions
+) -> Iterator[pyarrow.RecordBatch]:
+    chunks: list[bytes] = []
+    held_bytes = held_rows = offsets = 0
+    for pulled in puller.pull(queue_range):
+        offsets += pulled.offsets
+        if pulled.records:
+            chunks.append(pulled.records)
+            held_bytes += len(pulled.records)
+            # Records of a topic are of like size: the first one tells how many there are.
+            held_rows += len(pulled.records) // max(int.from_bytes(pulled.records[:4], "big"), 1)
+        if held_rows >= BATCH_ROWS or held_bytes >= BATCH_BYTES:
+            yield from _decode(decoder, chunks, offsets, queue_range, options)
+            chunks.clear()
+            held_bytes = held_rows = offsets = 0
+    yield from _decode(decoder, chunks, offsets, queue_range, options)
+
+
+def _decode(
+    decoder: ColumnDecoder,
+    chunks: list[bytes],
+    offsets: int,
+    queue_range: QueueRange,
+    options: SourceOptions,
+) -> Iterator[pyarrow.RecordBatch]:
+    topic, broker_name, queue_id = queue_range.queue
+    where = f"{topic} queue {queue_id} on {broker_name}"
+    rows = 0
+    if chunks:
+        try:
+            batch, rows = decoder.decode(b"".join(chunks), broker_name)
+        except ValueError as error:
+            raise RemoteProtocolError(f"{where}: {error}") from error
+        if batch.num_rows:
+            yield batch
+    if rows == offsets or options.tags:
+        return
+    what = f"{where}: {offsets} offsets of {queue_range[1:]} had {rows} messages"
+    if options.fail_on_data_loss:
+        raise DataLossError(what)
+    _log.warning("data lost, going on: %s", what)

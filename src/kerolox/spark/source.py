@@ -1,0 +1,69 @@
+"""The data source itself: ``spark.read.format("rocketmq")`` and ``spark.readStream``.
+
+Spark imports this module in each session through ``pyspark_rocketmq``, also in those that never
+read a topic. So it imports little: what reads (Arrow, the protocol, the kernel) is imported by the
+methods that need it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from kerolox.spark.reader import BatchReader
+    from kerolox.spark.stream import StreamReader
+
+__all__ = ["RocketMQDataSource", "register"]
+
+FORMAT = "rocketmq"
+
+
+class RocketMQDataSource(DataSource):  # type: ignore[misc]
+    """Topics as tables.
+
+    ``spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe",
+    "flights").load()``. Options: :data:`kerolox.spark.options.OPTIONS`; columns:
+    :data:`kerolox.spark.schema.COLUMNS`. Errors are :class:`~kerolox.errors.ConfigError` for a
+    wrong option or schema (when the query is planned, before anything is read).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """All columns, or those of option ``columns``."""
+        from kerolox.spark.options import SourceOptions
+        from kerolox.spark.schema import full_schema, schema_of
+
+        columns = SourceOptions.parse(self.options).columns
+        return full_schema() if columns is None else schema_of(columns)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A reader for a batch query."""
+        from kerolox.spark.options import SourceOptions
+        from kerolox.spark.reader import BatchReader
+
+        return BatchReader(SourceOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """A reader for a stream query."""
+        from kerolox.spark.options import SourceOptions
+        from kerolox.spark.stream import StreamReader
+
+        return StreamReader(SourceOptions.parse(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session that did not find it by itself.
+
+    A session finds it when ``kerolox`` is installed where its Python workers run; this is for
+    sources on a path that Spark does not search.
+    """
+    spark.dataSource.register(RocketMQDataSource)
