@@ -16,10 +16,13 @@ Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``, and each of them `
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import logging
+import os
 import re
+import shutil
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +41,7 @@ __all__ = [
     "read_properties",
     "setting_keys",
     "setting_text",
+    "write_with_backup",
 ]
 
 SETTINGS_FILE_BYTES_MAX = 1024 * 1024
@@ -322,3 +326,22 @@ _CONVERTERS: dict[object, Callable[[str, str], object]] = {
     float: _convert_float,
     Path: lambda text, where: Path(text).expanduser(),
 }
+
+
+def write_with_backup(path: Path, text: str) -> None:
+    """Replace a file the way RocketMQ's ``MixAll.string2File`` does: the new text goes to
+    ``.tmp``, the old file is kept as ``.bak``, then ``.tmp`` takes its place. A reader sees the
+    old file or the new one, never a part.
+
+    Raises:
+        OSError: the folder can't be made or the file can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(path, path.with_name(path.name + ".bak"))
+    temporary.replace(path)
