@@ -1,0 +1,152 @@
+"""Headers of the hot answers, in both encodings, byte for byte the same as the native kernel's.
+
+The parts that change from answer to answer are three or four numbers; everything else is rendered
+once into a template for bytes formatting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from kerolox.store.status import GetMessageStatus
+
+__all__ = [
+    "BINARY",
+    "JSON",
+    "JSON_PREFIXES",
+    "Identity",
+    "binary_pull_header",
+    "binary_send_header",
+    "frame",
+    "json_pull_header",
+    "json_send_template",
+    "message_ids",
+    "overdue",
+]
+
+JSON = 0
+BINARY = 1
+
+FLUSH_DISK_TIMEOUT = 10
+
+_LENGTHS = Struct(">II")
+_FIXED = Struct(">hbhiii")
+_INT = Struct(">i")
+_LANGUAGE_PYTHON = 3
+_VERSION = 409
+_FLAG_RESPONSE = 1
+
+_JSON_END = b',"serializeTypeCurrentRPC":"JSON","version":409}'
+_JSON_PULL = (
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d",'
+    b'"minOffset":"%d","maxOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"remark":"%b"'
+    + _JSON_END
+)
+_JSON_OK = b'{"code":0,'
+_JSON_OVERDUE = b'{"code":%d,' % FLUSH_DISK_TIMEOUT
+
+_REMARKS = {int(status): status.name.encode() for status in GetMessageStatus}
+
+JSON_PREFIXES = [_LENGTHS.pack(4 + size, size) for size in range(1_024)]
+"""What stands before a JSON header of that length in a frame without a body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this broker is, as records and answers say it."""
+
+    cluster: str = "DefaultCluster"
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    store_host: bytes = bytes(8)
+    broker_id: int = 0
+
+    def trace_text(self) -> bytes:
+        """The value of TRACE_ON."""
+        return b"true" if self.trace_on else b"false"
+
+
+def frame(header: bytes, body: bytes = b"", serialize_type: int = JSON) -> bytes:
+    """A whole frame."""
+    size = len(header)
+    return _LENGTHS.pack(4 + size + len(body), serialize_type << 24 | size) + header + body
+
+
+def json_send_template(identity: Identity, queue_id: int, *, batch: bool) -> bytes:
+    """A template for ``template % (where, queue offset, opaque)``.
+
+    ``where`` is the physical offset, or with ``batch`` the text of all message ids.
+    """
+    message_id = b"%b" if batch else identity.store_host.hex().upper().encode() + b"%016X"
+    region = _json_text(identity.region).replace(b"%", b"%%")
+    return b"".join(
+        (
+            b'{"code":0,"extFields":{"msgId":"' + message_id,
+            b'","queueId":"%d","queueOffset":"%%d","MSG_REGION":"' % queue_id,
+            region + b'","TRACE_ON":"' + identity.trace_text(),
+            b'"},"flag":1,"language":"PYTHON","opaque":%d' + _JSON_END,
+        )
+    )
+
+
+def json_pull_header(
+    code: int, suggested: int, bounds: tuple[int, int, int], opaque: int, status: int
+) -> bytes:
+    """Header of a pull answer; ``bounds`` are the next, the smallest and the largest offset."""
+    return _JSON_PULL % (code, suggested, *bounds, opaque, _REMARKS[status])
+
+
+def message_ids(identity: Identity, physical_offsets: list[int]) -> bytes:
+    """Server message ids of records (store host and physical offset in hex), comma-joined."""
+    host = identity.store_host.hex().upper().encode()
+    return b",".join([b"%b%016X" % (host, offset) for offset in physical_offsets])
+
+
+def binary_send_header(
+    identity: Identity, queue_id: int, ids: bytes, queue_offset: int, opaque: int
+) -> bytes:
+    """Header of a send answer in the ROCKETMQ encoding."""
+    fields = (
+        (b"msgId", ids),
+        (b"queueId", b"%d" % queue_id),
+        (b"queueOffset", b"%d" % queue_offset),
+        (b"MSG_REGION", identity.region.encode()),
+        (b"TRACE_ON", identity.trace_text()),
+    )
+    return _binary_header(0, opaque, b"", fields)
+
+
+def binary_pull_header(
+    code: int, suggested: int, bounds: tuple[int, int, int], opaque: int, status: int
+) -> bytes:
+    """As :func:`json_pull_header`, in the ROCKETMQ encoding."""
+    names = (b"suggestWhichBrokerId", b"nextBeginOffset", b"minOffset", b"maxOffset")
+    values = (suggested, *bounds)
+    fields = tuple((name, b"%d" % value) for name, value in zip(names, values, strict=True))
+    return _binary_header(code, opaque, _REMARKS[status], fields)
+
+
+def overdue(header: bytes, serialize_type: int) -> bytes:
+    """The same send answer, saying that the flush took too long."""
+    if serialize_type == JSON:
+        return _JSON_OVERDUE + header[len(_JSON_OK) :]
+    return FLUSH_DISK_TIMEOUT.to_bytes(2, "big") + header[2:]
+
+
+def _binary_header(
+    code: int, opaque: int, remark: bytes, fields: tuple[tuple[bytes, bytes], ...]
+) -> bytes:
+    entries = b"".join(
+        len(name).to_bytes(2, "big") + name + len(value).to_bytes(4, "big") + value
+        for name, value in fields
+    )
+    fixed = _FIXED.pack(code, _LANGUAGE_PYTHON, _VERSION, opaque, _FLAG_RESPONSE, len(remark))
+    return fixed + remark + _INT.pack(len(entries)) + entries
+
+
+def _json_text(text: str) -> bytes:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(
+        character if character >= " " else f"\\u{ord(character):04x}" for character in escaped
+    ).encode()

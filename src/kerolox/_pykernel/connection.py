@@ -1,0 +1,457 @@
+"""The hot path of one connection: a chunk of bytes in, answers and cold frames out.
+
+``feed`` works in three passes over the chunk. It cuts out the whole frames and parses their
+headers; it takes the hot ones in order, consecutive sends as one run that becomes one write to
+the log; it wakes the held pulls that the new records satisfy. What the loops need is in locals
+and remembered shapes: per message there is one header parse, one lookup, one record.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kerolox._pykernel.answers import (
+    BINARY,
+    JSON,
+    JSON_PREFIXES,
+    binary_send_header,
+    frame,
+    message_ids,
+)
+from kerolox._pykernel.headers import (
+    INT64_MAX,
+    NOT_HOT,
+    HotHeader,
+    PullHeader,
+    SendBatchHeader,
+    SendV1Header,
+    SendV2Header,
+    integer,
+    parse_binary,
+    parse_json,
+)
+from kerolox._pykernel.holds import HeldPull
+from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
+from kerolox.kernel import FED_MORE, FED_READY, Fed
+from kerolox.store.status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined]
+
+    from kerolox._pykernel.store import Store
+    from kerolox._pykernel.tables import SendShape
+    from kerolox.store.message_store import ChunkItem
+
+__all__ = ["ANSWER_BYTES_MAX", "BATCH_ITEMS_MAX", "Connection"]
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""Largest value of a frame's length field."""
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""When one feed has that many bytes of answers, further frames wait for the next feed."""
+
+BATCH_ITEMS_MAX = 65_536
+"""A batch with more messages is cold: its answer would not fit a header."""
+
+PROPERTIES_BYTES_MAX = 32_767
+
+PUT_OK = int(PutMessageStatus.PUT_OK)
+
+FLAG_ONEWAY = 2
+
+_LENGTHS = Struct(">II")
+_LENGTH = Struct(">I")
+_BATCH_ITEM = Struct(">iIIii")
+_SHORT = Struct(">h")
+_RECORD_FIXED_BYTES = 75
+"""Bytes of a record besides the hosts, the topic, the body and the properties."""
+_BLANK_BYTES = 8
+
+_INT32_END = 1 << 31
+_TIMESTAMP_DIGITS = 13
+
+_SINGLE_SENDS = (SendV2Header, SendV1Header)
+
+_Frame = tuple[HotHeader | None, int, int, int]
+"""(parsed header or None, position of the frame, of its body, behind it)."""
+
+_Send = tuple["SendShape", "SendV2Header | SendV1Header", bool, int, int]
+"""(shape, header, waits for the flush, position of the frame, behind it) of a send in a run."""
+
+
+class Connection:
+    """See :class:`kerolox.kernel.ConnectionKernel`."""
+
+    def __init__(self, store: Store, connection_id: int, born_host: bytes) -> None:
+        if len(born_host) not in (8, 20):
+            raise ValueError(f"born_host has {len(born_host)} bytes; a host has 8 or 20")
+        self._store = store
+        self._connection_id = connection_id
+        self._born_host = born_host
+        self._kept: list[bytes] = []
+        self._kept_size = 0
+        self._needed = 0
+        self._error = ""
+
+    def feed(self, data: Buffer, size: int) -> Fed:
+        """See ``ConnectionKernel``."""
+        if self._error:
+            return Fed(b"", None, 0, self._error)
+        chunk = bytes(memoryview(data)[:size])
+        if self._kept:
+            self._kept.append(chunk)
+            self._kept_size += size
+            if self._kept_size < self._needed:
+                return Fed(b"", None, 0, None)
+            chunk = b"".join(self._kept)
+            self._kept = []
+        frames, rest = self._split(chunk)
+        answers: list[bytes] = []
+        cold: list[bytes] = []
+        flags = 0
+        stopped_at = self._take(frames, chunk, answers, cold)
+        if stopped_at is not None:
+            flags = FED_MORE
+            rest, self._needed, self._error = stopped_at, 0, ""
+        if rest < len(chunk):
+            self._kept = [chunk[rest:]]
+            self._kept_size = len(chunk) - rest
+        store = self._store
+        if store.arrived:
+            answers.append(store.wake(self._connection_id))
+            if store.has_ready:
+                flags |= FED_READY
+        return Fed(b"".join(answers), cold or None, flags, self._error or None)
+
+    def close(self) -> None:
+        """See ``ConnectionKernel``."""
+        self._error = self._error or "the connection is closed"
+        self._kept = []
+        self._store.forget_connection(self._connection_id)
+
+    def _split(self, chunk: bytes) -> tuple[list[_Frame], int]:
+        """All whole frames of a chunk with their parsed headers, and where they end.
+
+        Sets ``_needed`` to the bytes that the next frame needs, and ``_error`` when what follows
+        is no frame; it is dropped then.
+        """
+        frames: list[_Frame] = []
+        position = 0
+        end = len(chunk)
+        while end - position >= _LENGTHS.size:
+            length, word = _LENGTHS.unpack_from(chunk, position)
+            header_size = word & 0xFFFFFF
+            next_position = position + 4 + length
+            if next_position > end or header_size + 4 > length or length > FRAME_BYTES_MAX:
+                break
+            body = position + 8 + header_size
+            header: HotHeader | None = None
+            try:
+                if word == header_size:
+                    header = parse_json(chunk[position + 8 : body])
+                elif word >> 24 == BINARY:
+                    header = parse_binary(chunk[position + 8 : body])
+            except NOT_HOT:
+                pass
+            frames.append((header, position, body, next_position))
+            position = next_position
+        self._needed, self._error = _judge_rest(chunk, position)
+        return frames, end if self._error else position
+
+    def _take(
+        self, frames: list[_Frame], chunk: bytes, answers: list[bytes], cold: list[bytes]
+    ) -> int | None:
+        """Take frames in order; the position of the first one that is left for the next feed."""
+        index = 0
+        answered = 0
+        while index < len(frames):
+            header, position, body, end = frames[index]
+            if answered >= ANSWER_BYTES_MAX:
+                return position
+            answer: bytes | None
+            if isinstance(header, PullHeader):
+                answer = self._pull(header, chunk[position + 4]) if body == end else None
+            elif isinstance(header, SendBatchHeader):
+                answer = self._send_batch(header, chunk, position, body, end)
+            else:
+                index, size = self._send_run(frames, index, chunk, answers, cold)
+                answered += size
+                continue
+            index += 1
+            if answer is None:
+                cold.append(chunk[position + 4 : end])
+            else:
+                answers.append(answer)
+                answered += len(answer)
+        return None
+
+    def _send_run(
+        self,
+        frames: list[_Frame],
+        index: int,
+        chunk: bytes,
+        answers: list[bytes],
+        cold: list[bytes],
+    ) -> tuple[int, int]:
+        """Store the sends from ``frames[index]`` to the next pull or batch with one append.
+
+        Cold frames on the way are put aside. The index of the frame behind the run, and how many
+        bytes of answers it gave. Hot loop: ``benchmarks/feed_python.py``.
+        """
+        store = self._store
+        tables = store.tables
+        shape_of, take_properties = tables.send_shape, tables.properties.take
+        body_limit = store.settings.max_message_size
+        room = store.settings.mapped_file_size_commit_log - _BLANK_BYTES - self._record_fixed()
+        writable = store.writable and not store.failure
+        items: list[ChunkItem] = []
+        sends: list[_Send] = []
+        for header, position, body, end in islice(frames, index, None):
+            if header is None:
+                cold.append(chunk[position + 4 : end])
+                index += 1
+                continue
+            if not isinstance(header, _SINGLE_SENDS):
+                break
+            index += 1
+            fields = header.extFields
+            born = fields.g
+            if len(born) == _TIMESTAMP_DIGITS and born.isdigit() and born.isascii() and born > "1":
+                born_timestamp: int | None = int(born)
+            else:
+                born_timestamp = integer(born, INT64_MAX)
+            shape = shape_of(fields, False)
+            properties = take_properties(fields.i)
+            size = end - body
+            if (
+                shape is None
+                or properties is None
+                or not 0 < size <= body_limit
+                or header.flag & ~FLAG_ONEWAY
+                or not -_INT32_END <= header.opaque < _INT32_END
+                or not writable
+                or len(properties[0]) > PROPERTIES_BYTES_MAX
+                or size + len(properties[0]) + shape.topic_size > room
+                or born_timestamp is None
+            ):
+                cold.append(chunk[position + 4 : end])
+                continue
+            stored, tags_code, wait = properties
+            items.append(
+                (
+                    shape.queue,
+                    tags_code,
+                    shape.flag,
+                    shape.sys_flag,
+                    born_timestamp,
+                    shape.reconsume_times,
+                    chunk[body:end],
+                    stored,
+                )
+            )
+            sends.append((shape, header, wait, position, end))
+        return index, self._store_run(items, sends, chunk, answers, cold) if items else 0
+
+    def _store_run(
+        self,
+        items: list[ChunkItem],
+        sends: list[_Send],
+        chunk: bytes,
+        answers: list[bytes],
+        cold: list[bytes],
+    ) -> int:
+        """Append the records of a run and answer; gives the bytes of answers."""
+        store = self._store
+        places = store.append_chunk(items, self._born_host)
+        sync = store.waits_for_flush
+        waiting: list[tuple[int, bytes]] = []
+        answered = 0
+        for (physical_offset, queue_offset), (shape, header, wait, position, _) in zip(
+            places, sends, strict=False
+        ):
+            if header.flag:
+                continue
+            if chunk[position + 4] == JSON:
+                text = shape.json_template % (physical_offset, queue_offset, header.opaque)
+                size = len(text)
+                if not (sync and wait) and size < len(JSON_PREFIXES):
+                    answers.append(JSON_PREFIXES[size])
+                    answers.append(text)
+                    answered += size
+                    continue
+                kind = JSON
+            else:
+                text = self._binary_answer(shape, [physical_offset], queue_offset, header.opaque)
+                kind = BINARY
+            if sync and wait:
+                waiting.append((kind, text))
+            else:
+                answers.append(frame(text, b"", kind))
+                answered += len(text)
+        # What the store refused goes to the handler in Python, whose own append says why.
+        for _, _, _, position, end in sends[len(places) :]:
+            cold.append(chunk[position + 4 : end])
+        if sync and places:
+            self._flush(waiting)
+        return answered
+
+    def _send_batch(
+        self, header: SendBatchHeader, chunk: bytes, position: int, body: int, end: int
+    ) -> bytes | None:
+        """Store a batch and answer; None: it is cold, b"": nothing is to be answered now."""
+        store = self._store
+        fields = header.extFields
+        shape = store.tables.send_shape(fields, True)
+        properties = store.tables.properties.take(fields.i, keep_wait=True)
+        born_timestamp = integer(fields.g, INT64_MAX)
+        if (
+            shape is None
+            or properties is None
+            or born_timestamp is None
+            or not 0 < end - body <= store.settings.max_message_size
+            or header.flag & ~FLAG_ONEWAY
+            or not -_INT32_END <= header.opaque < _INT32_END
+            or not store.writable
+            or store.failure
+        ):
+            return None
+        room = store.settings.mapped_file_size_commit_log - _BLANK_BYTES
+        fixed = self._record_fixed() + shape.topic_size
+        items = _batch_items(chunk, body, end, properties[0], room, fixed)
+        if items is None:
+            return None
+        appended = store.append_batch_quietly(
+            shape.queue.topic_bytes,
+            shape.queue.queue_id,
+            shape.sys_flag,
+            born_timestamp,
+            self._born_host,
+            store.store_host,
+            shape.reconsume_times,
+            items,
+        )
+        if appended.status != PUT_OK:
+            return None
+        kind = chunk[position + 4]
+        offsets = appended.physical_offsets
+        if header.flag:
+            text = b""
+        elif kind == JSON:
+            ids = message_ids(store.tables.identity, offsets)
+            text = shape.json_template % (ids, appended.queue_offset, header.opaque)
+        else:
+            text = self._binary_answer(shape, offsets, appended.queue_offset, header.opaque)
+        if store.waits_for_flush:
+            waits = bool(text) and properties[2]
+            self._flush([(kind, text)] if waits else [])
+            if waits:
+                return b""
+        return frame(text, b"", kind) if text else b""
+
+    def _pull(self, header: PullHeader, kind: int) -> bytes | None:
+        """Read and answer, or hold; None: it is cold, b"": it is held."""
+        store = self._store
+        fields = header.extFields
+        shape = store.tables.pull_shape(fields)
+        offset = integer(fields.queueOffset, INT64_MAX)
+        commit_offset = integer(fields.commitOffset, INT64_MAX)
+        if (
+            shape is None
+            or offset is None
+            or commit_offset is None
+            or header.flag
+            or not -_INT32_END <= header.opaque < _INT32_END
+        ):
+            return None
+        group, key = shape.group, shape.key
+        result = store.read_key(key, offset, shape.max_count, shape.tags)
+        code = pull_code(result[0], offset)
+        if code == PULL_OFFSET_MOVED:
+            return None
+        if shape.commits and commit_offset >= 0:
+            store.commits[group, *key] = commit_offset
+        if code == PULL_NOT_FOUND and shape.hold_ms:
+            pull = HeldPull(
+                self._connection_id,
+                kind,
+                header.opaque,
+                group,
+                key,
+                offset,
+                shape.max_count,
+                shape.tags,
+                store.now_ms() + shape.hold_ms,
+            )
+            if store.hold_pull(pull):
+                return b""
+        return store.pull_answer(group, key, kind, header.opaque, offset, result)
+
+    def _record_fixed(self) -> int:
+        """Bytes of a record besides its topic, body and properties."""
+        return _RECORD_FIXED_BYTES + len(self._born_host) + len(self._store.store_host)
+
+    def _binary_answer(
+        self, shape: SendShape, physical_offsets: list[int], queue_offset: int, opaque: int
+    ) -> bytes:
+        identity = self._store.tables.identity
+        ids = message_ids(identity, physical_offsets)
+        return binary_send_header(identity, shape.queue.queue_id, ids, queue_offset, opaque)
+
+    def _flush(self, waiting: list[tuple[int, bytes]]) -> None:
+        store = self._store
+        if waiting:
+            store.wait_for_flush(store.max_offset, self._connection_id, waiting)
+        else:
+            store.request_flush(store.max_offset)
+
+
+def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
+    """(bytes needed from ``position`` on before it is worth looking again, what is wrong)."""
+    size = len(chunk) - position
+    if size < _LENGTH.size:
+        return _LENGTH.size, ""
+    (length,) = _LENGTH.unpack_from(chunk, position)
+    if not _LENGTH.size <= length <= FRAME_BYTES_MAX:
+        text = f"a frame of {length} bytes; 4 to {FRAME_BYTES_MAX} are allowed"
+        return 0, f"the peer sent {text}: no RocketMQ client, or bytes got lost"
+    if size < _LENGTHS.size:
+        return _LENGTHS.size, ""
+    header_size = _LENGTHS.unpack_from(chunk, position)[1] & 0xFFFFFF
+    if header_size + 4 > length:
+        return 0, f"the peer sent a header of {header_size} bytes in a frame of {length}"
+    return 4 + length, ""
+
+
+def _batch_items(
+    chunk: bytes, position: int, end: int, suffix: bytes, room: int, fixed: int
+) -> list[tuple[int, bytes, bytes]] | None:
+    """The (flag, body, property text) items of a batch, ``suffix`` appended to each text.
+
+    None when they are malformed, or when their records, each ``fixed`` bytes longer than its body
+    and text, are more than ``room`` bytes.
+    """
+    items: list[tuple[int, bytes, bytes]] = []
+    while position < end:
+        if position + _BATCH_ITEM.size + _SHORT.size > end or len(items) >= BATCH_ITEMS_MAX:
+            return None
+        size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(chunk, position)
+        body = position + _BATCH_ITEM.size
+        properties = body + body_size + _SHORT.size
+        if body_size < 1 or properties > end:
+            return None
+        (properties_size,) = _SHORT.unpack_from(chunk, properties - _SHORT.size)
+        item_end = properties + properties_size
+        if properties_size < 0 or item_end > end or item_end - position != size:
+            return None
+        text = chunk[properties:item_end]
+        if text and not text.endswith(b"\x02"):
+            text += b"\x02"
+        text += suffix
+        room -= fixed + body_size + len(text)
+        if len(text) > PROPERTIES_BYTES_MAX or room < 0:
+            return None
+        items.append((flag, chunk[body : properties - _SHORT.size], text))
+        position = item_end
+    return items

@@ -1,0 +1,152 @@
+"""Held pulls (long polling): who waits for which queue, and until when.
+
+Plain data: it knows neither sockets nor files and reads no clock. A pull is held under its
+(topic, queue id); new records wake those whose tags they match. Woken and expired pulls leave the
+table; the caller reads again and puts back whoever found nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["HELD_PULLS_MAX", "HeldPull", "HeldPulls", "QueueKey"]
+
+HELD_PULLS_MAX = 100_000
+"""Pulls held in all; further ones are answered at once."""
+
+_EXPIRY_SLACK = 1_024
+"""Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""
+
+QueueKey = tuple[str, int]
+
+
+class HeldPull:
+    """One pull that waits. ``tags`` None: any record wakes it."""
+
+    __slots__ = (
+        "connection_id",
+        "deadline_ms",
+        "group",
+        "key",
+        "live",
+        "max_count",
+        "offset",
+        "opaque",
+        "sequence",
+        "serialize_type",
+        "tags",
+    )
+
+    def __init__(
+        self,
+        connection_id: int,
+        serialize_type: int,
+        opaque: int,
+        group: str,
+        key: QueueKey,
+        offset: int,
+        max_count: int,
+        tags: frozenset[int] | None,
+        deadline_ms: int,
+    ) -> None:
+        self.connection_id = connection_id
+        self.serialize_type = serialize_type
+        self.opaque = opaque
+        self.group = group
+        self.key = key
+        self.offset = offset
+        self.max_count = max_count
+        self.tags = tags
+        self.deadline_ms = deadline_ms
+        self.sequence = 0
+        self.live = False
+
+    def __lt__(self, other: HeldPull) -> bool:
+        return (self.deadline_ms, self.sequence) < (other.deadline_ms, other.sequence)
+
+
+class HeldPulls:
+    """All held pulls of a store."""
+
+    def __init__(self) -> None:
+        self._queues: dict[QueueKey, dict[int, HeldPull]] = {}
+        self._connections: dict[int, dict[int, HeldPull]] = {}
+        self._expiry: list[HeldPull] = []
+        self._sequence = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: QueueKey) -> bool:
+        return key in self._queues
+
+    def add(self, pull: HeldPull) -> bool:
+        """Hold a pull; False when the table is full."""
+        if self._count >= HELD_PULLS_MAX:
+            return False
+        self._sequence += 1
+        pull.sequence = self._sequence
+        self._insert(pull)
+        heapq.heappush(self._expiry, pull)
+        if len(self._expiry) > 2 * self._count + _EXPIRY_SLACK:
+            self._expiry = sorted(pull for pull in self._expiry if pull.live)
+        return True
+
+    def matching(self, key: QueueKey, codes: Iterable[int]) -> list[HeldPull]:
+        """The pulls of a queue that want a record with one of these tags codes, oldest first.
+
+        They stay held until ``remove``.
+        """
+        held = self._queues.get(key)
+        if not held:
+            return []
+        numbers = {_int32(code) for code in codes}
+        return [
+            pull for pull in held.values() if pull.tags is None or not pull.tags.isdisjoint(numbers)
+        ]
+
+    def expired(self, now_ms: int) -> list[HeldPull]:
+        """The pulls whose deadline has come, in order of (deadline, age); they are removed."""
+        gone: list[HeldPull] = []
+        expiry = self._expiry
+        while expiry and (not expiry[0].live or expiry[0].deadline_ms <= now_ms):
+            pull = heapq.heappop(expiry)
+            if pull.live:
+                self.remove(pull)
+                gone.append(pull)
+        return gone
+
+    def remove(self, pull: HeldPull) -> None:
+        """Take out a pull that is held."""
+        pull.live = False
+        self._count -= 1
+        self._discard(self._queues, pull.key, pull)
+        self._discard(self._connections, pull.connection_id, pull)
+
+    def remove_connection(self, connection_id: int) -> None:
+        """Take out every pull of a connection."""
+        for pull in list(self._connections.get(connection_id, {}).values()):
+            self.remove(pull)
+
+    def _insert(self, pull: HeldPull) -> None:
+        pull.live = True
+        self._count += 1
+        self._queues.setdefault(pull.key, {})[pull.sequence] = pull
+        self._connections.setdefault(pull.connection_id, {})[pull.sequence] = pull
+
+    @staticmethod
+    def _discard(table: dict[Any, dict[int, HeldPull]], key: object, pull: HeldPull) -> None:
+        pulls = table[key]
+        del pulls[pull.sequence]
+        if not pulls:
+            del table[key]
+
+
+def _int32(code: int) -> int:
+    """The low 32 bits as Java's ``Long.intValue`` gives them."""
+    return (code + 0x80000000 & 0xFFFFFFFF) - 0x80000000

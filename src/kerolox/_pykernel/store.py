@@ -1,0 +1,412 @@
+"""The pure-Python kernel's store: the files of :class:`MessageStore` plus what the hot path needs.
+
+Here live the tables that the broker pushes, the pulls that wait for records, and the send answers
+that wait for a flush. Answers that become ready elsewhere than in the feed of their own connection
+are collected for ``take_ready``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox._pykernel.answers import (
+    JSON,
+    Identity,
+    binary_pull_header,
+    frame,
+    json_pull_header,
+    overdue,
+)
+from kerolox._pykernel.holds import HeldPull, HeldPulls
+from kerolox._pykernel.tables import Tables
+from kerolox.store.message_store import MessageStore
+from kerolox.store.status import GetMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kerolox._pykernel.holds import QueueKey
+    from kerolox.kernel import Appended, BatchAppended
+    from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.settings import StoreSettings
+
+__all__ = ["ReadResult", "Store"]
+
+ReadResult = tuple[int, int, int, int, bool, int, bytes]
+"""The members of ``kernel.Read``."""
+
+PULL_FOUND = 0
+PULL_NOT_FOUND = 19
+PULL_RETRY_IMMEDIATELY = 20
+PULL_OFFSET_MOVED = 21
+
+_FOUND = int(GetMessageStatus.FOUND)
+_NOBODY = -1
+
+_NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, False, 0, b"")
+
+_CODES: dict[int, int] = {
+    GetMessageStatus.FOUND: PULL_FOUND,
+    GetMessageStatus.NO_MATCHED_MESSAGE: PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: PULL_OFFSET_MOVED,
+    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: PULL_NOT_FOUND,
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE: PULL_NOT_FOUND,
+}
+
+
+class _FlushWait(NamedTuple):
+    """Send answers of one feed that wait for a flush."""
+
+    end_offset: int
+    deadline_ms: int
+    connection_id: int
+    headers: list[tuple[int, bytes]]
+    """(serialize type, header) of each answer."""
+
+
+class Store(MessageStore):
+    """See :class:`kerolox.kernel.StoreKernel`."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__(settings)
+        self.tables = Tables(self.queue, long_polling=settings.long_polling_enable)
+        self.store_host = self.tables.identity.store_host
+        self.writable = True
+        self.waits_for_flush = settings.flush_disk_type == "SYNC_FLUSH"
+        self.commits: dict[tuple[str, str, int], int] = {}
+        self.arrived: dict[QueueKey, set[int]] = {}
+        """Tags codes of new records in queues with held pulls, until ``wake``."""
+        self._held = HeldPulls()
+        self._ready: list[tuple[int, bytes]] = []
+        self._flush_waits: deque[_FlushWait] = deque()
+        self._group_counts: dict[tuple[str, str], list[int]] = {}
+
+    # -- policy tables ------------------------------------------------------------------------
+    def set_identity(
+        self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
+    ) -> None:
+        """See ``StoreKernel``."""
+        if len(store_host) not in (8, 20):
+            raise ValueError(f"store_host has {len(store_host)} bytes; a host has 8 or 20")
+        identity = Identity(
+            cluster=cluster,
+            region=region,
+            trace_on=trace_on,
+            store_host=store_host,
+            broker_id=broker_id,
+        )
+        self.tables.set_identity(identity)
+        self.store_host = store_host
+
+    def set_topic(
+        self, topic: str, read_queues: int, write_queues: int, perm: int, hot: bool
+    ) -> None:
+        """See ``StoreKernel``."""
+        self.tables.set_topic(topic, (read_queues, write_queues, perm) if hot else None)
+
+    def delete_topic(self, topic: str) -> None:
+        """See ``StoreKernel``."""
+        self.tables.set_topic(topic, None)
+
+    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+        """See ``StoreKernel``."""
+        self.tables.set_group(group, hot, slow_broker_id)
+
+    def delete_group(self, group: str) -> None:
+        """See ``StoreKernel``."""
+        self.tables.delete_group(group)
+
+    def set_subscription(
+        self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
+    ) -> None:
+        """See ``StoreKernel``."""
+        tags = None if tag_codes is None else frozenset(tag_codes)
+        self.tables.set_subscription(group, topic, version, tags)
+
+    def delete_subscription(self, group: str, topic: str) -> None:
+        """See ``StoreKernel``."""
+        self.tables.delete_subscription(group, topic)
+
+    def set_writable(self, writable: bool) -> None:
+        """See ``StoreKernel``."""
+        self.writable = writable
+
+    def delete_queues(self, topic: str) -> int:
+        """See ``StoreKernel``."""
+        self.tables.forget_shapes()
+        return super().delete_queues(topic)
+
+    # -- write --------------------------------------------------------------------------------
+    def append(
+        self,
+        topic: bytes,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        properties: bytes,
+        tags_code: int | None = None,
+    ) -> Appended:
+        """See ``StoreKernel``."""
+        appended = super().append(
+            topic,
+            queue_id,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            properties,
+            tags_code,
+        )
+        if self.arrived:
+            self._wake_and_notify()
+        return appended
+
+    def append_batch(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        items: Sequence[tuple[int, bytes, bytes]],
+    ) -> BatchAppended:
+        """See ``StoreKernel``."""
+        appended = self.append_batch_quietly(
+            topic,
+            queue_id,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            items,
+        )
+        if self.arrived:
+            self._wake_and_notify()
+        return appended
+
+    def append_batch_quietly(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        items: Sequence[tuple[int, bytes, bytes]],
+    ) -> BatchAppended:
+        """``append_batch`` for a feed, which wakes held pulls itself when it ends."""
+        return super().append_batch(
+            topic,
+            queue_id,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            items,
+        )
+
+    def after_append(
+        self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
+    ) -> None:
+        """Remember what arrived in queues that somebody waits for."""
+        key = (queue.topic, queue.queue_id)
+        if key in self._held:
+            self.arrived.setdefault(key, set()).update(tag_codes)
+
+    # -- read ---------------------------------------------------------------------------------
+    def read_key(
+        self, key: QueueKey, offset: int, max_count: int, tags: frozenset[int] | None
+    ) -> ReadResult:
+        """``read`` as the hot path does it: a queue that does not exist is empty."""
+        queue = self.find_queue(*key)
+        if queue is None:
+            return _NO_QUEUE
+        return self.read_queue(queue, offset, max_count, tags)
+
+    def pull_answer(
+        self,
+        group: str,
+        key: QueueKey,
+        serialize_type: int,
+        opaque: int,
+        offset: int,
+        result: ReadResult,
+    ) -> bytes:
+        """The whole answer to a pull at ``offset``, counted for ``group_stats`` when it found."""
+        status, next_offset, min_offset, max_offset, slow, count, records = result
+        if status == _FOUND:
+            counts = self._group_counts.get((group, key[0]))
+            if counts is None:
+                counts = self._group_counts[group, key[0]] = [0, 0]
+            counts[0] += count
+            counts[1] += len(records)
+        render = json_pull_header if serialize_type == JSON else binary_pull_header
+        header = render(
+            pull_code(status, offset),
+            self.tables.suggested_broker(group, slow),
+            (next_offset, min_offset, max_offset),
+            opaque,
+            status,
+        )
+        return frame(header, records, serialize_type)
+
+    def stats(self) -> dict[str, int]:
+        """See ``StoreKernel``."""
+        return super().stats() | {"held_pulls": len(self._held)}
+
+    def group_stats(self) -> list[tuple[str, str, int, int]]:
+        """See ``StoreKernel``."""
+        return [
+            (group, topic, messages, size)
+            for (group, topic), (messages, size) in self._group_counts.items()
+        ]
+
+    # -- answers that come later --------------------------------------------------------------
+    def hold(
+        self,
+        connection_id: int,
+        serialize_type: int,
+        opaque: int,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+        deadline_ms: int,
+    ) -> bool:
+        """See ``StoreKernel``."""
+        tags = None if tag_codes is None else frozenset(tag_codes)
+        key = (topic, queue_id)
+        return self.hold_pull(
+            HeldPull(
+                connection_id,
+                serialize_type,
+                opaque,
+                group,
+                key,
+                offset,
+                max_count,
+                tags,
+                deadline_ms,
+            )
+        )
+
+    def hold_pull(self, pull: HeldPull) -> bool:
+        """Hold a pull of the hot path; False when the table is full."""
+        return self._held.add(pull)
+
+    def wait_for_flush(
+        self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
+    ) -> None:
+        """Keep send answers until everything below ``end_offset`` is on disk."""
+        deadline_ms = self.now_ms() + self.settings.sync_flush_timeout
+        self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
+        self.request_flush(end_offset)
+
+    def wake(self, connection_id: int) -> bytes:
+        """Answer the held pulls that what arrived can satisfy.
+
+        Those of ``connection_id`` are returned, the others wait for ``take_ready``. A pull whose
+        read finds nothing new stays held.
+        """
+        own: list[bytes] = []
+        while self.arrived:
+            key = next(iter(self.arrived))
+            for pull in self._held.matching(key, self.arrived.pop(key)):
+                result = self.read_key(key, pull.offset, pull.max_count, pull.tags)
+                if pull_code(result[0], pull.offset) == PULL_NOT_FOUND:
+                    continue
+                self._held.remove(pull)
+                answer = self._held_answer(pull, result)
+                if pull.connection_id == connection_id:
+                    own.append(answer)
+                else:
+                    self._ready.append((pull.connection_id, answer))
+        return b"".join(own)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether ``take_ready`` has answers, those of finished flushes aside."""
+        return bool(self._ready)
+
+    def tick(self, now_ms: int) -> bool:
+        """See ``StoreKernel``."""
+        for pull in self._held.expired(now_ms):
+            result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
+            self._ready.append((pull.connection_id, self._held_answer(pull, result)))
+        self._release_flushed()
+        waits = self._flush_waits
+        while waits and waits[0].deadline_ms <= now_ms:
+            wait = waits.popleft()
+            late = [(kind, overdue(header, kind)) for kind, header in wait.headers]
+            self._ready.append((wait.connection_id, _frames(late)))
+        return bool(self._ready)
+
+    def take_ready(self) -> list[tuple[int, bytes]]:
+        """See ``StoreKernel``."""
+        self._release_flushed()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def take_commits(self) -> list[tuple[str, str, int, int]]:
+        """See ``StoreKernel``."""
+        commits, self.commits = self.commits, {}
+        return [(*key, offset) for key, offset in commits.items()]
+
+    def forget_connection(self, connection_id: int) -> None:
+        """Drop everything that waits for a connection that is gone."""
+        self._held.remove_connection(connection_id)
+        self._ready = [entry for entry in self._ready if entry[0] != connection_id]
+        if any(wait.connection_id == connection_id for wait in self._flush_waits):
+            self._flush_waits = deque(
+                wait for wait in self._flush_waits if wait.connection_id != connection_id
+            )
+
+    def _wake_and_notify(self) -> None:
+        self.wake(_NOBODY)
+        if self._ready:
+            self.notify()
+
+    def _held_answer(self, pull: HeldPull, result: ReadResult) -> bytes:
+        return self.pull_answer(
+            pull.group, pull.key, pull.serialize_type, pull.opaque, pull.offset, result
+        )
+
+    def _release_flushed(self) -> None:
+        waits = self._flush_waits
+        flushed_offset = self.flushed_offset
+        while waits and waits[0].end_offset <= flushed_offset:
+            wait = waits.popleft()
+            self._ready.append((wait.connection_id, _frames(wait.headers)))
+
+
+def pull_code(status: int, offset: int) -> int:
+    """The response code for a read at ``offset`` that gave ``status``."""
+    if status == GetMessageStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
+        return PULL_OFFSET_MOVED
+    return _CODES[status]
+
+
+def _frames(headers: list[tuple[int, bytes]]) -> bytes:
+    return b"".join([frame(header, b"", kind) for kind, header in headers])

@@ -1,0 +1,259 @@
+"""The tables that the broker pushes to the hot path, and what they make of a request's fields.
+
+``Tables.send_shape`` and ``Tables.pull_shape`` judge everything in a header that does not change
+from one request of a client to the next: topic, queue, permission, numbers, flags, subscription.
+A shape says how to treat such requests; None says that they are cold. Shapes are remembered by the
+fields that made them until a table changes, so the hot loop judges once per client and queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox._pykernel.answers import Identity, json_send_template
+from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
+from kerolox._pykernel.properties import PropertyRules
+from kerolox.message import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox._pykernel.headers import PullFields, SendFields, SendFieldsV1
+    from kerolox._pykernel.holds import QueueKey
+    from kerolox.store.consume_queue import ConsumeQueue
+
+__all__ = ["PullShape", "SendShape", "Tables"]
+
+SHAPES_MAX = 4_096
+"""Shapes of each kind that are remembered; beyond it the memory starts anew."""
+
+MAX_MSG_NUMS_LIMIT = 1_024
+"""A pull that asks for more is cold."""
+
+SUBSCRIPTION_CHARACTERS_MAX = 1_024
+"""A pull with a longer subscription is judged each time it comes."""
+
+TOPIC_BYTES_MAX = 127
+
+PERM_READ = 4
+PERM_WRITE = 2
+
+_TRANSACTION_BITS = 12
+_PULL_COMMIT = 1
+_PULL_SUSPEND = 2
+_PULL_SUBSCRIPTION = 4
+_PULL_LITE = 16
+_PULL_BITS = _PULL_COMMIT | _PULL_SUSPEND | _PULL_SUBSCRIPTION | _PULL_LITE
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What ``String.trim`` of Java takes away."""
+
+
+class _Topic(NamedTuple):
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+class _Subscription(NamedTuple):
+    version: int
+    tags: frozenset[int] | None
+
+
+class SendShape(NamedTuple):
+    """How to store and answer sends with the same fields."""
+
+    queue: ConsumeQueue
+    topic_size: int
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    json_template: bytes
+
+
+class PullShape(NamedTuple):
+    """How to read and answer pulls with the same fields."""
+
+    group: str
+    key: QueueKey
+    max_count: int
+    tags: frozenset[int] | None
+    commits: bool
+    hold_ms: int
+    """How long it may be held; 0 for not at all."""
+
+
+class Tables:
+    """Identity, topics, groups and subscriptions; ``find_queue`` makes the queue of a topic."""
+
+    def __init__(
+        self, make_queue: Callable[[str, int], ConsumeQueue], *, long_polling: bool
+    ) -> None:
+        self._make_queue = make_queue
+        self._long_polling = long_polling
+        self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, int] = {}
+        self._cold_groups: dict[str, int] = {}
+        self._subscriptions: dict[str, dict[str, _Subscription]] = {}
+        self._send_shapes: dict[tuple[int | str, ...], SendShape] = {}
+        self._pull_shapes: dict[tuple[str, ...], PullShape] = {}
+        self.identity = Identity()
+        self.properties = PropertyRules(self.identity.cluster)
+
+    def forget_shapes(self) -> None:
+        """A table changed: judge anew."""
+        self._send_shapes.clear()
+        self._pull_shapes.clear()
+
+    def set_identity(self, identity: Identity) -> None:
+        """See ``StoreKernel.set_identity``."""
+        self.identity = identity
+        self.properties = PropertyRules(identity.cluster)
+        self.forget_shapes()
+
+    def set_topic(self, topic: str, entry: tuple[int, int, int] | None) -> None:
+        """Put (read queues, write queues, perm) of a hot topic; None takes it out."""
+        if entry is None or len(topic.encode()) > TOPIC_BYTES_MAX:
+            self._topics.pop(topic, None)
+        else:
+            self._topics[topic] = _Topic(*entry)
+        self.forget_shapes()
+
+    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+        """See ``StoreKernel.set_group``."""
+        self._groups.pop(group, None)
+        self._cold_groups.pop(group, None)
+        (self._groups if hot else self._cold_groups)[group] = slow_broker_id
+        self.forget_shapes()
+
+    def delete_group(self, group: str) -> None:
+        """See ``StoreKernel.delete_group``."""
+        self._groups.pop(group, None)
+        self._cold_groups.pop(group, None)
+        self._subscriptions.pop(group, None)
+        self.forget_shapes()
+
+    def set_subscription(
+        self, group: str, topic: str, version: int, tags: frozenset[int] | None
+    ) -> None:
+        """See ``StoreKernel.set_subscription``."""
+        self._subscriptions.setdefault(group, {})[topic] = _Subscription(version, tags)
+        self._pull_shapes.clear()
+
+    def delete_subscription(self, group: str, topic: str) -> None:
+        """See ``StoreKernel.delete_subscription``."""
+        subscriptions = self._subscriptions.get(group, {})
+        subscriptions.pop(topic, None)
+        if not subscriptions:
+            self._subscriptions.pop(group, None)
+        self._pull_shapes.clear()
+
+    def suggested_broker(self, group: str, slow: bool) -> int:
+        """The broker that a pull answer suggests for the next pull."""
+        own = self.identity.broker_id
+        if not slow:
+            return own
+        return self._groups.get(group, self._cold_groups.get(group, own))
+
+    def send_shape(self, fields: SendFields | SendFieldsV1, batch: bool) -> SendShape | None:
+        """The shape of a send, None when it is cold."""
+        key = (fields.b, fields.e, fields.f, fields.h, fields.j, fields.d, fields.k, fields.l,
+               fields.m, batch)  # fmt: skip
+        return self._send_shapes.get(key) or self._make_send_shape(fields, batch, key)
+
+    def pull_shape(self, fields: PullFields) -> PullShape | None:
+        """The shape of a pull, None when it is cold."""
+        key = (fields.consumerGroup, fields.topic, fields.queueId, fields.maxMsgNums,
+               fields.sysFlag, fields.suspendTimeoutMillis, fields.subVersion,
+               fields.subscription, fields.expressionType)  # fmt: skip
+        return self._pull_shapes.get(key) or self._make_pull_shape(fields, key)
+
+    def _make_send_shape(
+        self, fields: SendFields | SendFieldsV1, batch: bool, key: tuple[int | str, ...]
+    ) -> SendShape | None:
+        topic = self._topics.get(fields.b)
+        queue_id = integer(fields.e, INT32_MAX)
+        sys_flag = integer(fields.f, INT32_MAX)
+        flag = integer(fields.h, INT32_MAX)
+        reconsume_times = integer(fields.j, INT32_MAX)
+        if (
+            topic is None
+            or not topic.perm & PERM_WRITE
+            or queue_id is None
+            or not 0 <= queue_id < topic.write_queues
+            or sys_flag is None
+            or sys_flag < 0
+            or sys_flag & _TRANSACTION_BITS
+            or flag is None
+            or reconsume_times is None
+            or integer(fields.d, INT32_MAX) is None
+            or integer(fields.l, INT32_MAX) is None
+            or fields.k != "false"
+            or fields.m != ("true" if batch else "false")
+        ):
+            return None
+        shape = SendShape(
+            self._make_queue(fields.b, queue_id),
+            len(fields.b.encode()),
+            flag,
+            sys_flag,
+            reconsume_times,
+            json_send_template(self.identity, queue_id, batch=batch),
+        )
+        if len(self._send_shapes) >= SHAPES_MAX:
+            self._send_shapes.clear()
+        self._send_shapes[key] = shape
+        return shape
+
+    def _make_pull_shape(self, fields: PullFields, key: tuple[str, ...]) -> PullShape | None:
+        topic = self._topics.get(fields.topic)
+        queue_id = integer(fields.queueId, INT32_MAX)
+        max_count = integer(fields.maxMsgNums, INT32_MAX)
+        sys_flag = integer(fields.sysFlag, INT32_MAX)
+        suspend_ms = integer(fields.suspendTimeoutMillis, INT64_MAX)
+        version = integer(fields.subVersion, INT64_MAX)
+        if (
+            topic is None
+            or not topic.perm & PERM_READ
+            or fields.consumerGroup not in self._groups
+            or queue_id is None
+            or not 0 <= queue_id < topic.read_queues
+            or max_count is None
+            or not 1 <= max_count <= MAX_MSG_NUMS_LIMIT
+            or sys_flag is None
+            or sys_flag & ~_PULL_BITS
+            or suspend_ms is None
+            or version is None
+            or fields.expressionType != "TAG"
+        ):
+            return None
+        if sys_flag & _PULL_SUBSCRIPTION:
+            subscription = _parse_subscription(fields.subscription)
+        else:
+            known = self._subscriptions.get(fields.consumerGroup, {}).get(fields.topic)
+            subscription = known if known is not None and known.version >= version else None
+        if subscription is None:
+            return None
+        may_hold = self._long_polling and sys_flag & _PULL_SUSPEND
+        shape = PullShape(
+            fields.consumerGroup,
+            (fields.topic, queue_id),
+            max_count,
+            subscription.tags,
+            bool(sys_flag & _PULL_COMMIT),
+            max(suspend_ms, 0) if may_hold else 0,
+        )
+        if len(fields.subscription) <= SUBSCRIPTION_CHARACTERS_MAX:
+            if len(self._pull_shapes) >= SHAPES_MAX:
+                self._pull_shapes.clear()
+            self._pull_shapes[key] = shape
+        return shape
+
+
+def _parse_subscription(text: str) -> _Subscription | None:
+    """``FilterAPI.buildSubscriptionData`` for tags; None when nothing is left of the text."""
+    if text in ("", "*"):
+        return _Subscription(0, None)
+    tags = [tag.strip(_JAVA_BLANKS) for tag in text.split("||")]
+    codes = frozenset(java_hash(tag) for tag in tags if tag)
+    return _Subscription(0, codes) if codes else None
