@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kerolox.errors import BrokerError, LocalProtocolError, RemotingError
+from kerolox.errors import (
+    BrokerError,
+    ClientClosedError,
+    ClientError,
+    LocalProtocolError,
+    RemotingError,
+)
 from kerolox.protocol.codes import ResponseCode
 
 __all__ = ["RETRIED_CODES", "is_retried"]
@@ -23,10 +29,12 @@ RETRIED_CODES: frozenset[int] = frozenset(
 
 
 def is_retried(error: Exception, codes: Collection[int] = RETRIED_CODES) -> bool:
-    """True for trouble with the connection, and for the given response codes.
+    """True for trouble with the connection or with finding the broker, and for the given codes.
 
     A request that no frame can hold fails everywhere, so it is not tried again.
     """
     if isinstance(error, BrokerError):
         return error.code in codes
-    return isinstance(error, RemotingError) and not isinstance(error, LocalProtocolError)
+    if isinstance(error, (LocalProtocolError, ClientClosedError)):
+        return False
+    return isinstance(error, (RemotingError, ClientError))

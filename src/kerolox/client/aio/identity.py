@@ -1,0 +1,64 @@
+"""Who a client is: its address, its client id, its name servers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from kerolox.errors import ConfigError
+
+__all__ = ["client_id_of", "local_ip", "name_servers_of"]
+
+NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
+"""The environment variable that stands in for a name server that is not given."""
+
+FALLBACK_IP = "127.0.0.1"
+
+
+def local_ip() -> str:
+    """The address of the interface to the default route; 127.0.0.1 when there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only looks up the route.
+            probe.connect(("192.0.2.1", 9))
+            address = str(probe.getsockname()[0])
+        except OSError:
+            return FALLBACK_IP
+    return address if address != "0.0.0.0" else FALLBACK_IP
+
+
+def client_id_of(ip: str, instance_name: str, *, keep_default: bool) -> str:
+    """``ip@pid#nanoseconds``, or ``ip@instance`` for a name that was chosen.
+
+    Args:
+        ip: our address.
+        instance_name: as in the settings.
+        keep_default: leave the name DEFAULT as it is.
+    """
+    if instance_name == "DEFAULT" and not keep_default:
+        instance_name = f"{os.getpid()}#{time.perf_counter_ns()}"
+    return f"{ip}@{instance_name}"
+
+
+def name_servers_of(text: str) -> tuple[str, ...]:
+    """The addresses of ``a:9876;b:9876``; an empty text means ``$NAMESRV_ADDR``.
+
+    Raises:
+        ConfigError: none given, or one is not ``host:port``.
+    """
+    text = text.strip() or os.environ.get(NAME_SERVER_VARIABLE, "").strip()
+    addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+    if not addresses:
+        raise ConfigError(
+            f"no name server is given; pass name_server='host:9876' or set {NAME_SERVER_VARIABLE}"
+        )
+    for address in addresses:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit():
+            raise ConfigError(
+                f"name server {address!r} is no address; write host:port, several joined by ';'"
+            )
+        if not 0 < int(port) < 65_536:
+            raise ConfigError(f"name server {address!r} has a port that does not exist")
+    return addresses

@@ -1,0 +1,406 @@
+"""The asyncio producer.
+
+A send picks a queue, asks the broker that has it, and tries others within one time limit when that
+fails in a way that another broker may not (:mod:`kerolox.client.core.retry`). Many sends may be
+open at the same time; they share one connection per broker and need no task of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
+
+from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
+from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.query import ClusterQueries
+from kerolox.client.aio.settings import ProducerSettings
+from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.queue_choice import QueueChooser
+from kerolox.client.core.retry import is_retried
+from kerolox.client.core.routes import TopicRoute, publish_queues, route_from_template
+from kerolox.client.core.send import (
+    OutgoingMessage,
+    SendHeader,
+    SendResult,
+    outgoing_batch,
+    outgoing_message,
+    send_result,
+)
+from kerolox.client.core.unique_id import UniqueIdFactory
+from kerolox.client.core.validate import (
+    check_batch,
+    check_body,
+    check_producer_group,
+    check_send_topic,
+)
+from kerolox.errors import (
+    ClientClosedError,
+    ClientError,
+    KeroloxError,
+    MessageRejectedError,
+    RequestTimeoutError,
+    TopicRouteNotFoundError,
+)
+from kerolox.message import Message, MessageQueue
+from kerolox.protocol.codes import RequestCode
+
+__all__ = ["Producer", "QueueSelector"]
+
+QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses the queue of a message among those of its topic."""
+
+COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
+"""Bodies of this size or more are compressed outside the event loop."""
+
+TOPICS_CHECKED_MAX = 10_000
+"""Topic names that are remembered as legal."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Plan(NamedTuple):
+    """Where messages of one topic go."""
+
+    route: TopicRoute
+    chooser: QueueChooser
+
+
+class Producer(ClusterQueries):
+    """Sends messages.
+
+    Use it in one event loop, as an async context manager or with :meth:`start` and
+    :meth:`close`::
+
+        async with Producer("orders", "127.0.0.1:9876") as producer:
+            result = await producer.send(Message("Orders", b"hello", keys="42"))
+    """
+
+    def __init__(
+        self, group: str, name_server: str = "", *, settings: ProducerSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: producer group.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        check_producer_group(group)
+        self.group = group
+        self.settings = settings or ProducerSettings()
+        self._name_servers = name_servers_of(name_server)
+        ip = self.settings.client_ip or local_ip()
+        self._client_id = client_id_of(ip, self.settings.instance_name, keep_default=False)
+        self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        self._header = SendHeader(
+            group,
+            self.settings.create_topic_key,
+            self.settings.default_topic_queue_nums,
+            self.settings.unit_mode,
+        )
+        self._cluster: Cluster | None = None
+        self._background = Repeater()
+        self._plans: dict[str, _Plan] = {}
+        self._legal_topics: set[str] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """Who we are to brokers: ``ip@pid#nanoseconds``."""
+        return self._client_id
+
+    async def start(self) -> None:
+        """Begin to poll routes and to send heartbeats. Nothing is asked of a server yet.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        if self._closed:
+            raise ClientClosedError("the producer is closed; make a new one")
+        if self._cluster is not None:
+            return
+        settings = self.settings
+        self._cluster = Cluster(
+            self._name_servers, client_id=self._client_id, api_timeout_ms=settings.api_timeout_ms
+        )
+        self._background.every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
+        self._background.every(
+            settings.heartbeat_interval_ms, self._heartbeat, "heartbeat", first_ms=1_000
+        )
+
+    async def close(self) -> None:
+        """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
+        self._closed = True
+        cluster, self._cluster = self._cluster, None
+        if cluster is None:
+            return
+        await self._background.stop()
+        await cluster.tell_all(
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": self._client_id, "producerGroup": self.group},
+            masters_only=False,
+            timeout_seconds=FAREWELL_SECONDS_MAX,
+        )
+        await cluster.close()
+
+    # -- sending ------------------------------------------------------------------------------
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until it is stored.
+
+        Args:
+            message: what to send.
+            queue: where to; such a send is not retried.
+            selector: chooses the queue among those of the topic; such a send is not retried.
+            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            Where it was stored; its status tells how safely.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            TopicRouteNotFoundError: no broker has the topic or would create it.
+            BrokerError: the broker refused it (the last one that was tried).
+            RemotingError: no answer. The message may be stored; sending it again may double it.
+        """
+        cluster = self._sending_cluster(message)
+        outgoing = await self._outgoing(message)
+        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        if selector is not None:
+            queue = selector(plan.chooser.queues, message)
+        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without waiting for an answer; nobody says whether it was stored.
+
+        Args:
+            message: what to send.
+            queue: where to.
+            selector: chooses the queue among those of the topic.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            TopicRouteNotFoundError: no broker has the topic or would create it.
+            RemotingError: there is no connection.
+        """
+        cluster = self._sending_cluster(message)
+        outgoing = await self._outgoing(message)
+        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        if selector is not None:
+            queue = selector(plan.chooser.queues, message)
+        target = queue or plan.chooser.next()
+        request = self._header.request(outgoing, target.queue_id, _now_ms(), oneway=True)
+        await cluster.remoting.invoke_oneway(
+            self._address(cluster, plan, target),
+            request,
+            timeout_seconds=self.settings.send_timeout_ms / 1000,
+        )
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request; they are stored next to each other.
+
+        Args:
+            messages: all of one topic, in all at most ``message_bytes_max`` bytes
+                (:func:`kerolox.client.split_batches` cuts a longer list).
+            queue: where to; such a send is not retried.
+            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            The ids are comma-joined, the offset is that of the first.
+
+        Raises:
+            MessageRejectedError: they can't travel together, or one is illegal.
+            BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`.
+        """
+        batch = list(messages)
+        check_batch(batch)
+        cluster = self._open_cluster()
+        for message in batch:
+            self._sending_cluster(message)
+        now_ms, next_id = _now_ms(), self._ids.next
+        outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
+        if len(outgoing.body) > self.settings.message_bytes_max:
+            raise MessageRejectedError(
+                f"the batch has {len(outgoing.body)} bytes; the limit is"
+                f" {self.settings.message_bytes_max}; cut it with split_batches"
+            )
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that may be written, sorted (``fetchPublishMessageQueues``).
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+        """
+        return sorted(publish_queues(topic, await self._open_cluster().route(topic)))
+
+    def _sending_cluster(self, message: Message) -> Cluster:
+        """Check the message; the cluster to send it to."""
+        topic = message.topic
+        if topic not in self._legal_topics:
+            check_send_topic(topic)
+            if len(self._legal_topics) < TOPICS_CHECKED_MAX:
+                self._legal_topics.add(topic)
+        check_body(message.body, bytes_max=self.settings.message_bytes_max)
+        return self._cluster or self._open_cluster()
+
+    async def _outgoing(self, message: Message) -> OutgoingMessage:
+        settings = self.settings
+        message_id = self._ids.next(_now_ms())
+        compress = settings.compress_bytes_min, settings.compress_level
+        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= compress[0]:
+            return await asyncio.to_thread(_prepare, message, message_id, *compress)
+        return _prepare(message, message_id, *compress)
+
+    async def _deliver(
+        self,
+        cluster: Cluster,
+        plan: _Plan,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        """Hot: one turn of this loop is the whole send when nothing fails."""
+        loop_time = asyncio.get_running_loop().time
+        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop_time() + limit_ms / 1000
+        tries = 1 if queue is not None else 1 + self.settings.retries
+        tried: list[str] = []
+        failure: KeroloxError | None = None
+        result: SendResult | None = None
+        while len(tried) < tries:
+            target = queue or plan.chooser.next(tried[-1] if tried else None)
+            remaining = deadline - loop_time()
+            if remaining <= 0:
+                break
+            tried.append(target.broker_name)
+            try:
+                address = self._address(cluster, plan, target)
+                request = self._header.request(outgoing, target.queue_id, _now_ms())
+                response = await cluster.remoting.invoke(
+                    address, request, timeout_seconds=remaining
+                )
+                result = send_result(response, outgoing, target, address)
+            except KeroloxError as error:
+                if not is_retried(error, self.settings.retried_codes):
+                    raise
+                failure = error
+                _log.info("send to %s failed: %s", target.broker_name, error)
+                continue
+            if result.is_ok or not self.settings.retry_when_not_stored_ok:
+                return result
+        if result is not None:
+            return result
+        if failure is None:
+            raise RequestTimeoutError(f"no time to send within {limit_ms} ms")
+        failure.add_note(f"tried {len(tried)} times within {limit_ms} ms: {', '.join(tried)}")
+        raise failure
+
+    def _address(self, cluster: Cluster, plan: _Plan, queue: MessageQueue) -> str:
+        address = cluster.master_address(queue.broker_name)
+        if address is None:
+            broker = plan.route.broker(queue.broker_name)
+            address = broker.addresses.get(0) if broker else None
+        if address is None:
+            raise ClientError(
+                f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
+            )
+        return address
+
+    # -- routes and heartbeats ------------------------------------------------------------------
+    async def _make_plan(self, topic: str) -> _Plan:
+        """Find out where messages of a topic go; of a new topic, where they may go.
+
+        Raises:
+            TopicRouteNotFoundError: nowhere.
+        """
+        cluster = self._open_cluster()
+        route = await cluster.refresh(topic)
+        if route is None:
+            template = await cluster.refresh(self.settings.create_topic_key)
+            if template is not None:
+                count = self.settings.default_topic_queue_nums
+                route = route_from_template(template, queues=count)
+        plan = self._adopt(topic, route) if route is not None else None
+        if plan is None:
+            raise TopicRouteNotFoundError(
+                f"no broker takes messages of topic {topic!r}"
+                f" (name servers {', '.join(cluster.name_servers)}); create the topic, or start a"
+                " broker with autoCreateTopicEnable=true"
+            )
+        return plan
+
+    def _adopt(self, topic: str, route: TopicRoute) -> _Plan | None:
+        """Use a route from now on; None when it has no queue to write to."""
+        known = self._plans.get(topic)
+        if known is not None and known.route == route:
+            return known
+        queues = publish_queues(topic, route)
+        if not queues:
+            self._plans.pop(topic, None)
+            return None
+        plan = _Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
+        self._plans[topic] = plan
+        return plan
+
+    async def _poll_routes(self) -> None:
+        cluster = self._open_cluster()
+        for topic in list(self._plans):
+            route = await cluster.refresh(topic)
+            if route is not None:
+                self._adopt(topic, route)
+
+    async def _heartbeat(self) -> None:
+        cluster = self._open_cluster()
+        body = heartbeat_body(self._client_id, producer_groups=[self.group])
+        await cluster.tell_all(RequestCode.HEART_BEAT, body=body, masters_only=True)
+
+
+def _prepare(
+    message: Message, message_id: str, compress_bytes_min: int, compress_level: int
+) -> OutgoingMessage:
+    return outgoing_message(
+        message,
+        message_id,
+        compress_bytes_min=compress_bytes_min,
+        compress_level=compress_level,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

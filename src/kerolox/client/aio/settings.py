@@ -1,0 +1,187 @@
+"""Settings of the clients, with RocketMQ's defaults.
+
+Each field's text gives RocketMQ's name where it differs in more than spelling. Wrong values are a
+:class:`ConfigError` at once, naming the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kerolox.client.core.rebalance import STRATEGIES
+from kerolox.client.core.retry import RETRIED_CODES
+from kerolox.client.core.validate import CREATE_TOPIC_KEY
+from kerolox.errors import ConfigError
+from kerolox.message import ConsumeFromWhere, MessageModel
+
+__all__ = ["ClientSettings", "ProducerSettings", "PullConsumerSettings", "PushConsumerSettings"]
+
+CONCURRENCY_MAX = 1000
+"""Most listeners of one consumer that may run at the same time."""
+
+
+def _default_offset_folder() -> Path:
+    return Path(os.path.expanduser("~")) / ".rocketmq_offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What all clients have in common (``ClientConfig``)."""
+
+    client_ip: str = ""
+    """Our address in client and message ids; empty: that of the interface to the default route."""
+    instance_name: str = "DEFAULT"
+    """Second half of the client id. DEFAULT becomes pid#nanoseconds, so that each client object is
+    its own instance; only broadcasting consumers keep it, since it names their offset folder."""
+    unit_mode: bool = False
+    api_timeout_ms: int = 3_000
+    """Time limit of a request that is no send and no pull (``mqClientApiTimeout``)."""
+    route_poll_interval_ms: int = 30_000
+    """``pollNameServerInterval``."""
+    heartbeat_interval_ms: int = 30_000
+    """``heartbeatBrokerInterval``."""
+
+    def __post_init__(self) -> None:
+        self._check("api_timeout_ms", 1, 3_600_000)
+        self._check("route_poll_interval_ms", 10, 3_600_000)
+        self._check("heartbeat_interval_ms", 10, 3_600_000)
+
+    def _check(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigError(f"{name} is {value!r}; it must be from {least} to {most}")
+
+    def changed(self, **changes: Any) -> Any:  # noqa: ANN401 - the same class as self
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """Settings of a producer (``DefaultMQProducer``)."""
+
+    send_timeout_ms: int = 3_000
+    """Time limit of a send, all its retries included (``sendMsgTimeout``)."""
+    retries: int = 2
+    """Further tries after a failed one, on other brokers if there are
+    (``retryTimesWhenSendFailed``)."""
+    retried_codes: frozenset[int] = RETRIED_CODES
+    """Response codes that are worth a retry (``retryResponseCodes``)."""
+    retry_when_not_stored_ok: bool = False
+    """Try another broker too when the status is not SEND_OK; it may store the message twice
+    (``retryAnotherBrokerWhenNotStoreOK``)."""
+    message_bytes_max: int = 4 * 1024 * 1024
+    """Largest body, and largest batch (``maxMessageSize``)."""
+    compress_bytes_min: int = 4096
+    """Bodies of this size or more travel and are stored compressed
+    (``compressMsgBodyOverHowmuch``)."""
+    compress_level: int = 5
+    """zlib level, 0 to 9."""
+    create_topic_key: str = CREATE_TOPIC_KEY
+    """The topic that a new topic takes its route and permissions from."""
+    default_topic_queue_nums: int = 4
+    """Most queues of a topic that the broker creates for us."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check("send_timeout_ms", 1, 3_600_000)
+        self._check("retries", 0, 100)
+        self._check("message_bytes_max", 1, 15 * 1024 * 1024)
+        self._check("compress_bytes_min", 0, 2**31)
+        self._check("compress_level", 0, 9)
+        self._check("default_topic_queue_nums", 1, 65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConsumerSettings(ClientSettings):
+    """Settings of a push consumer (``DefaultMQPushConsumer``)."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a group starts in a queue of which it has no offset."""
+    consume_timestamp_ms: int | None = None
+    """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
+    allocation: str = "AVG"
+    """How a group shares queues; all its members must agree (``allocateMessageQueueStrategy``)."""
+    consume_concurrency: int = 20
+    """Most listeners that run at the same time (``consumeThreadMax``)."""
+    consume_batch_max: int = 1
+    """Most messages of one listener call (``consumeMessageBatchMaxSize``)."""
+    pull_batch_size: int = 32
+    """Most messages of one pull."""
+    pull_interval_ms: int = 0
+    """Pause between pulls."""
+    cached_messages_max: int = 1_000
+    """Unfinished messages per queue above which pulling pauses (``pullThresholdForQueue``)."""
+    cached_mib_max: int = 100
+    """The same for MiB of bodies (``pullThresholdSizeForQueue``)."""
+    cached_span_max: int = 2_000
+    """The same for the distance between oldest and newest (``consumeConcurrentlyMaxSpan``)."""
+    suspend_timeout_ms: int = 15_000
+    """How long a broker may hold a pull that finds nothing."""
+    pull_timeout_ms: int = 30_000
+    """Time limit of a pull; more than ``suspend_timeout_ms``."""
+    pull_error_delay_ms: int = 1_000
+    """Pause after a failed pull (``pullTimeDelayMillsWhenException``)."""
+    illegal_offset_delay_ms: int = 10_000
+    """How long a queue rests whose offset the broker refused, before it starts at the right one."""
+    max_reconsume_times: int = -1
+    """Retries of a message before it goes to the dead-letter topic; -1: 16."""
+    delay_level_when_next_consume: int = 0
+    """Delay level of a retry; 0: the broker decides (3 + retries so far), -1: dead letters."""
+    consume_timeout_minutes: int = 15
+    """A listener that needs longer has its message sent back; the message is retried."""
+    persist_interval_ms: int = 5_000
+    """``persistConsumerOffsetInterval``."""
+    rebalance_interval_ms: int = 20_000
+    """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
+    close_timeout_ms: int = 10_000
+    """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
+    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
+    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check("consume_concurrency", 1, CONCURRENCY_MAX)
+        self._check("consume_batch_max", 1, 1024)
+        self._check("pull_batch_size", 1, 1024)
+        self._check("pull_interval_ms", 0, 65_535)
+        self._check("cached_messages_max", 1, 65_535)
+        self._check("cached_mib_max", 1, 1024)
+        self._check("cached_span_max", 1, 65_535)
+        self._check("suspend_timeout_ms", 1, 600_000)
+        self._check("pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
+        self._check("pull_error_delay_ms", 0, 600_000)
+        self._check("illegal_offset_delay_ms", 0, 600_000)
+        self._check("max_reconsume_times", -1, 2**31 - 1)
+        self._check("delay_level_when_next_consume", -1, 18)
+        self._check("consume_timeout_minutes", 1, 24 * 60)
+        self._check("persist_interval_ms", 10, 3_600_000)
+        self._check("rebalance_interval_ms", 10, 3_600_000)
+        self._check("close_timeout_ms", 0, 3_600_000)
+        if self.allocation not in STRATEGIES:
+            raise ConfigError(
+                f"allocation is {self.allocation!r}; it must be one of {', '.join(STRATEGIES)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerSettings(ClientSettings):
+    """Settings of a pull consumer (``DefaultMQPullConsumer``)."""
+
+    pull_timeout_ms: int = 10_000
+    """Time limit of a pull that is not held (``consumerPullTimeoutMillis``)."""
+    suspend_timeout_ms: int = 20_000
+    """How long a broker may hold a pull that waits (``brokerSuspendMaxTimeMillis``)."""
+    suspended_pull_timeout_ms: int = 30_000
+    """Time limit of a pull that waits (``consumerTimeoutMillisWhenSuspend``)."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check("pull_timeout_ms", 1, 3_600_000)
+        self._check("suspend_timeout_ms", 1, 600_000)
+        self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
