@@ -214,6 +214,10 @@ class RemotingServer:
         """The open connections."""
         return list(self._connections.values())
 
+    def connection(self, connection_id: int) -> ServerConnection | None:
+        """The open connection of that id."""
+        return self._connections.get(connection_id)
+
     async def start(self) -> None:
         """Listen.
 

@@ -1,0 +1,113 @@
+"""The name server: route table, key-values and handlers behind a port.
+
+Everything but the key-values is in memory only: brokers register again every 30 seconds, with every
+name server. A scan every 10 seconds takes out brokers that were silent for two minutes; a broker
+whose connection closes is taken out at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from kerolox.namesrv.handlers import NameServerHandlers
+from kerolox.namesrv.key_values import KeyValues
+from kerolox.namesrv.route_table import RouteTable
+from kerolox.remoting.server import RemotingServer, ServerConnection
+
+if TYPE_CHECKING:
+    from kerolox.namesrv.config import NamesrvConfig
+
+__all__ = ["NameServer"]
+
+SCAN_FIRST_SECONDS = 5.0
+SCAN_INTERVAL_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """One name server. An async context manager: started inside, stopped outside."""
+
+    def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] | None = None) -> None:
+        """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand."""
+        self.config = config
+        self.routes = RouteTable()
+        self._clock_ms = clock_ms or _now_ms
+        self._key_values = KeyValues(config.kv_config_path)
+        self._handlers = NameServerHandlers(config, self.routes, self._key_values, self._clock_ms)
+        self._server = RemotingServer(
+            self._handlers.handle,
+            host=config.listen_host,
+            port=config.listen_port,
+            on_close=self._on_close,
+            idle_seconds_max=config.server_channel_max_idle_time_seconds,
+            backlog=config.server_socket_backlog,
+        )
+        self._scanning: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Load the key-values and listen.
+
+        Raises:
+            ConfigError: the port is in use, or the key-values can't be read.
+        """
+        self._key_values.load()
+        if self.config.cluster_test:
+            _log.warning(
+                "clusterTest: routes of %s are not asked for; only own ones are known",
+                self.config.product_env_name,
+            )
+        await self._server.start()
+        self._scanning = asyncio.get_running_loop().create_task(self._scan_always())
+        _log.info("name server listens on port %d", self.port)
+
+    async def stop(self) -> None:
+        """Close all connections; bounded. Idempotent."""
+        if self._scanning is None:
+            return
+        scanning, self._scanning = self._scanning, None
+        scanning.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await scanning
+        await self._server.stop()
+        _log.info("name server stopped")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def scan(self) -> int:
+        """Take out the brokers that were silent too long and close their connections; how many."""
+        expired = self.routes.expire(self._clock_ms())
+        for address, connection_id in expired:
+            _log.warning("broker %s expired", address)
+            connection = self._server.connection(connection_id)
+            if connection is not None:
+                connection.close()
+        return len(expired)
+
+    async def _scan_always(self) -> None:
+        await asyncio.sleep(SCAN_FIRST_SECONDS)
+        while True:
+            self.scan()
+            await asyncio.sleep(SCAN_INTERVAL_SECONDS)
+
+    def _on_close(self, connection: ServerConnection) -> None:
+        self.routes.connection_closed(connection.connection_id, connection.remote_address)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
