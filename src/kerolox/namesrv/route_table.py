@@ -8,8 +8,8 @@ The rules, as RocketMQ has them:
 - A registration puts ``broker id → address`` under the broker's name; the same address under
   another id is removed first (a slave that became master). Only a master's topics count, and only
   when its data version differs from the last one or that id was not there before. Topics that are
-  missing in a later registration stay: only an unregistration, an expiry or DELETE_TOPIC_IN_NAMESRV removes
-  them.
+  missing in a later registration stay: only an unregistration, an expiry or a
+  DELETE_TOPIC_IN_NAMESRV removes them.
 - A broker is gone when it unregisters, when the connection that it registered on closes, or when it
   was silent for ``BROKER_EXPIRY_MS``. Its name leaves its cluster and all topics only with the last
   of its addresses.
