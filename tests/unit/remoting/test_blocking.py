@@ -1,0 +1,127 @@
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kerolox.errors import (
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+)
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting.blocking import BlockingConnection, parse_address
+
+
+class Peer:
+    """Takes one connection; ``talk`` gets the socket and its decoded requests."""
+
+    def __init__(self, talk: Callable[[socket.socket, RemotingCommand], None]) -> None:
+        self._talk = talk
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> "Peer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        decoder = FrameDecoder()
+        with connection:
+            while data := connection.recv(65536):
+                for frame in decoder.feed(data):
+                    self._talk(connection, RemotingCommand.decode(frame))
+
+
+def echo(connection: socket.socket, request: RemotingCommand) -> None:
+    connection.sendall(request.response(0, "ok", request.ext_fields, body=request.body).encode())
+
+
+def test_invoke_gives_the_response_to_its_own_request():
+    with Peer(echo) as peer, BlockingConnection(peer.address) as connection:
+        for number in range(3):
+            answer = connection.invoke(
+                RemotingCommand.request(7, {"n": number}, body=b"x" * 99_999)
+            )
+            assert answer.ext_fields == {"n": str(number)}
+            assert len(answer.body) == 99_999
+
+
+def test_pipelined_responses_come_in_order_of_arrival_and_are_paired_by_opaque():
+    waiting: list[RemotingCommand] = []
+
+    def backwards(connection: socket.socket, request: RemotingCommand) -> None:
+        waiting.append(request)
+        if len(waiting) == 3:
+            connection.sendall(b"".join(each.response().encode() for each in waiting[::-1]))
+
+    with Peer(backwards) as peer, BlockingConnection(peer.address) as connection:
+        opaques = [connection.send(RemotingCommand.request(7)) for _ in range(3)]
+        assert [connection.receive().opaque for _ in range(3)] == opaques[::-1]
+
+
+def test_a_request_of_the_peer_is_not_taken_for_a_response():
+    def chatty(connection: socket.socket, request: RemotingCommand) -> None:
+        notice = RemotingCommand.request(40, oneway=True)
+        notice.opaque = request.opaque
+        connection.sendall(notice.encode())
+        echo(connection, request)
+
+    with Peer(chatty) as peer, BlockingConnection(peer.address) as connection:
+        assert connection.invoke(RemotingCommand.request(7)).remark == "ok"
+
+
+def test_silence_is_a_timeout_and_closes_the_connection():
+    with Peer(lambda *_: None) as peer, BlockingConnection(peer.address) as connection:
+        with pytest.raises(RequestTimeoutError, match="did not answer within"):
+            connection.invoke(RemotingCommand.request(7), timeout_seconds=0.05)
+        assert connection.closed
+        with pytest.raises(ConnectionLostError, match="is closed; make a new one"):
+            connection.invoke(RemotingCommand.request(7))
+
+
+def test_a_peer_that_closes_is_a_lost_connection():
+    with (
+        Peer(lambda connection, _: connection.shutdown(socket.SHUT_RDWR)) as peer,
+        BlockingConnection(peer.address) as connection,
+        pytest.raises(ConnectionLostError, match="lost"),
+    ):
+        connection.invoke(RemotingCommand.request(7))
+
+
+@pytest.mark.parametrize("junk", [b"HTTP/1.1 400", b"\xff" * 8, b"\0\0\0\x06\0\0\0\x02{]"])
+def test_bytes_that_are_no_frame_are_an_error_and_close_the_connection(junk: bytes):
+    with (
+        Peer(lambda connection, _: connection.sendall(junk)) as peer,
+        BlockingConnection(peer.address) as connection,
+    ):
+        with pytest.raises(RemoteProtocolError):
+            connection.invoke(RemotingCommand.request(7))
+        assert connection.closed
+
+
+def test_nobody_at_the_address_is_a_connect_error_that_names_it():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ConnectError, match=f"can't connect to 127.0.0.1:{port}"):
+        BlockingConnection(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000"])
+def test_an_address_of_another_form_is_refused(address: str):
+    with pytest.raises(ConfigError):
+        parse_address(address)
+
+
+def test_addresses_are_host_and_port():
+    assert parse_address("broker:10911") == ("broker", 10911)
+    assert parse_address("[::1]:9876") == ("::1", 9876)

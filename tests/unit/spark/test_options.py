@@ -1,0 +1,102 @@
+import pytest
+
+from kerolox.errors import ConfigError
+from kerolox.message import MessageQueue
+from kerolox.spark.options import EARLIEST, LATEST, OPTIONS, Bound, SourceOptions, parse_bound
+
+REQUIRED = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
+
+
+def test_required_options_are_enough_and_the_others_have_their_defaults():
+    options = SourceOptions.parse(REQUIRED)
+    assert options.name_servers == ("127.0.0.1:9876",)
+    assert options.topics == ("flights",)
+    assert options.tags == ()
+    assert options.fail_on_data_loss is True
+    assert options.starting_offsets is None
+    assert options.poll_timeout_ms == 120_000
+
+
+def test_names_in_lower_case_are_the_same_options():
+    assert SourceOptions.parse({name.lower(): value for name, value in REQUIRED.items()}) == (
+        SourceOptions.parse(REQUIRED)
+    )
+
+
+def test_several_topics_and_name_servers_are_split_and_trimmed():
+    options = SourceOptions.parse({"nameServer": "a:1; b:2", "subscribe": "x, y ,x"})
+    assert options.name_servers == ("a:1", "b:2")
+    assert options.topics == ("x", "y")
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_a_misspelt_option_is_an_error_that_names_the_right_one(name: str):
+    misspelt = name.lower()[:-1] + "x"
+    with pytest.raises(ConfigError, match=f"no option '{misspelt}'; did you mean {name}"):
+        SourceOptions.parse({**REQUIRED, misspelt: "1"})
+
+
+def test_an_option_like_no_other_lists_what_there_is():
+    with pytest.raises(ConfigError, match="known are nameServer, subscribe"):
+        SourceOptions.parse({**REQUIRED, "qqqqqq": "1"})
+
+
+@pytest.mark.parametrize("missing", ["nameServer", "subscribe"])
+def test_a_missing_option_is_named(missing: str):
+    given = {name: value for name, value in REQUIRED.items() if name != missing}
+    with pytest.raises(ConfigError, match=f"option {missing} is missing"):
+        SourceOptions.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("subscribe", " , ", "names no topic"),
+        ("nameServer", ";", "nameServer is empty"),
+        ("maxOffsetsPerTrigger", "0", "from 1 up"),
+        ("maxOffsetsPerTrigger", "1e3", "from 1 up"),
+        ("minPartitions", "-1", "from 1 up"),
+        ("pollTimeoutMs", "soon", "from 1 up"),
+        ("failOnDataLoss", "yes", "must be true or false"),
+        ("subExpression", " || ", "names no tag"),
+        ("columns", "", "is empty or names a column twice"),
+        ("columns", "body,body", "is empty or names a column twice"),
+        ("startingOffsets", "erliest", "neither earliest, latest nor JSON"),
+        ("startingOffsets", "[]", "is no object"),
+        ("startingOffsets", '{"other":{"b":{"0":1}}}', "which subscribe does not name"),
+        ("startingOffsets", '{"flights":{"0":1}}', "where an object must be"),
+        ("startingOffsets", '{"flights":{"b":{"zero":1}}}', "has queue id 'zero'"),
+        ("startingOffsets", '{"flights":{"b":{"0":-3}}}', "has offset -3"),
+        ("startingOffsets", '{"flights":{"b":{"0":"1"}}}', "has offset '1'"),
+        ("endingOffsets", '{"flights":{"b":{"0":true}}}', "has offset True"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_says_what_is_right(name: str, value: str, text: str):
+    with pytest.raises(ConfigError, match=text):
+        SourceOptions.parse({**REQUIRED, name: value})
+
+
+def test_offsets_json_is_read_by_topic_broker_and_queue():
+    bound = parse_bound('{"t":{"b":{"0":12,"3":-2}}}', ["t"], option="startingOffsets")
+    assert bound == {MessageQueue("t", "b", 0): 12, MessageQueue("t", "b", 3): EARLIEST}
+
+
+def test_words_for_offsets_are_read_in_any_case():
+    assert parse_bound(" Earliest", ["t"], option="startingOffsets") is Bound.EARLIEST
+    assert parse_bound("LATEST", ["t"], option="startingOffsets") is Bound.LATEST
+
+
+@pytest.mark.parametrize("starting", ["latest", f'{{"flights":{{"b":{{"0":{LATEST}}}}}}}'])
+def test_a_batch_that_starts_at_the_end_is_refused(starting: str):
+    with pytest.raises(ConfigError, match="can't be latest"):
+        SourceOptions.parse({**REQUIRED, "startingOffsets": starting}).check_batch()
+
+
+def test_a_batch_that_ends_at_the_start_is_refused():
+    with pytest.raises(ConfigError, match="can't be earliest"):
+        SourceOptions.parse({**REQUIRED, "endingOffsets": "earliest"}).check_batch()
+
+
+def test_a_stream_with_an_end_is_refused():
+    with pytest.raises(ConfigError, match="endingOffsets is for batches only"):
+        SourceOptions.parse({**REQUIRED, "endingOffsets": "latest"}).check_stream()

@@ -1,0 +1,180 @@
+import logging
+
+import pytest
+from tests.unit.spark.fake_broker import FakeBroker, Queue
+
+from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError
+from kerolox.message import MessageQueue
+from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.records import decode_records
+from kerolox.spark.offsets import DataLossError, QueueRange
+from kerolox.spark.options import SourceOptions
+from kerolox.spark.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+def options(**given: str) -> SourceOptions:
+    return SourceOptions.parse(
+        {"nameServer": "127.0.0.1:1", "subscribe": "t", "pollTimeoutMs": "300", **given}
+    )
+
+
+def pull(broker: FakeBroker, start: int, end: int, **given: str) -> tuple[list[int], int]:
+    """(queue offsets of the records, sum of the offsets covered)."""
+    puller = RangePuller(broker.address, options(**given))
+    try:
+        pulled = list(puller.pull(QueueRange(QUEUE, start, end)))
+    finally:
+        puller.close()
+    records = [each for part in pulled for each in decode_records(part.records)]
+    assert all(each.body == f"body-{each.queue_offset}".encode() for each in records)
+    return [each.queue_offset for each in records], sum(each.offsets for each in pulled)
+
+
+@pytest.mark.parametrize("per_answer", [1, 7, 32, 5000])
+@pytest.mark.parametrize(("start", "end"), [(0, 3000), (13, 14), (13, 1999)])
+def test_a_range_is_read_exactly_and_in_order(per_answer: int, start: int, end: int):
+    with FakeBroker(Queue(3000, per_answer=per_answer)) as broker:
+        assert pull(broker, start, end) == (list(range(start, end)), end - start)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100, 2999])
+@pytest.mark.parametrize("scan", [1, 50, 800, 9000])
+def test_a_tag_filter_changes_neither_the_ends_nor_the_order(every: int, scan: int):
+    queue = Queue(3000, scan=scan)
+    queue.tags_of = lambda offset: "a" if offset % every == 0 else "b"
+    with FakeBroker(queue) as broker:
+        offsets, covered = pull(broker, 10, 2990, subExpression="a || c")
+        assert offsets == [each for each in range(10, 2990) if each % every == 0]
+        assert covered == 2980
+
+
+def test_many_pulls_are_in_flight_once_the_length_of_answers_is_known():
+    queue = Queue(32 * 200)
+    with FakeBroker(queue) as broker:
+        pull(broker, 0, 32 * 200)
+    assert queue.pulls[0] == (0, SLOT_OFFSETS_MAX)
+    assert queue.pulls[1 : 1 + PULLS_IN_FLIGHT] == [
+        (32 * slot, 32) for slot in range(1, 1 + PULLS_IN_FLIGHT)
+    ]
+    assert len(queue.pulls) < 240
+
+
+def test_answers_that_get_shorter_and_longer_again_lose_nothing():
+    queue = Queue(9000)
+
+    def answer(request):
+        offset = int(request.ext_fields["queueOffset"])
+        queue.per_answer = 3 if 2000 <= offset < 2500 else 64
+        return queue(request)
+
+    with FakeBroker(answer) as broker:
+        assert pull(broker, 0, 9000) == (list(range(9000)), 9000)
+
+
+def test_a_lost_connection_is_made_again_and_nothing_is_read_twice():
+    queue = Queue(3000)
+
+    def answer(request):
+        return (
+            None
+            if len(queue.pulls) % 40 == 39 and not queue.pulls.append((-1, -1))
+            else (queue(request))
+        )
+
+    with FakeBroker(answer) as broker:
+        assert pull(broker, 0, 3000)[0] == list(range(3000))
+        assert broker.connections > 2
+
+
+def test_a_broker_that_stays_away_is_an_error_after_the_poll_timeout():
+    with FakeBroker(lambda request: None) as broker:
+        address = broker.address
+    puller = RangePuller(address, options())
+    with pytest.raises(ConnectError, match="can't connect"):
+        list(puller.pull(QueueRange(QUEUE, 0, 5)))
+
+
+def test_offsets_below_the_minimum_are_an_error():
+    queue = Queue(100)
+    queue.minimum = 40
+    with FakeBroker(queue) as broker, pytest.raises(DataLossError, match="offsets 10 to 39 of t"):
+        pull(broker, 10, 90)
+
+
+def test_offsets_below_the_minimum_are_skipped_with_a_warning_when_asked(caplog):
+    queue = Queue(100)
+    queue.minimum = 40
+    with FakeBroker(queue) as broker, caplog.at_level(logging.WARNING):
+        assert pull(broker, 10, 90, failOnDataLoss="false") == (list(range(40, 90)), 50)
+    assert "data lost" in caplog.text
+
+
+def test_an_end_that_the_queue_does_not_have_any_more_is_an_error():
+    with FakeBroker(Queue(50)) as broker, pytest.raises(DataLossError, match="offsets 50 to 89"):
+        pull(broker, 10, 90)
+
+
+def test_an_end_that_the_queue_does_not_have_any_more_is_skipped_when_asked():
+    with FakeBroker(Queue(50)) as broker:
+        assert pull(broker, 10, 90, failOnDataLoss="false") == (list(range(10, 50)), 40)
+
+
+def test_messages_that_are_being_removed_are_an_error():
+    queue = Queue(100)
+
+    def answer(request):
+        code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"
+        return queue.answer(request, code, 30, remark)
+
+    with FakeBroker(answer) as broker, pytest.raises(DataLossError, match="WAS_REMOVING"):
+        pull(broker, 10, 90)
+
+
+def test_a_busy_broker_is_asked_again():
+    queue = Queue(100)
+    refusals = iter([True, True])
+
+    def answer(request):
+        if next(refusals, False):
+            return request.response(ResponseCode.SYSTEM_BUSY, "busy")
+        return queue(request)
+
+    with FakeBroker(answer) as broker:
+        assert pull(broker, 0, 100, pollTimeoutMs="5000")[0] == list(range(100))
+
+
+def test_a_refusal_is_an_error_with_the_brokers_words():
+    def answer(request):
+        return request.response(ResponseCode.NO_PERMISSION, "may not be read")
+
+    with FakeBroker(answer) as broker, pytest.raises(BrokerError, match="may not be read"):
+        pull(broker, 0, 100)
+
+
+def test_an_answer_that_does_not_advance_is_an_error():
+    queue = Queue(100)
+
+    def answer(request):
+        return queue.answer(request, ResponseCode.SUCCESS, 10, "FOUND")
+
+    with FakeBroker(answer) as broker, pytest.raises(RemoteProtocolError, match="go on at 10"):
+        pull(broker, 10, 100)
+
+
+def test_names_with_percent_signs_and_quotes_reach_the_broker():
+    seen = {}
+    queue = Queue(10)
+
+    def answer(request):
+        seen.update(request.ext_fields)
+        return queue(request)
+
+    with FakeBroker(answer) as broker:
+        puller = RangePuller(broker.address, options(consumerGroup='g"%d', subscribe="%RETRY%g"))
+        list(puller.pull(QueueRange(MessageQueue("%RETRY%g", "b", 0), 0, 10)))
+        puller.close()
+    assert seen["topic"] == "%RETRY%g"
+    assert seen["consumerGroup"] == 'g"%d'
+    assert seen["sysFlag"] == "4"
