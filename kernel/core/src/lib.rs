@@ -8,6 +8,7 @@
 //! that RocketMQ names.
 
 pub mod error;
+pub mod hot;
 pub mod record;
 pub mod settings;
 pub mod store;

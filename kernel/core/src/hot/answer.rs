@@ -1,0 +1,387 @@
+//! Writing response frames, in both header encodings, behind what a buffer already holds.
+//!
+//! What does not change from answer to answer is rendered once, in [`Pieces`]. An answer has the
+//! members that a `RemotingCommand` of Java has; its language is PYTHON, its version 409.
+
+use super::frame::PREFIX_BYTES;
+use super::header::Encoding;
+
+/// Response codes that the hot path gives.
+pub mod code {
+    pub const SUCCESS: u8 = 0;
+    pub const FLUSH_DISK_TIMEOUT: u8 = 10;
+    pub const PULL_NOT_FOUND: u8 = 19;
+    pub const PULL_RETRY_IMMEDIATELY: u8 = 20;
+    pub const PULL_OFFSET_MOVED: u8 = 21;
+}
+
+/// `LanguageCode` PYTHON.
+const LANGUAGE: u8 = 3;
+/// `MQVersion` ordinal of 4.9.8.
+const VERSION: u16 = 409;
+/// Byte of the first digit of the code in a JSON answer frame: behind `{"code":`.
+const JSON_CODE_AT: usize = PREFIX_BYTES + 8;
+/// Bytes of a binary header before its fields.
+const BINARY_FIXED_BYTES: usize = 21;
+
+/// Parts of answers that follow from the broker's identity alone.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    /// JSON from the code of a send answer up to its message id.
+    send_json: Vec<u8>,
+    /// Binary fields of a send answer up to the key of the message id.
+    send_binary: Vec<u8>,
+    /// The store host in upper-case hex, the start of every message id.
+    host_hex: Vec<u8>,
+}
+
+impl Pieces {
+    /// Renders the pieces.
+    #[must_use]
+    pub fn new(region: &str, trace_on: bool, store_host: &[u8]) -> Self {
+        let trace = if trace_on { "true" } else { "false" };
+        let mut send_json = b"0,\"extFields\":{\"MSG_REGION\":\"".to_vec();
+        push_json_text(&mut send_json, region);
+        send_json.extend_from_slice(b"\",\"TRACE_ON\":\"");
+        send_json.extend_from_slice(trace.as_bytes());
+        send_json.extend_from_slice(b"\",\"msgId\":\"");
+        let mut send_binary = Vec::new();
+        push_field(&mut send_binary, b"MSG_REGION", region.as_bytes());
+        push_field(&mut send_binary, b"TRACE_ON", trace.as_bytes());
+        let mut host_hex = Vec::new();
+        for byte in store_host {
+            push_hex(&mut host_hex, u64::from(*byte), 2);
+        }
+        Self { send_json, send_binary, host_hex }
+    }
+
+    /// Bytes of one message id.
+    fn id_size(&self) -> usize {
+        self.host_hex.len() + 16
+    }
+
+    /// The answer to a send that was stored: ids of the records, joined by commas.
+    pub fn send_answer(
+        &self,
+        out: &mut Vec<u8>,
+        encoding: Encoding,
+        opaque: i32,
+        queue_id: i32,
+        queue_offset: i64,
+        physical_offsets: &[i64],
+    ) {
+        let ids = physical_offsets.len() * (self.id_size() + 1);
+        out.reserve(320 + self.send_json.len() + ids);
+        let start = out.len();
+        match encoding {
+            Encoding::Json => {
+                out.extend_from_slice(&[0; PREFIX_BYTES]);
+                out.extend_from_slice(b"{\"code\":");
+                out.extend_from_slice(&self.send_json);
+                self.push_ids(out, physical_offsets);
+                out.extend_from_slice(b"\",\"queueId\":\"");
+                push_decimal(out, i64::from(queue_id));
+                out.extend_from_slice(b"\",\"queueOffset\":\"");
+                push_decimal(out, queue_offset);
+                out.extend_from_slice(b"\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+                push_decimal(out, i64::from(opaque));
+                out.extend_from_slice(JSON_TAIL);
+            }
+            Encoding::Binary => {
+                start_binary(out, code::SUCCESS, opaque);
+                out.extend_from_slice(&0u32.to_be_bytes());
+                let fields_size_at = out.len();
+                out.extend_from_slice(&[0; 4]);
+                out.extend_from_slice(&self.send_binary);
+                let value = start_field(out, b"msgId");
+                self.push_ids(out, physical_offsets);
+                end_field(out, value);
+                push_number_field(out, b"queueId", i64::from(queue_id));
+                push_number_field(out, b"queueOffset", queue_offset);
+                end_field(out, fields_size_at);
+            }
+        }
+        end_header(out, start, encoding, 0);
+    }
+
+    fn push_ids(&self, out: &mut Vec<u8>, physical_offsets: &[i64]) {
+        for (index, offset) in physical_offsets.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&self.host_hex);
+            push_hex(out, *offset as u64, 16);
+        }
+    }
+}
+
+/// What the header of a pull answer says.
+#[derive(Clone, Copy, Debug)]
+pub struct PullAnswer {
+    pub code: u8,
+    pub opaque: i32,
+    /// `GetMessageStatus` name.
+    pub remark: &'static str,
+    pub broker_id: i64,
+    pub next_offset: i64,
+    pub min_offset: i64,
+    pub max_offset: i64,
+}
+
+/// Writes the prefix and the header of a pull answer whose body will have `body_size` bytes.
+pub fn pull_answer(out: &mut Vec<u8>, encoding: Encoding, answer: &PullAnswer, body_size: usize) {
+    let start = out.len();
+    let fields: [(&[u8], i64); 4] = [
+        (b"maxOffset", answer.max_offset),
+        (b"minOffset", answer.min_offset),
+        (b"nextBeginOffset", answer.next_offset),
+        (b"suggestWhichBrokerId", answer.broker_id),
+    ];
+    match encoding {
+        Encoding::Json => {
+            out.extend_from_slice(&[0; PREFIX_BYTES]);
+            out.extend_from_slice(b"{\"code\":");
+            push_decimal(out, i64::from(answer.code));
+            out.extend_from_slice(b",\"extFields\":{");
+            for (index, (name, value)) in fields.into_iter().enumerate() {
+                out.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+                out.extend_from_slice(name);
+                out.extend_from_slice(b"\":\"");
+                push_decimal(out, value);
+                out.push(b'"');
+            }
+            out.extend_from_slice(b"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+            push_decimal(out, i64::from(answer.opaque));
+            out.extend_from_slice(b",\"remark\":\"");
+            out.extend_from_slice(answer.remark.as_bytes());
+            out.push(b'"');
+            out.extend_from_slice(JSON_TAIL);
+        }
+        Encoding::Binary => {
+            start_binary(out, answer.code, answer.opaque);
+            out.extend_from_slice(&(answer.remark.len() as u32).to_be_bytes());
+            out.extend_from_slice(answer.remark.as_bytes());
+            let fields_size_at = out.len();
+            out.extend_from_slice(&[0; 4]);
+            for (name, value) in fields {
+                push_number_field(out, name, value);
+            }
+            end_field(out, fields_size_at);
+        }
+    }
+    end_header(out, start, encoding, body_size);
+}
+
+/// Copies a send answer with its code 0 turned into `FLUSH_DISK_TIMEOUT`.
+pub fn push_as_flush_timeout(out: &mut Vec<u8>, frame: &[u8]) {
+    let start = out.len();
+    if frame[4] == 0 {
+        out.extend_from_slice(&frame[..JSON_CODE_AT]);
+        out.extend_from_slice(b"10");
+        out.extend_from_slice(&frame[JSON_CODE_AT + 1..]);
+        end_header(out, start, Encoding::Json, 0);
+    } else {
+        out.extend_from_slice(frame);
+        out[start + PREFIX_BYTES + 1] = code::FLUSH_DISK_TIMEOUT;
+    }
+}
+
+const JSON_TAIL: &[u8] = b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
+
+/// The prefix and a binary header up to its remark.
+fn start_binary(out: &mut Vec<u8>, code: u8, opaque: i32) {
+    let [version_high, version_low] = VERSION.to_be_bytes();
+    let mut fixed = [0; PREFIX_BYTES + BINARY_FIXED_BYTES - 8];
+    fixed[PREFIX_BYTES + 1] = code;
+    fixed[PREFIX_BYTES + 2] = LANGUAGE;
+    fixed[PREFIX_BYTES + 3] = version_high;
+    fixed[PREFIX_BYTES + 4] = version_low;
+    fixed[PREFIX_BYTES + 5..PREFIX_BYTES + 9].copy_from_slice(&opaque.to_be_bytes());
+    fixed[PREFIX_BYTES + 12] = 1;
+    out.extend_from_slice(&fixed);
+}
+
+/// Fills in the prefix of a frame that starts at `start` and whose header ends here.
+fn end_header(out: &mut [u8], start: usize, encoding: Encoding, body_size: usize) {
+    let header = (out.len() - start - PREFIX_BYTES) as u32;
+    let serialize_type = match encoding {
+        Encoding::Json => 0,
+        Encoding::Binary => 1 << 24,
+    };
+    let size = header + 4 + body_size as u32;
+    out[start..start + 4].copy_from_slice(&size.to_be_bytes());
+    out[start + 4..start + 8].copy_from_slice(&(serialize_type | header).to_be_bytes());
+}
+
+fn push_field(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let at = start_field(out, key);
+    out.extend_from_slice(value);
+    end_field(out, at);
+}
+
+fn push_number_field(out: &mut Vec<u8>, key: &[u8], value: i64) {
+    let at = start_field(out, key);
+    push_decimal(out, value);
+    end_field(out, at);
+}
+
+/// Writes a key and room for the size of its value; the position of that size.
+fn start_field(out: &mut Vec<u8>, key: &[u8]) -> usize {
+    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(&[0; 4]);
+    out.len() - 4
+}
+
+/// Writes the size of what follows `size_at`.
+fn end_field(out: &mut [u8], size_at: usize) {
+    let size = (out.len() - size_at - 4) as u32;
+    out[size_at..size_at + 4].copy_from_slice(&size.to_be_bytes());
+}
+
+/// `digits` upper-case hex digits of a number.
+fn push_hex(out: &mut Vec<u8>, value: u64, digits: usize) {
+    let mut text = [0; 16];
+    for (index, digit) in text.iter_mut().rev().enumerate() {
+        *digit = b"0123456789ABCDEF"[(value >> (4 * index) & 15) as usize];
+    }
+    out.extend_from_slice(&text[16 - digits..]);
+}
+
+/// A number in decimal.
+pub fn push_decimal(out: &mut Vec<u8>, value: i64) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&text[at..]);
+}
+
+/// Text inside JSON quotes.
+fn push_json_text(out: &mut Vec<u8>, text: &str) {
+    for character in text.chars() {
+        match character {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            '\0'..='\u{1f}' => {
+                out.extend_from_slice(b"\\u00");
+                push_hex(out, u64::from(u32::from(character)), 2);
+            }
+            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{Cut, cut};
+    use super::*;
+
+    const HOST: [u8; 8] = [10, 0, 0, 255, 0, 0, 0x2A, 0x9F];
+
+    fn header(frame: &[u8]) -> &[u8] {
+        match cut(frame) {
+            Ok(Cut::Frame(found)) if found.bytes.len() + 4 == frame.len() => found.header,
+            other => panic!("not one frame: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_send_answer_in_json_has_javas_members() {
+        let mut out = b"before".to_vec();
+        let pieces = Pieces::new("a\"b", true, &HOST);
+        pieces.send_answer(&mut out, Encoding::Json, -7, 3, 1_234, &[0xABCD]);
+        let expected = "{\"code\":0,\"extFields\":{\"MSG_REGION\":\"a\\\"b\",\"TRACE_ON\":\"true\",\
+            \"msgId\":\"0A0000FF00002A9F000000000000ABCD\",\"queueId\":\"3\",\
+            \"queueOffset\":\"1234\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":-7,\
+            \"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
+        assert_eq!(header(&out[6..]), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_send_answer_in_binary_has_the_same_fields() {
+        let mut out = Vec::new();
+        let pieces = Pieces::new("r", false, &HOST);
+        pieces.send_answer(&mut out, Encoding::Binary, 5, 0, 0, &[1, 2]);
+        let mut expected = vec![0, 0, 3, 1, 0x99, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0];
+        let mut fields = Vec::new();
+        push_field(&mut fields, b"MSG_REGION", b"r");
+        push_field(&mut fields, b"TRACE_ON", b"false");
+        let ids = b"0A0000FF00002A9F0000000000000001,0A0000FF00002A9F0000000000000002";
+        push_field(&mut fields, b"msgId", ids);
+        push_field(&mut fields, b"queueId", b"0");
+        push_field(&mut fields, b"queueOffset", b"0");
+        expected.extend_from_slice(&(fields.len() as u32).to_be_bytes());
+        expected.extend_from_slice(&fields);
+        assert_eq!(out[4], 1);
+        assert_eq!(header(&out), expected);
+    }
+
+    #[test]
+    fn a_flush_timeout_is_the_same_answer_with_another_code() {
+        let pieces = Pieces::new("r", true, &HOST);
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            let mut frame = Vec::new();
+            pieces.send_answer(&mut frame, encoding, 9, 1, 2, &[3]);
+            let mut late = Vec::new();
+            push_as_flush_timeout(&mut late, &frame);
+            match encoding {
+                Encoding::Json => {
+                    let text = String::from_utf8(header(&frame).to_vec()).unwrap();
+                    let text = text.replacen("\"code\":0", "\"code\":10", 1);
+                    assert_eq!(header(&late), text.as_bytes());
+                }
+                Encoding::Binary => {
+                    let mut expected = header(&frame).to_vec();
+                    expected[1] = 10;
+                    assert_eq!(header(&late), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pull_answer_counts_its_body() {
+        let answer = PullAnswer {
+            code: code::PULL_NOT_FOUND,
+            opaque: 8,
+            remark: "OFFSET_OVERFLOW_ONE",
+            broker_id: 1,
+            next_offset: i64::MAX,
+            min_offset: 0,
+            max_offset: -1,
+        };
+        let mut out = Vec::new();
+        pull_answer(&mut out, Encoding::Json, &answer, 4);
+        out.extend_from_slice(b"body");
+        let expected = "{\"code\":19,\"extFields\":{\"maxOffset\":\"-1\",\"minOffset\":\"0\",\
+            \"nextBeginOffset\":\"9223372036854775807\",\"suggestWhichBrokerId\":\"1\"},\"flag\":1,\
+            \"language\":\"PYTHON\",\"opaque\":8,\"remark\":\"OFFSET_OVERFLOW_ONE\",\
+            \"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
+        assert_eq!(header(&out), expected.as_bytes());
+        out.clear();
+        pull_answer(&mut out, Encoding::Binary, &answer, 0);
+        let found = header(&out);
+        assert_eq!(found[13..17], 19u32.to_be_bytes());
+        assert_eq!(&found[17..36], b"OFFSET_OVERFLOW_ONE");
+    }
+
+    #[test]
+    fn numbers_are_written_as_java_writes_them() {
+        for value in [0, 7, 10, -1, 1_234_567_890, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            push_decimal(&mut out, value);
+            assert_eq!(out, value.to_string().as_bytes());
+        }
+    }
+}

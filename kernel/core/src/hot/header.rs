@@ -1,0 +1,704 @@
+//! Reading a request header without allocation.
+//!
+//! Only the shape that clients write is read: the known members of a `RemotingCommand` and the
+//! known fields of the send and pull requests, in any order, as JSON or in the ROCKETMQ binary
+//! form. Anything else makes [`Header::read`] return false, and the frame goes to Python, which is
+//! complete by itself. So this module never has to explain an error.
+//!
+//! Fields are kept as spans of the header; nothing is copied, except property text with escapes,
+//! which is unescaped into a buffer that is used again for the next header.
+
+use super::swar;
+
+/// How a header is written; answers use the encoding of their request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// Serialize type 0.
+    #[default]
+    Json,
+    /// Serialize type 1, ROCKETMQ.
+    Binary,
+}
+
+impl Encoding {
+    /// The encoding of a serialize type; None for one that is not known.
+    #[must_use]
+    pub const fn of(serialize_type: u8) -> Option<Self> {
+        match serialize_type {
+            0 => Some(Self::Json),
+            1 => Some(Self::Binary),
+            _ => None,
+        }
+    }
+}
+
+/// Request codes that the hot path answers.
+pub mod code {
+    pub const SEND_MESSAGE: i32 = 10;
+    pub const PULL_MESSAGE: i32 = 11;
+    pub const SEND_MESSAGE_V2: i32 = 310;
+    pub const SEND_BATCH_MESSAGE: i32 = 320;
+}
+
+/// Flag bit of a response.
+pub const FLAG_RESPONSE: i32 = 1;
+/// Flag bit of a request that wants no answer.
+pub const FLAG_ONEWAY: i32 = 2;
+
+/// Transaction type bits of a message's sysFlag.
+pub const TRANSACTION_BITS: i32 = 12;
+
+// Fields by number. 0..=13 are the names of SEND_MESSAGE in the order of the letters a..n that
+// SEND_MESSAGE_V2 uses, 16..=29 are those letters, 32.. the further names of PULL_MESSAGE.
+const GROUP: u8 = 0;
+const TOPIC: u8 = 1;
+const DEFAULT_TOPIC: u8 = 2;
+const DEFAULT_QUEUES: u8 = 3;
+const QUEUE_ID: u8 = 4;
+const SYS_FLAG: u8 = 5;
+const BORN_TIMESTAMP: u8 = 6;
+const FLAG: u8 = 7;
+const PROPERTIES: u8 = 8;
+const RECONSUME_TIMES: u8 = 9;
+const UNIT_MODE: u8 = 10;
+const MAX_RECONSUME_TIMES: u8 = 11;
+const BATCH: u8 = 12;
+const BROKER_NAME: u8 = 13;
+const LETTERS: u8 = 16;
+const CONSUMER_GROUP: u8 = 32;
+const QUEUE_OFFSET: u8 = 33;
+const MAX_COUNT: u8 = 34;
+const COMMIT_OFFSET: u8 = 35;
+const SUSPEND_TIMEOUT: u8 = 36;
+const SUBSCRIPTION: u8 = 37;
+const SUBSCRIPTION_VERSION: u8 = 38;
+const EXPRESSION_TYPE: u8 = 39;
+const FIELDS: usize = 40;
+
+const SEND_FIELDS: u64 = 0x3FFF;
+const SEND_REQUIRED: u64 = 0x00FF;
+const PULL_REQUIRED: u64 = 1 << TOPIC
+    | 1 << QUEUE_ID
+    | 1 << SYS_FLAG
+    | 1 << CONSUMER_GROUP
+    | 1 << QUEUE_OFFSET
+    | 1 << MAX_COUNT
+    | 1 << COMMIT_OFFSET
+    | 1 << SUSPEND_TIMEOUT
+    | 1 << SUBSCRIPTION_VERSION;
+const PULL_FIELDS: u64 =
+    PULL_REQUIRED | 1 << SUBSCRIPTION | 1 << EXPRESSION_TYPE | 1 << BROKER_NAME;
+
+// Members of the command itself, for the check that none comes twice.
+const MEMBER_CODE: u8 = 1;
+const MEMBER_FLAG: u8 = 2;
+const MEMBER_OPAQUE: u8 = 4;
+const MEMBER_FIELDS: u8 = 8;
+const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_FLAG | MEMBER_OPAQUE | MEMBER_FIELDS;
+
+/// `"x":"` with any letter, and which of its bytes count.
+const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]);
+const LETTER_MASK: u64 = u64::from_le_bytes([0xFF, 0, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+/// One parsed header; kept and used again for each frame of a connection.
+#[derive(Debug)]
+pub struct Header {
+    pub encoding: Encoding,
+    pub code: i32,
+    pub flag: i32,
+    pub opaque: i32,
+    /// Which fields are there.
+    present: u64,
+    /// Which of them hold JSON escapes in their span.
+    escaped: u64,
+    spans: [Span; FIELDS],
+    /// Unescaped property text; as long as the longest header, only the first bytes count.
+    unescaped: Vec<u8>,
+    unescaped_size: usize,
+}
+
+/// The fields of a send request; slices point into the header or its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendFields<'a> {
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub flag: i32,
+    pub properties: &'a [u8],
+    pub reconsume_times: i32,
+    pub batch: bool,
+}
+
+/// The fields of a pull request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullFields<'a> {
+    pub group: &'a [u8],
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    pub max_count: i32,
+    pub sys_flag: i32,
+    pub commit_offset: i64,
+    pub suspend_timeout_ms: i64,
+    pub subscription: &'a [u8],
+    pub subscription_version: i64,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            encoding: Encoding::Json,
+            code: 0,
+            flag: 0,
+            opaque: 0,
+            present: 0,
+            escaped: 0,
+            spans: [Span::default(); FIELDS],
+            unescaped: Vec::new(),
+            unescaped_size: 0,
+        }
+    }
+}
+
+impl Header {
+    /// Reads a header; false when it holds anything that the hot path does not know.
+    pub fn read(&mut self, serialize_type: u8, header: &[u8]) -> bool {
+        self.present = 0;
+        self.escaped = 0;
+        self.unescaped_size = 0;
+        match Encoding::of(serialize_type) {
+            Some(Encoding::Json) => {
+                self.encoding = Encoding::Json;
+                self.read_json(header).is_some()
+            }
+            Some(Encoding::Binary) => {
+                self.encoding = Encoding::Binary;
+                self.read_binary(header).is_some()
+            }
+            None => false,
+        }
+    }
+
+    /// The fields of a send request (codes 10, 310, 320); None when one is missing, unknown to
+    /// the code, not of its type, or outside what the hot path does.
+    #[must_use]
+    pub fn send_fields<'a>(&'a self, header: &'a [u8]) -> Option<SendFields<'a>> {
+        let (shift, known) = if self.code == code::SEND_MESSAGE {
+            (0, SEND_FIELDS)
+        } else {
+            (LETTERS, SEND_FIELDS << LETTERS | 1 << BROKER_NAME)
+        };
+        let required = SEND_REQUIRED << shift;
+        let escaped = self.escaped & !(1 << (PROPERTIES + shift));
+        if self.present & !known != 0 || self.present & required != required || escaped != 0 {
+            return None;
+        }
+        let number = |field: u8| integer(self.text(header, field + shift));
+        number(DEFAULT_QUEUES)?;
+        let is_batch = self.boolean(header, BATCH + shift)?;
+        if self.boolean(header, UNIT_MODE + shift)?
+            || is_batch != (self.code == code::SEND_BATCH_MESSAGE)
+        {
+            return None;
+        }
+        if self.has(MAX_RECONSUME_TIMES + shift) {
+            number(MAX_RECONSUME_TIMES)?;
+        }
+        let properties = PROPERTIES + shift;
+        Some(SendFields {
+            topic: self.text(header, TOPIC + shift),
+            queue_id: number(QUEUE_ID)?,
+            sys_flag: number(SYS_FLAG)?,
+            born_timestamp: long(self.text(header, BORN_TIMESTAMP + shift))?,
+            flag: number(FLAG)?,
+            properties: if !self.has(properties) {
+                &[]
+            } else if self.escaped & (1 << properties) != 0 {
+                &self.unescaped[..self.unescaped_size]
+            } else {
+                self.text(header, properties)
+            },
+            reconsume_times: if self.has(RECONSUME_TIMES + shift) {
+                number(RECONSUME_TIMES)?
+            } else {
+                0
+            },
+            batch: is_batch,
+        })
+    }
+
+    /// The fields of a pull request (code 11) that filters by tags; else None.
+    #[must_use]
+    pub fn pull_fields<'a>(&'a self, header: &'a [u8]) -> Option<PullFields<'a>> {
+        if self.present & !PULL_FIELDS != 0
+            || self.present & PULL_REQUIRED != PULL_REQUIRED
+            || self.escaped != 0
+        {
+            return None;
+        }
+        if self.has(EXPRESSION_TYPE) && self.text(header, EXPRESSION_TYPE) != b"TAG" {
+            return None;
+        }
+        Some(PullFields {
+            group: self.text(header, CONSUMER_GROUP),
+            topic: self.text(header, TOPIC),
+            queue_id: integer(self.text(header, QUEUE_ID))?,
+            queue_offset: long(self.text(header, QUEUE_OFFSET))?,
+            max_count: integer(self.text(header, MAX_COUNT))?,
+            sys_flag: integer(self.text(header, SYS_FLAG))?,
+            commit_offset: long(self.text(header, COMMIT_OFFSET))?,
+            suspend_timeout_ms: long(self.text(header, SUSPEND_TIMEOUT))?,
+            subscription: if self.has(SUBSCRIPTION) {
+                self.text(header, SUBSCRIPTION)
+            } else {
+                &[]
+            },
+            subscription_version: long(self.text(header, SUBSCRIPTION_VERSION))?,
+        })
+    }
+
+    const fn has(&self, field: u8) -> bool {
+        self.present & (1 << field) != 0
+    }
+
+    /// The span of a field that is there.
+    #[inline]
+    fn text<'a>(&self, header: &'a [u8], field: u8) -> &'a [u8] {
+        let span = self.spans[field as usize];
+        header.get(span.start..span.end).unwrap_or_default()
+    }
+
+    /// A Boolean field, false when it is not there; None for any other text.
+    fn boolean(&self, header: &[u8], field: u8) -> Option<bool> {
+        if !self.has(field) {
+            return Some(false);
+        }
+        match self.text(header, field) {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Notes a field; None when it was there before.
+    #[inline]
+    fn put(&mut self, field: u8, start: usize, end: usize) -> Option<()> {
+        let bit = 1 << field;
+        if self.present & bit != 0 {
+            return None;
+        }
+        self.present |= bit;
+        self.spans[field as usize] = Span { start, end };
+        Some(())
+    }
+
+    fn read_json(&mut self, header: &[u8]) -> Option<()> {
+        let mut json = Json { data: header, at: 0 };
+        let mut members = 0;
+        json.take(b'{')?;
+        loop {
+            let (start, end) = json.plain_text()?;
+            json.take(b':')?;
+            let member = match &header[start..end] {
+                b"code" => {
+                    self.code = json.number()?;
+                    MEMBER_CODE
+                }
+                b"flag" => {
+                    self.flag = json.number()?;
+                    MEMBER_FLAG
+                }
+                b"opaque" => {
+                    self.opaque = json.number()?;
+                    MEMBER_OPAQUE
+                }
+                b"extFields" => {
+                    self.read_json_fields(&mut json)?;
+                    MEMBER_FIELDS
+                }
+                b"language" | b"serializeTypeCurrentRPC" => {
+                    json.plain_text()?;
+                    0
+                }
+                b"version" => {
+                    json.number()?;
+                    0
+                }
+                _ => return None,
+            };
+            if members & member != 0 {
+                return None;
+            }
+            members |= member;
+            match json.next()? {
+                b',' => {}
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        json.end()?;
+        (members == MEMBERS_REQUIRED).then_some(())
+    }
+
+    fn read_json_fields(&mut self, json: &mut Json<'_>) -> Option<()> {
+        json.take(b'{')?;
+        loop {
+            let field = if let Some((field, is_short)) = json.letter() {
+                if is_short {
+                    // One character: its span and the quote behind it are known already.
+                    self.put(field, json.at, json.at + 1)?;
+                    json.at += 2;
+                    match json.next()? {
+                        b',' => continue,
+                        b'}' => return Some(()),
+                        _ => return None,
+                    }
+                }
+                field
+            } else {
+                let (start, end) = json.plain_text()?;
+                json.take(b':')?;
+                json.take(b'"')?;
+                field_of(&json.data[start..end])?
+            };
+            let start = json.at;
+            if json.skip_plain()? != b'"' {
+                if field != PROPERTIES && field != LETTERS + PROPERTIES {
+                    return None;
+                }
+                self.unescape(json, start)?;
+                self.escaped |= 1 << field;
+            }
+            self.put(field, start, json.at)?;
+            json.at += 1;
+            match json.next()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Unescapes from `start` up to the closing quote, where `json` is left.
+    fn unescape(&mut self, json: &mut Json<'_>, start: usize) -> Option<()> {
+        // Eight bytes of slack let every copy be of a whole word.
+        let needed = json.data.len() - start + 8;
+        if self.unescaped.len() < needed {
+            self.unescaped.resize(needed.next_power_of_two(), 0);
+        }
+        let out = &mut self.unescaped[..];
+        let data = json.data;
+        let mut size = json.at - start;
+        out[..size].copy_from_slice(&data[start..json.at]);
+        let mut at = json.at;
+        loop {
+            // An escape comes first here: the text before it was copied.
+            let mut character = [0u8; 4];
+            let (escaped, used) = escape(&data[at..], &mut character)?;
+            out[size..size + escaped].copy_from_slice(&character[..escaped]);
+            size += escaped;
+            at += used;
+            let stop = loop {
+                let Some(word) = swar::word_at(data, at) else {
+                    match *data.get(at)? {
+                        stop @ (b'"' | b'\\') => break stop,
+                        0..=0x1F => return None,
+                        byte => out[size] = byte,
+                    }
+                    at += 1;
+                    size += 1;
+                    continue;
+                };
+                out.get_mut(size..)?.first_chunk_mut::<8>()?.copy_from_slice(&word.to_le_bytes());
+                let marks =
+                    swar::equal(word, b'"') | swar::equal(word, b'\\') | swar::below(word, 0x20);
+                if marks == 0 {
+                    at += 8;
+                    size += 8;
+                    continue;
+                }
+                at += swar::first(marks);
+                size += swar::first(marks);
+                match data[at] {
+                    stop @ (b'"' | b'\\') => break stop,
+                    _ => return None,
+                }
+            };
+            if stop == b'"' {
+                json.at = at;
+                self.unescaped_size = size;
+                return Some(());
+            }
+        }
+    }
+
+    fn read_binary(&mut self, header: &[u8]) -> Option<()> {
+        let fixed = header.first_chunk::<21>()?;
+        let int = |at: usize| {
+            i32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+        };
+        self.code = i32::from(i16::from_be_bytes([fixed[0], fixed[1]]));
+        self.opaque = int(5);
+        self.flag = int(9);
+        // A remark in a request is unusual; fields of no length leave nothing to be hot about.
+        let size = usize::try_from(int(17)).ok()?;
+        if int(13) != 0 || header.len() != 21 + size {
+            return None;
+        }
+        let mut at = 21;
+        while at < header.len() {
+            let key_size = i16::from_be_bytes(*header.get(at..)?.first_chunk::<2>()?);
+            let key_start = at + 2;
+            let key_end = key_start + usize::try_from(key_size).ok()?;
+            let value_size = i32::from_be_bytes(*header.get(key_end..)?.first_chunk::<4>()?);
+            let start = key_end + 4;
+            let end = start + usize::try_from(value_size).ok()?;
+            if end > header.len() {
+                return None;
+            }
+            let field = field_of(&header[key_start..key_end])?;
+            // A value of no length is a null, as in Java.
+            if start < end {
+                self.put(field, start, end)?;
+            }
+            at = end;
+        }
+        Some(())
+    }
+}
+
+/// The number of a field by its name.
+#[inline]
+fn field_of(name: &[u8]) -> Option<u8> {
+    if let [letter @ b'a'..=b'n'] = name {
+        return Some(LETTERS + letter - b'a');
+    }
+    Some(match name {
+        b"producerGroup" => GROUP,
+        b"topic" => TOPIC,
+        b"defaultTopic" => DEFAULT_TOPIC,
+        b"defaultTopicQueueNums" => DEFAULT_QUEUES,
+        b"queueId" => QUEUE_ID,
+        b"sysFlag" => SYS_FLAG,
+        b"bornTimestamp" => BORN_TIMESTAMP,
+        b"flag" => FLAG,
+        b"properties" => PROPERTIES,
+        b"reconsumeTimes" => RECONSUME_TIMES,
+        b"unitMode" => UNIT_MODE,
+        b"batch" => BATCH,
+        b"maxReconsumeTimes" => MAX_RECONSUME_TIMES,
+        b"bname" => BROKER_NAME,
+        b"consumerGroup" => CONSUMER_GROUP,
+        b"queueOffset" => QUEUE_OFFSET,
+        b"maxMsgNums" => MAX_COUNT,
+        b"commitOffset" => COMMIT_OFFSET,
+        b"suspendTimeoutMillis" => SUSPEND_TIMEOUT,
+        b"subscription" => SUBSCRIPTION,
+        b"subVersion" => SUBSCRIPTION_VERSION,
+        b"expressionType" => EXPRESSION_TYPE,
+        _ => return None,
+    })
+}
+
+/// A 64-bit integer as Java's `Long.toString` writes it.
+#[inline]
+#[must_use]
+pub fn long(text: &[u8]) -> Option<i64> {
+    if let [digit @ b'0'..=b'9'] = text {
+        return Some(i64::from(digit - b'0'));
+    }
+    many_digits(text)
+}
+
+fn many_digits(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    if digits.is_empty() || digits.len() > 19 {
+        return None;
+    }
+    let mut value = 0u64;
+    let mut rest = digits;
+    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+        value = value * 100_000_000 + swar::eight_digits(u64::from_le_bytes(*eight))?;
+        rest = behind;
+    }
+    for digit in rest {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        // 19 digits fit into 64 bits without sign.
+        value = value * 10 + u64::from(digit);
+    }
+    if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}
+
+/// A 32-bit integer as Java's `Integer.toString` writes it.
+#[inline]
+#[must_use]
+pub fn integer(text: &[u8]) -> Option<i32> {
+    i32::try_from(long(text)?).ok()
+}
+
+/// A cursor over JSON text.
+struct Json<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+impl Json<'_> {
+    /// The next byte that is no white space, taken.
+    #[inline]
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.data.get(self.at)?;
+            self.at += 1;
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, byte: u8) -> Option<()> {
+        (self.next()? == byte).then_some(())
+    }
+
+    /// The commonest start of a field, a letter from a to n: `"x":"` taken, and whether the value
+    /// is a single character. Anything else is left for the general way.
+    #[inline]
+    fn letter(&mut self) -> Option<(u8, bool)> {
+        let word = swar::word_at(self.data, self.at)?;
+        let [_, letter, _, _, _, value, quote, _] = word.to_le_bytes();
+        if word & LETTER_MASK != LETTER_TEXT || !letter.is_ascii_lowercase() || letter > b'n' {
+            return None;
+        }
+        self.at += 5;
+        let is_short = quote == b'"' && value >= 0x20 && value != b'"' && value != b'\\';
+        Some((LETTERS + letter - b'a', is_short))
+    }
+
+    /// Nothing but white space may be left.
+    fn end(&mut self) -> Option<()> {
+        self.next().is_none().then_some(())
+    }
+
+    /// A text without escapes: its span.
+    #[inline]
+    fn plain_text(&mut self) -> Option<(usize, usize)> {
+        self.take(b'"')?;
+        let start = self.at;
+        if self.skip_plain()? != b'"' {
+            return None;
+        }
+        let end = self.at;
+        self.at += 1;
+        Some((start, end))
+    }
+
+    /// Moves to the next quote or backslash and returns it; None for a raw control character,
+    /// which JSON forbids, and at the end.
+    #[inline]
+    fn skip_plain(&mut self) -> Option<u8> {
+        let mut at = self.at;
+        let stop = loop {
+            if let Some(word) = swar::word_at(self.data, at) {
+                let marks =
+                    swar::equal(word, b'"') | swar::equal(word, b'\\') | swar::below(word, 0x20);
+                if marks == 0 {
+                    at += 8;
+                    continue;
+                }
+                at += swar::first(marks);
+                break self.data[at];
+            }
+            match *self.data.get(at)? {
+                stop @ (b'"' | b'\\' | 0..=0x1F) => break stop,
+                _ => at += 1,
+            }
+        };
+        self.at = at;
+        (stop >= 0x20).then_some(stop)
+    }
+
+    /// A whole number of 32 bits.
+    #[inline]
+    fn number(&mut self) -> Option<i32> {
+        let first = self.next()?;
+        let start = self.at - 1;
+        if first != b'-' && !first.is_ascii_digit() {
+            return None;
+        }
+        while self.data.get(self.at)?.is_ascii_digit() {
+            self.at += 1;
+        }
+        integer(&self.data[start..self.at])
+    }
+}
+
+/// Decodes the escape at the start of `data`: bytes of UTF-8 written to `out`, bytes used.
+#[inline]
+fn escape(data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
+    let plain = match *data.get(1)? {
+        b'u' => {
+            let unit = hex_unit(data)?;
+            if unit < 0x80 {
+                out[0] = u8::try_from(unit).ok()?;
+                return Some((1, 6));
+            }
+            return wide_escape(unit, data, out);
+        }
+        byte @ (b'"' | b'\\' | b'/') => byte,
+        b'b' => 8,
+        b't' => b'\t',
+        b'n' => b'\n',
+        b'f' => 12,
+        b'r' => b'\r',
+        _ => return None,
+    };
+    out[0] = plain;
+    Some((1, 2))
+}
+
+/// An escape above ASCII, perhaps the first of a surrogate pair.
+fn wide_escape(unit: u32, data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
+    let (scalar, used) = if (0xD800..0xDC00).contains(&unit) {
+        let low = hex_unit(data.get(6..)?)?;
+        if !(0xDC00..0xE000).contains(&low) {
+            return None;
+        }
+        (0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00), 12)
+    } else {
+        (unit, 6)
+    };
+    let text = char::from_u32(scalar)?.encode_utf8(out);
+    Some((text.len(), used))
+}
+
+/// The UTF-16 unit of a `\uXXXX` at the start of `data`.
+#[inline]
+fn hex_unit(data: &[u8]) -> Option<u32> {
+    let &[b'\\', b'u', digits @ ..] = data.first_chunk::<6>()? else {
+        return None;
+    };
+    let mut unit = 0;
+    for digit in digits {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            b'A'..=b'F' => digit - b'A' + 10,
+            _ => return None,
+        };
+        unit = unit << 4 | u32::from(value);
+    }
+    Some(unit)
+}

@@ -1,0 +1,335 @@
+//! Tests of the header reader, with a bounded random mutation loop.
+
+use super::header::{Encoding, Header, PullFields, SendFields, code, integer, long};
+
+/// A JSON header as a Java client writes it.
+fn json(code: i32, flag: i32, opaque: i32, fields: &[(&str, &str)]) -> String {
+    let fields: Vec<String> =
+        fields.iter().map(|(key, value)| format!("\"{key}\":\"{value}\"")).collect();
+    format!(
+        "{{\"code\":{code},\"extFields\":{{{}}},\"flag\":{flag},\"language\":\"JAVA\",\
+         \"opaque\":{opaque},\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}}",
+        fields.join(",")
+    )
+}
+
+fn binary(code: i16, flag: i32, opaque: i32, fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut entries = Vec::new();
+    for (key, value) in fields {
+        entries.extend_from_slice(&i16::try_from(key.len()).unwrap().to_be_bytes());
+        entries.extend_from_slice(key.as_bytes());
+        entries.extend_from_slice(&i32::try_from(value.len()).unwrap().to_be_bytes());
+        entries.extend_from_slice(value.as_bytes());
+    }
+    let mut out = code.to_be_bytes().to_vec();
+    out.push(0);
+    out.extend_from_slice(&409i16.to_be_bytes());
+    out.extend_from_slice(&opaque.to_be_bytes());
+    out.extend_from_slice(&flag.to_be_bytes());
+    out.extend_from_slice(&0i32.to_be_bytes());
+    out.extend_from_slice(&i32::try_from(entries.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(&entries);
+    out
+}
+
+const SEND: [(&str, &str); 12] = [
+    ("a", "group"),
+    ("b", "topic"),
+    ("c", "TBW102"),
+    ("d", "4"),
+    ("e", "3"),
+    ("f", "0"),
+    ("g", "1700000000123"),
+    ("h", "7"),
+    ("i", "KEYS\\u0001order-42\\u0002TAGS\\u0001a"),
+    ("j", "2"),
+    ("k", "false"),
+    ("m", "false"),
+];
+
+const PULL: [(&str, &str); 11] = [
+    ("consumerGroup", "group"),
+    ("topic", "topic"),
+    ("queueId", "1"),
+    ("queueOffset", "12345678901"),
+    ("maxMsgNums", "32"),
+    ("sysFlag", "6"),
+    ("commitOffset", "-1"),
+    ("suspendTimeoutMillis", "15000"),
+    ("subscription", "a || b"),
+    ("subVersion", "1"),
+    ("expressionType", "TAG"),
+];
+
+fn read(text: &str) -> Option<Header> {
+    let mut header = Header::default();
+    header.read(0, text.as_bytes()).then_some(header)
+}
+
+#[test]
+fn a_send_header_is_read_and_its_properties_unescaped() {
+    let text = json(code::SEND_MESSAGE_V2, 2, -5, &SEND);
+    let header = read(&text).unwrap();
+    assert_eq!((header.code, header.flag, header.opaque), (310, 2, -5));
+    let fields = header.send_fields(text.as_bytes()).unwrap();
+    assert_eq!(
+        fields,
+        SendFields {
+            topic: b"topic",
+            queue_id: 3,
+            sys_flag: 0,
+            born_timestamp: 1_700_000_000_123,
+            flag: 7,
+            properties: b"KEYS\x01order-42\x02TAGS\x01a",
+            reconsume_times: 2,
+            batch: false,
+        }
+    );
+    assert!(header.pull_fields(text.as_bytes()).is_none());
+}
+
+#[test]
+fn a_pull_header_is_read() {
+    let text = json(code::PULL_MESSAGE, 0, 9, &PULL);
+    let header = read(&text).unwrap();
+    let fields = header.pull_fields(text.as_bytes()).unwrap();
+    assert_eq!(
+        fields,
+        PullFields {
+            group: b"group",
+            topic: b"topic",
+            queue_id: 1,
+            queue_offset: 12_345_678_901,
+            max_count: 32,
+            sys_flag: 6,
+            commit_offset: -1,
+            suspend_timeout_ms: 15_000,
+            subscription: b"a || b",
+            subscription_version: 1,
+        }
+    );
+}
+
+#[test]
+fn both_encodings_give_the_same_fields() {
+    let mut fields = SEND;
+    fields[8].1 = "KEYS\u{1}order-42\u{2}TAGS\u{1}a";
+    let data = binary(310, 0, 77, &fields);
+    let mut header = Header::default();
+    assert!(header.read(1, &data));
+    assert_eq!(header.encoding, Encoding::Binary);
+    let text = json(310, 0, 77, &SEND);
+    let other = read(&text).unwrap();
+    assert_eq!(header.send_fields(&data), other.send_fields(text.as_bytes()));
+    let data = binary(11, 0, 77, &PULL);
+    assert!(header.read(1, &data));
+    let text = json(11, 0, 77, &PULL);
+    let other = read(&text).unwrap();
+    assert_eq!(header.pull_fields(&data), other.pull_fields(text.as_bytes()));
+}
+
+#[test]
+fn the_long_names_of_code_10_mean_the_same_as_the_letters() {
+    let names = [
+        "producerGroup",
+        "topic",
+        "defaultTopic",
+        "defaultTopicQueueNums",
+        "queueId",
+        "sysFlag",
+        "bornTimestamp",
+        "flag",
+        "properties",
+        "reconsumeTimes",
+        "unitMode",
+        "batch",
+    ];
+    let fields: Vec<_> = names.iter().zip(SEND).map(|(n, (_, v))| (*n, v)).collect();
+    let text = json(code::SEND_MESSAGE, 0, 1, &fields);
+    let header = read(&text).unwrap();
+    let short = json(310, 0, 1, &SEND);
+    let other = read(&short).unwrap();
+    assert_eq!(header.send_fields(text.as_bytes()), other.send_fields(short.as_bytes()));
+}
+
+#[test]
+fn members_and_fields_may_come_in_any_order_and_with_blanks() {
+    let mut fields = SEND;
+    fields.reverse();
+    let fields: Vec<String> =
+        fields.iter().map(|(key, value)| format!("\"{key}\" : \"{value}\"")).collect();
+    let text = format!(
+        " {{ \"version\" : 409 , \"opaque\":12,\"flag\" :0, \"extFields\": {{ {} }}, \
+         \"code\": 310, \"language\":\"GO\" }} ",
+        fields.join(" ,\n")
+    );
+    let header = read(&text).unwrap();
+    let fields = header.send_fields(text.as_bytes()).unwrap();
+    assert_eq!(fields.properties, b"KEYS\x01order-42\x02TAGS\x01a");
+}
+
+#[test]
+fn escapes_of_every_kind_are_decoded() {
+    let cases: [(&str, &str); 5] = [
+        ("a\\u0001b", "a\u{1}b"),
+        ("\\\"\\\\\\/\\b\\f\\n\\r\\t", "\"\\/\u{8}\u{c}\n\r\t"),
+        ("\\u00e9\\u20AC\\ud83d\\ude00", "é€😀"),
+        ("long text without any escape é\\u0002", "long text without any escape é\u{2}"),
+        ("\\u0041", "A"),
+    ];
+    for (escaped, plain) in cases {
+        let mut fields = SEND;
+        fields[8].1 = escaped;
+        let text = json(310, 0, 1, &fields);
+        let header = read(&text).unwrap();
+        let found = header.send_fields(text.as_bytes()).unwrap().properties;
+        assert_eq!(found, plain.as_bytes());
+    }
+}
+
+#[test]
+fn the_unescape_buffer_of_one_header_does_not_leak_into_the_next() {
+    let mut header = Header::default();
+    let text = json(310, 0, 1, &SEND);
+    assert!(header.read(0, text.as_bytes()));
+    for value in ["", "x\\u0001y", "plain\u{7f}"] {
+        let mut fields = SEND;
+        fields[8].1 = value;
+        let text = json(310, 0, 1, &fields);
+        assert!(header.read(0, text.as_bytes()));
+        let found = header.send_fields(text.as_bytes()).unwrap().properties;
+        assert_eq!(found, value.replace("\\u0001", "\u{1}").as_bytes());
+    }
+}
+
+#[test]
+fn unusual_headers_are_declined() {
+    let bad = [
+        "",
+        "{}",
+        "[]",
+        "{\"code\":310}",
+        "{\"code\":310,\"extFields\":{},\"flag\":0,\"opaque\":1}",
+        "{\"code\":310,\"extFields\":null,\"flag\":0,\"opaque\":1}",
+    ];
+    for text in bad {
+        assert!(read(text).is_none(), "{text}");
+    }
+    let good = json(310, 0, 1, &SEND);
+    let changes = [
+        ("\"flag\":0", "\"flag\":0,\"flag\":0"),
+        ("\"flag\":0", "\"flag\":0,\"extra\":0"),
+        ("\"flag\":0", "\"flag\":0.5"),
+        ("\"flag\":0", "\"flag\":99999999999"),
+        ("\"k\":\"false\"", "\"k\":false"),
+        ("\"k\":\"false\"", "\"k\":null"),
+        ("\"k\":\"false\"", "\"zz\":\"false\""),
+        ("\"k\":\"false\"", "\"m\":\"false\""),
+        ("\"topic\"", "\"to\\u0070ic\""),
+        ("\"topic\"", "\"to\u{3}ic\""),
+        ("order-42", "order\u{1}42"),
+        ("order-42", "\\ud83d"),
+        ("order-42", "\\ud83d\\u0041"),
+        ("order-42", "\\udc00"),
+        ("order-42", "\\x"),
+        ("order-42", "\\u00g0"),
+        ("409}", "409}x"),
+        ("409}", "409"),
+    ];
+    for (from, to) in changes {
+        let text = good.replace(from, to);
+        assert_ne!(text, good);
+        assert!(read(&text).is_none(), "{text}");
+    }
+}
+
+#[test]
+fn fields_that_the_hot_path_does_not_do_are_declined() {
+    let good = json(310, 0, 1, &SEND);
+    let changes = [
+        ("\"k\":\"false\"", "\"k\":\"true\""),
+        ("\"k\":\"false\"", "\"k\":\"False\""),
+        ("\"k\":\"false\"", "\"topic\":\"t\""),
+        ("\"m\":\"false\"", "\"m\":\"true\""),
+        ("\"e\":\"3\"", "\"e\":\"3x\""),
+        ("\"e\":\"3\"", "\"e\":\"\""),
+        ("\"e\":\"3\"", "\"e\":\"2147483648\""),
+        ("\"e\":\"3\",", ""),
+        ("\"g\":\"1700000000123\"", "\"g\":\"9223372036854775808\""),
+        ("\"j\":\"2\"", "\"j\":\"+2\""),
+        ("\"j\":\"2\"", "\"l\":\"x\""),
+    ];
+    for (from, to) in changes {
+        let text = good.replace(from, to);
+        assert_ne!(text, good);
+        let header = read(&text).unwrap();
+        assert!(header.send_fields(text.as_bytes()).is_none(), "{text}");
+    }
+    let text = json(11, 0, 1, &PULL).replace("TAG", "SQL92");
+    assert!(read(&text).unwrap().pull_fields(text.as_bytes()).is_none());
+    let text = json(320, 0, 1, &SEND);
+    assert!(read(&text).unwrap().send_fields(text.as_bytes()).is_none());
+    let text = text.replace("\"m\":\"false\"", "\"m\":\"true\",\"bname\":\"b\",\"n\":\"b\"");
+    let header = read(&text).unwrap();
+    assert!(header.send_fields(text.as_bytes()).unwrap().batch);
+}
+
+#[test]
+fn numbers_are_those_of_java() {
+    assert_eq!(long(b"-9223372036854775808"), Some(i64::MIN));
+    assert_eq!(long(b"9223372036854775807"), Some(i64::MAX));
+    assert_eq!(long(b"9223372036854775808"), None);
+    assert_eq!(integer(b"-2147483648"), Some(i32::MIN));
+    assert_eq!(integer(b"2147483648"), None);
+    for bad in ["", "-", "+1", " 1", "1 ", "0x1", "99999999999999999999"] {
+        assert_eq!(long(bad.as_bytes()), None);
+    }
+}
+
+/// xorshift; the seed is fixed so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).unwrap()
+    }
+}
+
+#[test]
+fn random_changes_never_panic_and_never_read_outside() {
+    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut plain = SEND;
+    plain[8].1 = "KEYS\u{1}order-42\u{2}TAGS\u{1}a";
+    let seeds = [
+        (0, json(310, 0, 1, &SEND).into_bytes()),
+        (0, json(11, 0, 1, &PULL).into_bytes()),
+        (1, binary(310, 0, 1, &plain)),
+        (1, binary(11, 0, 1, &PULL)),
+    ];
+    let interesting = b"\"\\{}:,u0D89\x00\x01\x7f\xff ";
+    let mut header = Header::default();
+    let mut accepted = 0;
+    for round in 0..40_000 {
+        let (serialize_type, seed) = &seeds[round % seeds.len()];
+        let mut data = seed.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(data.len().max(1));
+            match random.below(4) {
+                _ if data.is_empty() => break,
+                0 => data[at] = interesting[random.below(interesting.len())],
+                1 => drop(data.remove(at)),
+                2 => data.insert(at, interesting[random.below(interesting.len())]),
+                _ => data.truncate(at.max(1)),
+            }
+        }
+        if header.read(*serialize_type, &data) {
+            let sends = header.send_fields(&data).is_some();
+            let pulls = header.pull_fields(&data).is_some();
+            accepted += usize::from(sends || pulls);
+        }
+    }
+    assert!(accepted > 100, "the changes are too wild: {accepted}");
+}

@@ -1,0 +1,327 @@
+//! The broker's hot path: frames of a connection in, answers out, on top of the store.
+//!
+//! [`HotPath`] joins the store with the tables that the broker pushes and with what waits: held
+//! pulls and answers behind a flush. [`Connection::feed`] takes a chunk of bytes, under one lock of
+//! the store. Policy is data here; whatever is unusual is handed back as a cold frame.
+//!
+//! Locks: the state's, then the store's. Neither is held while a thread waits.
+
+mod answer;
+pub mod columns;
+mod connection;
+mod frame;
+mod header;
+#[cfg(test)]
+mod header_tests;
+mod hold;
+mod peers;
+mod pending;
+mod policy;
+mod properties;
+mod pull;
+mod send;
+mod state;
+mod swar;
+mod tags;
+
+use parking_lot::Mutex;
+
+pub use self::connection::{ANSWER_BYTES_MAX, Connection, Fed};
+pub use self::frame::{FRAME_BYTES_MAX, FrameError};
+pub use self::header::Encoding;
+pub use self::hold::HELD_PULLS_MAX;
+pub use self::peers::READY_BYTES_MAX;
+pub use self::pending::PENDING_ANSWERS_MAX;
+pub use self::policy::Subscription;
+
+use self::answer::Pieces;
+use self::hold::HeldPull;
+use self::policy::Identity;
+use self::state::State;
+use crate::{
+    Appended, BatchAppended, BatchItem, Core, NewBatch, NewRecord, PutStatus, QueueHandle,
+    Settings, Store,
+};
+
+/// The store together with the tables and waiting rooms of the hot path.
+pub struct HotPath {
+    store: Store,
+    state: Mutex<State>,
+}
+
+/// What the broker says of itself.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python face
+pub struct NewIdentity<'a> {
+    pub cluster: &'a str,
+    pub region: &'a str,
+    pub trace_on: bool,
+    pub store_host: &'a [u8],
+    pub broker_id: i64,
+}
+
+/// A pull that the cold path wants held.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python face
+pub struct NewHold<'a> {
+    pub connection: u64,
+    pub encoding: Encoding,
+    pub opaque: i32,
+    pub group: &'a [u8],
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub offset: i64,
+    pub max_count: i32,
+    pub tag_codes: Option<&'a [i32]>,
+    pub deadline_ms: i64,
+}
+
+/// A committed offset: group, topic, queue id, offset.
+pub type Commit = (String, String, i32, i64);
+
+/// What a group got of a topic: group, topic, messages, bytes.
+pub type GroupStats = (String, String, u64, u64);
+
+impl HotPath {
+    /// Touches no file.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let state = Mutex::new(State::new(&settings));
+        Self { store: Store::new(settings), state }
+    }
+
+    /// The store below.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Sets what goes into records and answers.
+    pub fn set_identity(&self, identity: &NewIdentity<'_>) {
+        let cluster_item = [b"\x02CLUSTER\x01", identity.cluster.as_bytes()].concat();
+        self.state.lock().tables.identity = Some(Identity {
+            store_host: identity.store_host.into(),
+            broker_id: identity.broker_id,
+            cluster_item,
+            pieces: Pieces::new(identity.region, identity.trace_on, identity.store_host),
+        });
+    }
+
+    /// Puts a topic into the table.
+    pub fn set_topic(
+        &self,
+        topic: &str,
+        read_queues: i32,
+        write_queues: i32,
+        perm: i32,
+        hot: bool,
+    ) {
+        let tables = &mut self.state.lock().tables;
+        tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
+    }
+
+    /// Takes a topic out of the table.
+    pub fn delete_topic(&self, topic: &str) {
+        self.state.lock().tables.delete_topic(topic.as_bytes());
+    }
+
+    /// Puts a group into the table.
+    pub fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
+        self.state.lock().tables.set_group(group.as_bytes(), hot, slow_broker_id);
+    }
+
+    /// Takes a group out of the table.
+    pub fn delete_group(&self, group: &str) {
+        self.state.lock().tables.delete_group(group.as_bytes());
+    }
+
+    /// Puts a subscription into the table.
+    pub fn set_subscription(&self, group: &str, topic: &str, subscription: Subscription) {
+        let tables = &mut self.state.lock().tables;
+        tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
+    }
+
+    /// Takes a subscription out of the table.
+    pub fn delete_subscription(&self, group: &str, topic: &str) {
+        self.state.lock().tables.delete_subscription(group.as_bytes(), topic.as_bytes());
+    }
+
+    /// False: every hot send is cold.
+    pub fn set_writable(&self, writable: bool) {
+        self.state.lock().tables.writable = writable;
+    }
+
+    /// Appends one record and wakes held pulls.
+    ///
+    /// # Errors
+    /// The status to answer; nothing was stored then.
+    pub fn append(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        record: &NewRecord<'_>,
+    ) -> Result<Appended, PutStatus> {
+        self.append_with(topic, queue_id, |core, queue, codes| {
+            let appended = core.append(queue, record)?;
+            // Prepared and rollback records get no queue entry.
+            if !matches!(record.sys_flag & header::TRANSACTION_BITS, 4 | 12) {
+                codes.push(appended.tags_code);
+            }
+            Ok(appended)
+        })
+    }
+
+    /// Appends records that follow each other, or none, and wakes held pulls. `physical_offsets`
+    /// gets one value per record.
+    ///
+    /// # Errors
+    /// The status to answer; nothing was stored then.
+    pub fn append_batch(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        batch: &NewBatch<'_>,
+        items: &[BatchItem<'_>],
+        physical_offsets: &mut Vec<i64>,
+    ) -> Result<BatchAppended, PutStatus> {
+        self.append_with(topic, queue_id, |core, queue, codes| {
+            core.append_batch(queue, batch, items, physical_offsets, codes)
+        })
+    }
+
+    fn append_with<R>(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        append: impl FnOnce(&mut Core, QueueHandle, &mut Vec<i64>) -> Result<R, PutStatus>,
+    ) -> Result<R, PutStatus> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        state.tables.refresh(&core);
+        let queue = core.queue(topic, queue_id)?;
+        let mut codes = std::mem::take(&mut state.batch.tags_codes);
+        codes.clear();
+        let appended = append(&mut core, queue, &mut codes);
+        if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
+            for tags_code in &codes {
+                state.wake(slot, queue_id, *tags_code);
+            }
+        }
+        state.batch.tags_codes = codes;
+        let woken = state.holds.has_due();
+        if woken {
+            state.settle(&mut core, None);
+        }
+        drop(core);
+        drop(guard);
+        if woken {
+            self.store.notify();
+        }
+        appended
+    }
+
+    /// Holds a pull; false when the table is full. When the queue has grown past the pull's offset
+    /// by now, its answer is ready at once.
+    pub fn hold(&self, hold: &NewHold<'_>) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        state.tables.refresh(&core);
+        let pull = HeldPull {
+            connection: hold.connection,
+            encoding: hold.encoding,
+            opaque: hold.opaque,
+            group: state.tables.intern_group(hold.group),
+            topic: state.tables.intern_topic(hold.topic),
+            queue_id: hold.queue_id,
+            offset: hold.offset,
+            max_count: hold.max_count,
+            tag_codes: hold.tag_codes.map(Into::into),
+            deadline_ms: hold.deadline_ms,
+        };
+        let Some(index) = state.hold(pull) else {
+            return false;
+        };
+        let (_, max_offset) = core.queue_bounds(hold.topic, hold.queue_id);
+        if max_offset > hold.offset {
+            state.make_due(index);
+            state.settle(&mut core, None);
+            drop(core);
+            drop(guard);
+            self.store.notify();
+        }
+        true
+    }
+
+    /// Answers what is overdue; whether `take_ready` has something.
+    pub fn tick(&self, now_ms: i64) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        state.tables.refresh(&core);
+        state.peers.release_flushed(self.store.flushed_offset());
+        state.peers.expire_flushes(now_ms);
+        state.expire_holds(&mut core, now_ms);
+        state.peers.has_ready() || state.holds.has_due()
+    }
+
+    /// The answers that became ready elsewhere than in their own feed, one run of frames per
+    /// connection.
+    #[must_use]
+    pub fn take_ready(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.peers.release_flushed(self.store.flushed_offset());
+        if state.holds.has_due() {
+            let mut core = self.store.lock();
+            state.tables.refresh(&core);
+            state.settle(&mut core, None);
+        }
+        let taken = state.peers.take();
+        let has_more = state.holds.has_due();
+        drop(guard);
+        if has_more {
+            self.store.notify();
+        }
+        taken
+    }
+
+    /// What hot pulls committed since the last call.
+    #[must_use]
+    pub fn take_commits(&self) -> Vec<Commit> {
+        let mut guard = self.state.lock();
+        let State { commits, tables, .. } = &mut *guard;
+        commits
+            .drain()
+            .map(|((group, topic, queue_id), offset)| {
+                let group = text(&tables.groups[group as usize].name);
+                (group, text(&tables.topics[topic as usize].name), queue_id, offset)
+            })
+            .collect()
+    }
+
+    /// What groups got since open.
+    #[must_use]
+    pub fn group_stats(&self) -> Vec<GroupStats> {
+        let guard = self.state.lock();
+        let mut stats = Vec::new();
+        for group in &guard.tables.groups {
+            for (topic, got) in &group.got {
+                let topic = text(&guard.tables.topics[*topic as usize].name);
+                stats.push((text(&group.name), topic, got.messages, got.bytes));
+            }
+        }
+        stats
+    }
+
+    /// How many pulls are held.
+    #[must_use]
+    pub fn held_pulls(&self) -> usize {
+        self.state.lock().holds.len()
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

@@ -1,0 +1,279 @@
+//! The tables that the broker pushes: topics with their queues, groups, subscriptions, identity.
+//!
+//! Names are interned: a topic or group keeps its slot for good, so that a connection, a held pull
+//! or a counter can hold a number instead of a text. Slots are bounded by the names that the broker
+//! ever configured. A deleted name keeps its slot with `present` false.
+
+use hashbrown::HashMap;
+
+use super::answer::Pieces;
+use super::hold::List;
+use crate::{Core, QueueHandle};
+
+/// Permission bit: messages may be read.
+pub const PERM_READ: i32 = 4;
+/// Permission bit: messages may be written.
+pub const PERM_WRITE: i32 = 2;
+
+/// Queue ids below this get a slot; the limit of what a topic may sensibly have.
+pub const QUEUE_IDS_MAX: i32 = 65_536;
+
+/// Number of a topic or group that is in no table.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// One queue of a topic: its handle in the store and the pulls that wait for it.
+#[derive(Clone, Debug, Default)]
+pub struct QueueSlot {
+    pub handle: Option<QueueHandle>,
+    pub holds: List,
+}
+
+/// One topic.
+#[derive(Debug)]
+pub struct Topic {
+    pub name: Box<[u8]>,
+    pub present: bool,
+    pub hot: bool,
+    pub perm: i32,
+    pub read_queues: i32,
+    pub write_queues: i32,
+    pub queues: Vec<QueueSlot>,
+}
+
+/// Which tags a group wants of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Milliseconds; a pull with a newer one is cold.
+    pub version: i64,
+    /// None: all.
+    pub tag_codes: Option<Box<[i32]>>,
+}
+
+/// What a group got of one topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Got {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+/// One consumer group.
+#[derive(Debug)]
+pub struct Group {
+    pub name: Box<[u8]>,
+    pub present: bool,
+    pub hot: bool,
+    pub slow_broker_id: i64,
+    /// By topic slot.
+    pub subscriptions: HashMap<u32, Subscription>,
+    /// By topic slot.
+    pub got: HashMap<u32, Got>,
+}
+
+/// Who the broker is: what goes into records and answers.
+#[derive(Debug, Default)]
+pub struct Identity {
+    pub store_host: Box<[u8]>,
+    pub broker_id: i64,
+    /// `CLUSTER`, 0x01, the name, with 0x02 before it.
+    pub cluster_item: Vec<u8>,
+    pub pieces: Pieces,
+}
+
+/// All tables.
+#[derive(Debug, Default)]
+pub struct Tables {
+    pub topics: Vec<Topic>,
+    topic_slots: HashMap<Box<[u8]>, u32>,
+    pub groups: Vec<Group>,
+    group_slots: HashMap<Box<[u8]>, u32>,
+    /// None until the broker told: nothing is hot before.
+    pub identity: Option<Identity>,
+    /// False: every send is cold.
+    pub writable: bool,
+    /// The store's handle epoch of the cached handles.
+    epoch: u64,
+}
+
+impl Topic {
+    /// The slot of a queue, made when it is new; None for an id outside the limits.
+    pub fn queue(&mut self, queue_id: i32) -> Option<&mut QueueSlot> {
+        if !(0..QUEUE_IDS_MAX).contains(&queue_id) {
+            return None;
+        }
+        let index = queue_id as usize;
+        if index >= self.queues.len() {
+            self.queues.resize(index + 1, QueueSlot::default());
+        }
+        self.queues.get_mut(index)
+    }
+}
+
+impl Tables {
+    /// Empty tables of a writable broker.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { writable: true, ..Self::default() }
+    }
+
+    /// The slot of a topic, if it has one; `hint` is looked at first.
+    #[inline]
+    #[must_use]
+    pub fn find_topic(&self, name: &[u8], hint: u32) -> Option<u32> {
+        match self.topics.get(hint as usize) {
+            Some(topic) if *topic.name == *name => Some(hint),
+            _ => self.topic_slots.get(name).copied(),
+        }
+    }
+
+    /// The slot of a group, if it has one; `hint` is looked at first.
+    #[inline]
+    #[must_use]
+    pub fn find_group(&self, name: &[u8], hint: u32) -> Option<u32> {
+        match self.groups.get(hint as usize) {
+            Some(group) if *group.name == *name => Some(hint),
+            _ => self.group_slots.get(name).copied(),
+        }
+    }
+
+    /// The slot of a topic, made when it is new.
+    pub fn intern_topic(&mut self, name: &[u8]) -> u32 {
+        if let Some(slot) = self.topic_slots.get(name) {
+            return *slot;
+        }
+        let slot = self.topics.len() as u32;
+        self.topics.push(Topic {
+            name: name.into(),
+            present: false,
+            hot: false,
+            perm: 0,
+            read_queues: 0,
+            write_queues: 0,
+            queues: Vec::new(),
+        });
+        self.topic_slots.insert(name.into(), slot);
+        slot
+    }
+
+    /// The slot of a group, made when it is new.
+    pub fn intern_group(&mut self, name: &[u8]) -> u32 {
+        if let Some(slot) = self.group_slots.get(name) {
+            return *slot;
+        }
+        let slot = self.groups.len() as u32;
+        self.groups.push(Group {
+            name: name.into(),
+            present: false,
+            hot: false,
+            slow_broker_id: 0,
+            subscriptions: HashMap::new(),
+            got: HashMap::new(),
+        });
+        self.group_slots.insert(name.into(), slot);
+        slot
+    }
+
+    /// Puts a topic into the table, or changes it.
+    pub fn set_topic(
+        &mut self,
+        name: &[u8],
+        read_queues: i32,
+        write_queues: i32,
+        perm: i32,
+        hot: bool,
+    ) {
+        let slot = self.intern_topic(name);
+        let topic = &mut self.topics[slot as usize];
+        topic.present = true;
+        topic.hot = hot;
+        topic.perm = perm;
+        topic.read_queues = read_queues.min(QUEUE_IDS_MAX);
+        topic.write_queues = write_queues.min(QUEUE_IDS_MAX);
+        let queues = topic.read_queues.max(topic.write_queues).max(0) as usize;
+        if topic.queues.len() < queues {
+            topic.queues.resize(queues, QueueSlot::default());
+        }
+    }
+
+    /// Takes a topic out of the table.
+    pub fn delete_topic(&mut self, name: &[u8]) {
+        if let Some(slot) = self.find_topic(name, NO_SLOT) {
+            let topic = &mut self.topics[slot as usize];
+            topic.present = false;
+            topic.hot = false;
+        }
+    }
+
+    /// Puts a group into the table, or changes it.
+    pub fn set_group(&mut self, name: &[u8], hot: bool, slow_broker_id: i64) {
+        let slot = self.intern_group(name);
+        let group = &mut self.groups[slot as usize];
+        group.present = true;
+        group.hot = hot;
+        group.slow_broker_id = slow_broker_id;
+    }
+
+    /// Takes a group and its subscriptions out of the tables.
+    pub fn delete_group(&mut self, name: &[u8]) {
+        if let Some(slot) = self.find_group(name, NO_SLOT) {
+            let group = &mut self.groups[slot as usize];
+            group.present = false;
+            group.hot = false;
+            group.subscriptions.clear();
+        }
+    }
+
+    /// Puts a subscription into the table.
+    pub fn set_subscription(&mut self, group: &[u8], topic: &[u8], subscription: Subscription) {
+        let topic = self.intern_topic(topic);
+        let group = self.intern_group(group);
+        self.groups[group as usize].subscriptions.insert(topic, subscription);
+    }
+
+    /// Takes a subscription out of the table.
+    pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) {
+        if let (Some(group), Some(topic)) =
+            (self.find_group(group, NO_SLOT), self.find_topic(topic, NO_SLOT))
+        {
+            self.groups[group as usize].subscriptions.remove(&topic);
+        }
+    }
+
+    /// Drops the cached queue handles when the store says that some went stale.
+    pub fn refresh(&mut self, core: &Core) {
+        let epoch = core.handles_epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            for queue in self.topics.iter_mut().flat_map(|topic| &mut topic.queues) {
+                queue.handle = None;
+            }
+        }
+    }
+
+    /// The handle of a queue for reading; None when the store has no such queue.
+    pub fn reading(&mut self, core: &Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
+        let topic = &mut self.topics[topic as usize];
+        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
+        if known.is_some() {
+            return known;
+        }
+        let found = core.find_queue(&topic.name, queue_id)?;
+        if let Some(slot) = topic.queue(queue_id) {
+            slot.handle = Some(found);
+        }
+        Some(found)
+    }
+
+    /// The handle of a queue for writing, made when it is new; None when the store refuses.
+    pub fn writing(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
+        let topic = &mut self.topics[topic as usize];
+        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
+        if known.is_some() {
+            return known;
+        }
+        let made = core.queue(&topic.name, queue_id).ok()?;
+        if let Some(slot) = topic.queue(queue_id) {
+            slot.handle = Some(made);
+        }
+        Some(made)
+    }
+}

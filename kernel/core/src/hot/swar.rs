@@ -1,0 +1,115 @@
+//! Searching eight bytes at a time in a 64-bit word.
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The eight bytes at `at`, the first one lowest; None when fewer are left.
+#[inline]
+pub(super) fn word_at(data: &[u8], at: usize) -> Option<u64> {
+    let bytes = data.get(at..)?.first_chunk::<8>()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
+/// High bit set in the first byte that equals `byte`. Bytes above it may be marked falsely, so
+/// only the lowest mark counts.
+#[inline]
+pub(super) const fn equal(word: u64, byte: u8) -> u64 {
+    let difference = word ^ (LOW_BITS * byte as u64);
+    difference.wrapping_sub(LOW_BITS) & !difference & HIGH_BITS
+}
+
+/// High bit set in the first byte below `bound` (at most 128); only the lowest mark counts.
+#[inline]
+pub(super) const fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(LOW_BITS * bound as u64) & !word & HIGH_BITS
+}
+
+/// Index of the byte that carries the lowest mark.
+#[inline]
+pub(super) const fn first(marks: u64) -> usize {
+    (marks.trailing_zeros() / 8) as usize
+}
+
+/// The number that eight ASCII digits spell, the first one lowest in the word; None for others.
+#[inline]
+pub(super) const fn eight_digits(word: u64) -> Option<u64> {
+    let digits = word.wrapping_sub(LOW_BITS * b'0' as u64);
+    // A byte is a digit when neither it nor it plus 118 has the high bit.
+    if (digits | digits.wrapping_add(LOW_BITS * 118)) & HIGH_BITS != 0 {
+        return None;
+    }
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
+    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF)
+}
+
+/// Position of the first byte equal to `byte` at or behind `from`; the length when there is none.
+#[inline]
+pub(super) fn find(data: &[u8], from: usize, byte: u8) -> usize {
+    let mut at = from;
+    while let Some(word) = word_at(data, at) {
+        let marks = equal(word, byte);
+        if marks != 0 {
+            return at + first(marks);
+        }
+        at += 8;
+    }
+    while at < data.len() && data[at] != byte {
+        at += 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_match_is_found_at_every_position() {
+        for size in 0..40usize {
+            for position in 0..size {
+                let mut data = vec![b'a'; size];
+                data[position] = b'"';
+                data[position + 1..].fill(b'"');
+                for from in 0..=position {
+                    assert_eq!(find(&data, from, b'"'), position);
+                }
+            }
+            assert_eq!(find(&vec![b'!'; size], 0, b'"'), size);
+        }
+    }
+
+    #[test]
+    fn eight_digits_are_read_and_nothing_else_is() {
+        for value in (0..100_000_000u64).step_by(12_347) {
+            let text = format!("{value:08}");
+            let bytes: [u8; 8] = text.as_bytes().try_into().unwrap();
+            assert_eq!(eight_digits(u64::from_le_bytes(bytes)), Some(value));
+        }
+        for byte in (0..=255u8).filter(|byte| !byte.is_ascii_digit()) {
+            for lane in 0..8 {
+                for fill in [b'0', b'5', b'9'] {
+                    let mut bytes = [fill; 8];
+                    bytes[lane] = byte;
+                    assert_eq!(eight_digits(u64::from_le_bytes(bytes)), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn control_bytes_are_below_and_others_are_not() {
+        for byte in 0..=255u8 {
+            for lane in 0..8 {
+                let mut bytes = [b'x'; 8];
+                bytes[lane] = byte;
+                let marks = below(u64::from_le_bytes(bytes), 0x20);
+                if byte < 0x20 {
+                    assert_eq!(first(marks), lane);
+                } else {
+                    assert_eq!(marks, 0);
+                }
+            }
+        }
+    }
+}
