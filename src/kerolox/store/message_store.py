@@ -1,77 +1,391 @@
-"""The store as the broker sees it (skeleton: the signatures below are final)."""
+"""The store as the broker sees it: one folder with log, queues, index, checkpoint.
+
+One thread owns a :class:`MessageStore`, the event loop's. It appends and reads; three threads of
+the store flush and index (:mod:`kerolox.store.flush`). What makes an append cheap:
+
+- the records of a whole chunk of frames are joined and written with one ``pwrite`` per log file,
+  their entries with one ``pwrite`` per queue (:meth:`MessageStore.append_chunk`);
+- a message can be read when its append returns, since queue entries are written with it;
+- the index reads the log later, nothing is kept for it.
+
+A store that can't be trusted any more (a flush or a queue write failed) keeps answering reads,
+refuses writes, says why in ``failure``, and leaves the abort file so that the next open recovers.
+"""
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
+
+from kerolox.kernel import Appended, BatchAppended
+from kerolox.store.consume_queue import ConsumeQueue
+from kerolox.store.layout import (
+    BORN_HOST_V6,
+    MESSAGE_MAGIC,
+    PROPERTIES_BYTES_MAX,
+    STORE_HOST_V6,
+    TRANSACTION_BITS,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    head_packer,
+    record_tags_code,
+)
+from kerolox.store.reads import StoreReads
+from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kerolox.store.consume_queue import ConsumeQueue
-    from kerolox.store.settings import StoreSettings
-
 __all__ = ["ChunkItem", "MessageStore"]
 
-ChunkItem = tuple["ConsumeQueue", int, int, int, int, int, bytes, bytes]
+ChunkItem = tuple[ConsumeQueue, int, int, int, int, int, bytes, bytes]
 """(queue, tags code, flag, sys flag, born timestamp ms, reconsume times, body, properties).
 
 A plain tuple, since the hot path makes one per message. ``tags code`` is what the queue entry
-holds; ``body`` and ``properties`` are stored as given (any bytes-like for ``body``).
+holds; ``body`` and ``properties`` are stored as given.
 """
 
+HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
+BATCH_ITEM_BYTES = 22
+"""What SEND_BATCH_MESSAGE adds to each body and property text."""
 
-class MessageStore:
+
+class MessageStore(StoreReads):
     """Commit log, consume queues and index of one folder."""
 
-    settings: StoreSettings
-    store_host: bytes
-    """8 or 20 bytes, goes into records of ``append_chunk``; the subclass sets it."""
-    failure: str
-    """Why the store takes no writes any more; empty while it does."""
-    last_store_timestamp: int
-    max_offset: int
-    """Physical offset behind the last record; plain attribute, cheap to read."""
-
-    def __init__(self, settings: StoreSettings) -> None:
-        self.settings = settings
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The consume queue, made when it is new (no file yet). ``ValueError``: illegal topic."""
-        raise NotImplementedError
-
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The consume queue when it exists."""
-        raise NotImplementedError
-
-    def append_chunk(
-        self, items: Sequence[ChunkItem], born_host: bytes
-    ) -> list[tuple[int, int]]:
-        """Hot path: store all items with one write per file and queue.
+    # -- write ------------------------------------------------------------------------------
+    def append_chunk(self, items: Sequence[ChunkItem], born_host: bytes) -> list[tuple[int, int]]:
+        """Hot path: store all items with one write per log file and one per queue.
 
         Gives (physical offset, queue offset) of each item, in order. Shorter than ``items``:
-        the store refused the rest, nothing of which was written (``failure`` says why, or the
-        record does not fit a file). The caller has checked limits: topic <= 127 bytes (made by
-        ``queue``), properties <= 32767 bytes, body <= ``max_message_size``; no transaction bits.
-        Host bits of the sys flag are set here. ``self.max_offset`` is the end of the last record.
+        the store refused the rest, nothing of which was stored (``failure`` says why, when it is
+        not that a record does not fit a file). The caller has checked limits: properties <= 32767
+        bytes, body <= ``max_message_size``, no transaction bits. Host bits of the sys flag are
+        set here. ``max_physical_offset`` is the end of the last record afterwards.
         Calls ``after_append`` once per queue.
         """
-        raise NotImplementedError
+        results: list[tuple[int, int]] = []
+        if self.failure:
+            return results
+        store_host = self.store_host
+        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
+        fixed_bytes -= 1
+        crc32 = zlib.crc32
+        now = self.now_ms()
+        log = self.log
+        position = log.max_offset
+        limit = log.limit
+        parts: list[bytes] = []
+        touched: list[ConsumeQueue] = []
+        kept = 0
+        for queue, code, flag, sys_flag, born, reconsume_times, body, properties in items:
+            topic_field = queue.topic_field
+            body_bytes = len(body)
+            properties_bytes = len(properties)
+            size = fixed_bytes + body_bytes + len(topic_field) + properties_bytes
+            if position + size > limit:
+                if parts:
+                    if not self._commit(parts, touched, now):
+                        return results[:kept]
+                    kept = len(results)
+                    parts, touched = [], []
+                if not self._roll(size):
+                    return results
+                position = log.max_offset
+                limit = log.limit
+            queue_offset = queue.next_offset
+            queue.next_offset = queue_offset + 1
+            pending = queue.pending
+            if not pending:
+                touched.append(queue)
+            pending += (position, size, code)
+            parts += (
+                pack(
+                    size,
+                    MESSAGE_MAGIC,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue.queue_id,
+                    flag,
+                    queue_offset,
+                    position,
+                    sys_flag | host_bits,
+                    born,
+                    born_host,
+                    now,
+                    store_host,
+                    reconsume_times,
+                    0,
+                    body_bytes,
+                ),
+                body,
+                topic_field,
+                properties_bytes.to_bytes(2, "big"),
+                properties,
+            )
+            results.append((position, queue_offset))
+            position += size
+        if parts and not self._commit(parts, touched, now):
+            return results[:kept]
+        return results
 
     def after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
     ) -> None:
-        """Overridable: records ``first_offset .. first_offset + count - 1`` can be read now."""
+        """Overridable: entries ``first_offset`` to ``first_offset + count - 1`` can be read."""
 
-    def read_queue(
+    def _roll(self, size: int) -> bool:
+        """Go on in the next file of the log; False: refused, see ``refusal``."""
+        if size > self.log.record_bytes_max:
+            self.refusal = (
+                f"record of {size} bytes, a file of the commit log takes "
+                f"{self.log.record_bytes_max}; raise mappedFileSizeCommitLog"
+            )
+            return False
+        try:
+            self.log.roll()
+        except (OSError, ValueError) as error:
+            self.refusal = f"no new file in {self.log.folder}: {error}"
+            return False
+        return True
+
+    def _commit(self, parts: list[bytes], touched: list[ConsumeQueue], now: int) -> bool:
+        """Write built records and the queue entries that wait in ``touched``."""
+        log = self.log
+        try:
+            log.write(b"".join(parts))
+        except OSError as error:
+            self.refusal = f"commit log in {log.folder} can't be written: {error}"
+            _forget(touched)
+            return False
+        self.last_store_timestamp = now
+        assert self._queue_flusher is not None
+        dirty = self._queue_flusher.dirty
+        for at, queue in enumerate(touched):
+            entries = queue.pending
+            first = queue.max_offset
+            try:
+                queue.write_entries(entries)
+            except OSError as error:
+                _forget(touched[at:])
+                self._fail(
+                    f"consume queue {queue.folder} can't be written: {error}; the store takes no "
+                    "more writes, make room and restart, recovery writes what is missing"
+                )
+                self.refusal = self.failure
+                return False
+            queue.pending = []
+            queue.put_count += len(entries) // 3
+            queue.put_bytes += sum(entries[1::3])
+            dirty.add(queue)
+            self.after_append(queue, first, len(entries) // 3, entries[2::3])
+        self._written = (log.max_offset, now)
+        return True
+
+    def append(
         self,
-        queue: ConsumeQueue,
-        offset: int,
-        max_count: int,
-        tag_codes: frozenset[int] | set[int] | None,
-    ) -> tuple[int, int, int, int, bool, int, bytes]:
-        """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``."""
-        raise NotImplementedError
+        topic: bytes,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        properties: bytes,
+        tags_code: int | None = None,
+    ) -> Appended:
+        """See ``StoreKernel.append``."""
+        status = self._check(len(body), len(properties))
+        if status:
+            return Appended(status, 0, 0, 0, 0)
+        try:
+            queue = self.queue(topic.decode(), queue_id)
+        except ValueError as error:
+            self.refusal = str(error)
+            return Appended(PutMessageStatus.MESSAGE_ILLEGAL, 0, 0, 0, 0)
+        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
+        size = fixed_bytes + len(body) + len(topic) + len(properties)
+        if self.log.max_offset + size > self.log.limit and not self._roll(size):
+            return Appended(self._roll_status(size), 0, 0, 0, 0)
+        now = self.now_ms()
+        position = self.log.max_offset
+        kind = sys_flag & TRANSACTION_BITS
+        is_queued = kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        queue_offset = 0
+        touched: list[ConsumeQueue] = []
+        if is_queued:
+            if tags_code is None:
+                tags_code = record_tags_code(topic, properties, now, self._delays_ms)
+            queue_offset = queue.next_offset
+            queue.next_offset += 1
+            queue.pending += (position, size, tags_code)
+            touched.append(queue)
+        head = pack(
+            size,
+            MESSAGE_MAGIC,
+            zlib.crc32(body) & 0x7FFFFFFF,
+            queue_id,
+            flag,
+            queue_offset,
+            position,
+            sys_flag & ~HOST_BITS | host_bits,
+            born_timestamp,
+            born_host,
+            now,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            len(body),
+        )
+        parts = [head, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties]
+        if not self._commit(parts, touched, now):
+            return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
+        if not is_queued:
+            queue.put_count += 1
+            queue.put_bytes += size
+        return Appended(PutMessageStatus.PUT_OK, position, queue_offset, size, now)
 
-    def put_flushed(self) -> None:
-        """Overridable, called in the FLUSH THREAD after ``flushed_offset`` moved and before
-        ``notify_fd`` is made readable; do next to nothing here."""
+    def append_batch(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        items: Sequence[tuple[int, bytes, bytes]],
+    ) -> BatchAppended:
+        """See ``StoreKernel.append_batch``: all in one file, as RocketMQ stores batches."""
+        body_bytes = sum(len(body) + len(text) + BATCH_ITEM_BYTES for _, body, text in items)
+        status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
+        if not items or (not status and sys_flag & TRANSACTION_BITS):
+            status = PutMessageStatus.MESSAGE_ILLEGAL
+        if status:
+            return BatchAppended(status, [], 0, 0, 0)
+        try:
+            queue = self.queue(topic.decode(), queue_id)
+        except ValueError as error:
+            self.refusal = str(error)
+            return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
+        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
+        fixed_bytes += len(topic)
+        total = body_bytes + (fixed_bytes - BATCH_ITEM_BYTES) * len(items)
+        if self.log.max_offset + total > self.log.limit and not self._roll(total):
+            return BatchAppended(self._roll_status(total), [], 0, 0, 0)
+        now = self.now_ms()
+        position = self.log.max_offset
+        first = queue_offset = queue.next_offset
+        sys_flag = sys_flag & ~HOST_BITS | host_bits
+        topic_field = queue.topic_field
+        parts: list[bytes] = []
+        positions: list[int] = []
+        for flag, body, properties in items:
+            size = fixed_bytes + len(body) + len(properties)
+            queue.pending += (
+                position,
+                size,
+                record_tags_code(topic, properties, now, self._delays_ms),
+            )
+            parts += (
+                pack(
+                    size,
+                    MESSAGE_MAGIC,
+                    zlib.crc32(body) & 0x7FFFFFFF,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    position,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    now,
+                    store_host,
+                    reconsume_times,
+                    0,
+                    len(body),
+                ),
+                body,
+                topic_field,
+                len(properties).to_bytes(2, "big"),
+                properties,
+            )
+            positions.append(position)
+            position += size
+            queue_offset += 1
+        queue.next_offset = queue_offset
+        if not self._commit(parts, [queue], now):
+            return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
+        return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
+
+    def _check(self, body_bytes: int, properties_bytes: int) -> PutMessageStatus:
+        if self.failure:
+            self.refusal = self.failure
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if body_bytes > self.settings.max_message_size:
+            self.refusal = f"body of {body_bytes} bytes, maxMessageSize is " + str(
+                self.settings.max_message_size
+            )
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            self.refusal = f"properties of {properties_bytes} bytes, most is {PROPERTIES_BYTES_MAX}"
+            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+        return PutMessageStatus.PUT_OK
+
+    def _roll_status(self, size: int) -> PutMessageStatus:
+        if size > self.log.record_bytes_max:
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        return PutMessageStatus.CREATE_MAPEDFILE_FAILED
+
+    # -- positions and counters -------------------------------------------------------------
+    @property
+    def min_physical_offset(self) -> int:
+        """See ``StoreKernel.min_physical_offset``."""
+        return self.log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """See ``StoreKernel.max_physical_offset``."""
+        return self.log.max_offset
+
+    def request_flush(self, physical_offset: int) -> None:
+        """See ``StoreKernel.request_flush``."""
+        if self._log_flusher is not None:
+            self._log_flusher.request(physical_offset)
+
+    def stats(self) -> dict[str, int]:
+        """See ``StoreKernel.stats``."""
+        topics = self.topic_stats()
+        is_indexed = self.settings.message_index_enable
+        behind = self.log.max_offset - self._index.followed_offset if is_indexed else 0
+        puts = sum(count for _topic, count, _size in topics)
+        return {
+            "put_count": puts,
+            "put_bytes": sum(size for _topic, _count, size in topics),
+            "get_found": self._get_found,
+            "get_miss": self._get_miss,
+            "get_count": self._get_count,
+            "get_bytes": self._get_bytes,
+            "flush_count": 0 if self._log_flusher is None else self._log_flusher.flush_count,
+            "held_pulls": 0,
+            "index_pending": max(0, puts - self._index.followed_count) if behind else 0,
+            "dispatch_behind_bytes": max(0, behind),
+        }
+
+    def topic_stats(self) -> list[tuple[str, int, int]]:
+        """See ``StoreKernel.topic_stats``."""
+        totals = dict(self._retired)
+        for queue in self._queues.values():
+            if queue.put_count:
+                count, size = totals.get(queue.topic, (0, 0))
+                totals[queue.topic] = (count + queue.put_count, size + queue.put_bytes)
+        return [(topic, count, size) for topic, (count, size) in totals.items()]
+
+
+def _forget(queues: Sequence[ConsumeQueue]) -> None:
+    """Take back queue offsets that were given to records which were not stored."""
+    for queue in queues:
+        queue.pending.clear()
+        queue.next_offset = queue.max_offset

@@ -1,0 +1,166 @@
+"""The checkpoint, abort and lock files: what the last run left, and who holds the store now.
+
+``checkpoint`` (4096 bytes): store timestamps up to which log, queues and index are on disk, 8
+bytes each; the rest is zero. ``abort`` exists while the store is open. RocketMQ leaves it empty;
+ours holds the id of the machine's boot: when it is still the same boot, everything that was
+written is in the page cache and only the last write can be torn. ``lock`` holds the word "lock"
+and an exclusive lock on its first byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import ClassVar
+
+from kerolox.store.mapped_file import write_all
+
+__all__ = ["AbortFile", "Checkpoint", "StoreLock"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CHECKPOINT_BYTES = 4_096
+TIMESTAMP_SLACK_MS = 3_000
+"""``StoreCheckpoint.getMinTimestamp`` stays this far behind."""
+
+
+class Checkpoint:
+    """The ``checkpoint`` file. Times are store timestamps in milliseconds."""
+
+    _FIELDS = struct.Struct(">qqq")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.physic_timestamp = 0
+        self.logics_timestamp = 0
+        self.index_timestamp = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Log and queues are on disk up to here (``getMinTimestamp``)."""
+        return max(0, min(self.physic_timestamp, self.logics_timestamp) - TIMESTAMP_SLACK_MS)
+
+    def load(self) -> bool:
+        """Read the file; False when there is none, or it is too short to hold anything."""
+        try:
+            data = Path(self.path).read_bytes()
+        except FileNotFoundError:
+            return False
+        if len(data) < self._FIELDS.size:
+            return False
+        self.physic_timestamp, self.logics_timestamp, self.index_timestamp = (
+            self._FIELDS.unpack_from(data)
+        )
+        return True
+
+    def flush(self) -> None:
+        """Write the times and wait for the disk."""
+        data = self._FIELDS.pack(self.physic_timestamp, self.logics_timestamp, self.index_timestamp)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:
+                os.ftruncate(descriptor, CHECKPOINT_BYTES)
+            write_all(descriptor, data, 0)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class AbortFile:
+    """The ``abort`` file: there from open to a clean close."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @staticmethod
+    def boot_id() -> str:
+        """What names this boot of the machine; empty where the system has no such thing."""
+        try:
+            return _BOOT_ID.read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
+
+    def exists(self) -> bool:
+        """The last run did not stop cleanly, or is running."""
+        return os.path.exists(self.path)
+
+    def is_same_boot(self) -> bool:
+        """The run that left the file was of this boot of the machine."""
+        try:
+            found = Path(self.path).read_text(encoding="ascii", errors="replace").split()
+        except OSError:
+            return False
+        return bool(found) and found[0] == self.boot_id()
+
+    def create(self) -> None:
+        """Write the file with this boot's id, durably."""
+        Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Remove the file: the store stopped cleanly."""
+        Path(self.path).unlink(missing_ok=True)
+
+
+class StoreLock:
+    """The ``lock`` file: one process per store.
+
+    Record locks of one process do not exclude each other, so the paths that this process holds
+    are remembered as well.
+    """
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = -1
+        self._key = (0, 0)
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            BlockingIOError: another store holds the folder.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self.path)
+            # Not even opened then: closing any descriptor of a file drops all of the process's
+            # record locks on it.
+            if (found.st_dev, found.st_ino) in StoreLock._held:
+                raise self._refusal("this process")
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        status = os.fstat(descriptor)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, (BlockingIOError, PermissionError)):
+                raise self._refusal("another process") from None
+            raise
+        if status.st_size < 4:
+            write_all(descriptor, b"lock", 0)
+        self._descriptor, self._key = descriptor, (status.st_dev, status.st_ino)
+        StoreLock._held.add(self._key)
+
+    def _refusal(self, holder: str) -> BlockingIOError:
+        return BlockingIOError(
+            f"the store {os.path.dirname(self.path)} is in use by {holder}, which holds "
+            f"{self.path}; "
+            "stop that broker or choose another folder"
+        )
+
+    def release(self) -> None:
+        """Give the lock back; idempotent."""
+        if self._descriptor < 0:
+            return
+        StoreLock._held.discard(self._key)
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, 0)
+        os.close(self._descriptor)
+        self._descriptor = -1

@@ -1,0 +1,294 @@
+"""The store's threads: they bring to disk, and to the index, what the owner of the store wrote.
+
+- :class:`CommitLogFlusher` flushes the log: every ``flushIntervalCommitLog`` when enough pages are
+  dirty (ASYNC_FLUSH), and at once when somebody asked for an offset (SYNC_FLUSH, group commit:
+  one ``fdatasync`` covers all that was written before it began, whoever asked).
+- :class:`ConsumeQueueFlusher` flushes queues and writes the checkpoint.
+- :class:`IndexFollower` lets the index follow the log.
+
+``fdatasync`` runs without the GIL. Flushers open the files by name for themselves, so the owner
+may close its descriptors at any time. An error of the disk is final: the store is told, takes no
+more writes, and the flushed offset never moves again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.store.mapped_file import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox.store.checkpoint import Checkpoint
+    from kerolox.store.commit_log import CommitLog
+    from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.index_file import Index
+    from kerolox.store.settings import StoreSettings
+
+__all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower", "StoreThread"]
+
+PAGE_BYTES = 4_096
+STOP_SECONDS_MAX = 5.0
+"""How long a stop waits for a thread that is inside a flush."""
+INDEX_INTERVAL_MS = 50
+INDEX_SLICE_RECORDS = 64
+INDEX_PAUSE_MS = 4
+"""Between slices while messages come in, so that the event loop gets the interpreter."""
+INDEX_BEHIND_BYTES_MAX = 64 << 20
+"""Further behind than this, the index no longer makes way for messages that come in."""
+
+
+class StoreThread:
+    """A thread that is started and stopped by its owner; ``run_once`` does the work."""
+
+    def __init__(self, name: str) -> None:
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Ask the thread to end and wait, at most ``STOP_SECONDS_MAX``; False: it still runs."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS_MAX)
+        return not self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Let the thread look for work now."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.wait(self.pause_seconds())
+            self._wake.clear()
+            if not self._is_stopping:
+                self.run_once()
+
+    def pause_seconds(self) -> float:
+        """How long to wait for a wake-up."""
+        raise NotImplementedError
+
+    def run_once(self) -> None:
+        """Do what is to be done now."""
+        raise NotImplementedError
+
+
+class CommitLogFlusher(StoreThread):
+    """Moves ``flushed_offset`` after the end of the log.
+
+    ``on_flush`` and ``on_error`` are called in this thread.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        settings: StoreSettings,
+        checkpoint: Checkpoint,
+        written: Callable[[], tuple[int, int]],
+        on_flush: Callable[[], None],
+        on_error: Callable[[str], None],
+    ) -> None:
+        super().__init__("kerolox-flush-log")
+        self.flushed_offset = log.max_offset
+        self.flush_count = 0
+        self.failure = ""
+        self._log = log
+        self._checkpoint = checkpoint
+        self._written = written
+        self._on_flush = on_flush
+        self._on_error = on_error
+        self._interval = max(0.001, settings.flush_interval_commit_log / 1_000)
+        self._least_pages = settings.flush_commit_log_least_pages
+        self._thorough = settings.flush_commit_log_thorough_interval / 1_000
+        self._last_thorough = time.monotonic()
+        self._requested_offset = 0
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._descriptor_index = -1
+
+    def request(self, offset: int) -> None:
+        """Flush soon, at least to an offset."""
+        if offset > self._requested_offset:
+            self._requested_offset = offset
+        if offset > self.flushed_offset:
+            self._wake.set()
+
+    def pause_seconds(self) -> float:
+        """The flush interval; none while somebody waits for an offset."""
+        return 0.0 if self.is_requested else self._interval
+
+    @property
+    def is_requested(self) -> bool:
+        """Somebody waits for an offset that is written and not flushed."""
+        if self.failure:
+            return False
+        return self.flushed_offset < min(self._requested_offset, self._log.max_offset)
+
+    def run_once(self) -> None:
+        """Flush when asked, when enough pages are dirty or when it is long ago."""
+        now = time.monotonic()
+        dirty_pages = self._log.max_offset // PAGE_BYTES - self.flushed_offset // PAGE_BYTES
+        is_thorough = now - self._last_thorough >= self._thorough
+        if is_thorough:
+            self._last_thorough = now
+        if self.is_requested or is_thorough or dirty_pages >= self._least_pages:
+            self.flush()
+
+    def flush(self) -> int:
+        """Flush all that is written now; the flushed offset. From any thread."""
+        with self._lock:
+            end, timestamp = self._written()
+            offset = self.flushed_offset
+            if self.failure or end <= offset:
+                return offset
+            try:
+                for index in range(offset // self._log.file_size, -(-end // self._log.file_size)):
+                    self._sync_file(index)
+            except OSError as error:
+                self.failure = (
+                    f"flush of the commit log in {self._log.folder} failed: {error}; "
+                    "the store takes no more writes, repair the disk and restart"
+                )
+                self._on_error(self.failure)
+                return offset
+            self.flushed_offset = end
+            self.flush_count += 1
+            self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
+        self._on_flush()
+        return end
+
+    def _sync_file(self, index: int) -> None:
+        if index != self._descriptor_index:
+            self.close_file()
+            file = self._log.files.get(index)
+            if file is None:
+                return
+            sync_folder(self._log.folder)
+            self._descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor_index = index
+        os.fdatasync(self._descriptor)
+
+    def close_file(self) -> None:
+        """Close this thread's own descriptor."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = self._descriptor_index = -1
+
+
+class ConsumeQueueFlusher(StoreThread):
+    """Flushes queues with enough new entries, all of them now and then, and the checkpoint."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        checkpoint: Checkpoint,
+        written: Callable[[], tuple[int, int]],
+        index: Index,
+        on_error: Callable[[str], None],
+    ) -> None:
+        super().__init__("kerolox-flush-queues")
+        self.dirty: set[ConsumeQueue] = set()
+        """Queues with entries that are not flushed. The owner adds, this thread takes out."""
+        self.failure = ""
+        self._checkpoint = checkpoint
+        self._written = written
+        self._index = index
+        self._on_error = on_error
+        self._interval = max(0.001, settings.flush_interval_consume_queue / 1_000)
+        self._least_pages = settings.flush_consume_queue_least_pages
+        self._thorough = settings.flush_consume_queue_thorough_interval / 1_000
+        self._last_thorough = time.monotonic()
+        self._lock = threading.Lock()
+
+    def pause_seconds(self) -> float:
+        """The flush interval."""
+        return self._interval
+
+    def run_once(self) -> None:
+        """Flush what is due."""
+        now = time.monotonic()
+        is_thorough = now - self._last_thorough >= self._thorough
+        if is_thorough:
+            self._last_thorough = now
+        self.flush(everything=is_thorough)
+
+    def flush(self, *, everything: bool) -> None:
+        """Flush the queues with enough new entries, or all; then the checkpoint when all are."""
+        with self._lock:
+            if self.failure:
+                return
+            _end, timestamp = self._written()
+            try:
+                for queue in list(self.dirty):
+                    pages = (queue.max_offset - queue.flushed_offset) * 20 // PAGE_BYTES
+                    if everything or pages >= self._least_pages:
+                        # Taken out first: an entry that comes meanwhile puts it in again.
+                        self.dirty.discard(queue)
+                        self._sync_queue(queue)
+                index_timestamp = self._index.flush(everything=everything)
+                if index_timestamp > self._checkpoint.index_timestamp:
+                    self._checkpoint.index_timestamp = index_timestamp
+                if everything:
+                    if timestamp > self._checkpoint.logics_timestamp:
+                        self._checkpoint.logics_timestamp = timestamp
+                    self._checkpoint.flush()
+            except OSError as error:
+                self.failure = (
+                    f"flush of the consume queues failed: {error}; "
+                    "the store takes no more writes, repair the disk and restart"
+                )
+                self._on_error(self.failure)
+
+    def _sync_queue(self, queue: ConsumeQueue) -> None:
+        end = queue.max_offset
+        size = queue.file_size
+        first = queue.flushed_offset * 20 // size * size
+        for start in range(first, end * 20, size):
+            # Deleted meanwhile, with its topic: nothing to flush.
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(queue.path_of(start), os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    os.fdatasync(descriptor)
+                finally:
+                    os.close(descriptor)
+        if queue.flushed_offset < end <= queue.max_offset:
+            queue.flushed_offset = end
+
+
+class IndexFollower(StoreThread):
+    """Lets the index follow the log: slowly while messages come in, fast when it is quiet."""
+
+    def __init__(self, index: Index, log: CommitLog, on_error: Callable[[str], None]) -> None:
+        super().__init__("kerolox-index")
+        self._index = index
+        self._log = log
+        self._on_error = on_error
+
+    def pause_seconds(self) -> float:
+        """How often to look at the log when there was nothing."""
+        return INDEX_INTERVAL_MS / 1_000
+
+    def run_once(self) -> None:
+        """Follow to the end of the log as it is now, in slices."""
+        end = self._log.max_offset
+        seen = end
+        while self._index.followed_offset < end and not self._is_stopping:
+            self._index.follow(self._log, INDEX_SLICE_RECORDS)
+            if self._index.failure:
+                self._on_error(self._index.failure)
+                return
+            is_busy = self._log.max_offset != seen
+            seen = self._log.max_offset
+            behind = seen - self._index.followed_offset
+            makes_way = is_busy and behind < INDEX_BEHIND_BYTES_MAX
+            time.sleep(INDEX_PAUSE_MS / 1_000 if makes_way else 0.0001)

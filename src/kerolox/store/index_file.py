@@ -1,0 +1,470 @@
+"""The index: from ``topic#key`` to the records that carry the key.
+
+A file is a hash table with chains (``IndexFile`` of RocketMQ), big-endian::
+
+    0 begin timestamp 8 | 8 end timestamp 8 | 16 begin offset 8 | 24 end offset 8
+    32 used slots 4 | 36 count 4 | 40 slots, 4 each | entries, 20 each
+    entry: key hash 4 | physical offset 8 | seconds since begin 4 | entry before it in its slot 4
+
+``count`` starts at 1, entry 0 is never used, a slot of 0 is empty. Key text is not stored: a
+query may give records of other keys with the same hash, and the asker compares.
+
+:class:`Index` follows the commit log: it keeps the offset up to which records are indexed and
+reads on from there, in slices, from its own thread or when a query asks. Nothing is queued, so an
+index that falls behind costs no memory, and recovery is the same walk from an earlier offset.
+Blocks of a file are reserved before they are written through the map: a full disk is an error
+there and not a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+import threading
+import time
+from operator import mul
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerolox.message import java_hash
+from kerolox.store.layout import (
+    TRANSACTION_BITS,
+    TRANSACTION_ROLLBACK,
+    RecordView,
+    property_value,
+)
+from kerolox.store.mapped_file import check_file_size, make_folder
+
+if TYPE_CHECKING:
+    from kerolox.store.commit_log import CommitLog
+
+__all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
+
+_HEADER = struct.Struct(">qqqqii")
+_ENTRY = struct.Struct(">iqii")
+_INT = struct.Struct(">i")
+HEADER_BYTES = 40
+SLOT_BYTES = 4
+ENTRY_BYTES = 20
+RESERVE_BYTES = 4 << 20
+"""Blocks reserved at a time for entries."""
+SECONDS_MAX = 0x7FFFFFFF
+_FILE_NAME = re.compile(r"[0-9]{17}\Z")
+
+_POWERS_COUNT = 256
+_POWERS: tuple[int, ...] = tuple(
+    pow(31, exponent, 1 << 32) for exponent in range(_POWERS_COUNT + 1)
+)
+_REVERSED_POWERS_8 = _POWERS[7::-1]
+_PREFIX_BYTES_MIN = 16
+_PREFIXES_MAX = 4_096
+
+
+def index_hash(text: str) -> int:
+    """The hash of ``topic#key`` (``indexKeyHashMethod``): never negative."""
+    value = abs(java_hash(text))
+    return 0 if value == 0x80000000 else value
+
+
+def _java_hash_on(state: int, data: bytes) -> int:
+    """Java's hash of ASCII text after text whose hash is ``state``, as 32 unsigned bits."""
+    for at in range(0, len(data), _POWERS_COUNT):
+        part = data[at : at + _POWERS_COUNT]
+        size = len(part)
+        state = (state * _POWERS[size] + sum(map(mul, part, _POWERS[size - 1 :: -1]))) & 0xFFFFFFFF
+    return state
+
+
+class KeyHasher:
+    """Hashes ``topic#key`` fast: remembers the hashes of topics and of long keys' beginnings.
+
+    A client's unique ids differ in their last 8 characters for minutes (16 before them are
+    address and process): 0.6 microseconds instead of 5 for a plain loop.
+    """
+
+    __slots__ = ("_prefixes",)
+
+    def __init__(self) -> None:
+        self._prefixes: dict[tuple[bytes, bytes], int] = {}
+
+    def hash(self, topic: bytes, key: bytes) -> int:
+        """:func:`index_hash` of the UTF-8 text ``topic#key``."""
+        if not key.isascii() or not topic.isascii():
+            return index_hash(
+                f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}"
+            )
+        if len(key) >= _PREFIX_BYTES_MIN + 8:
+            prefix, rest = key[:-8], key[-8:]
+            state = self._state(topic, prefix)
+            value: int = state * _POWERS[8] + sum(map(mul, rest, _REVERSED_POWERS_8))
+            value &= 0xFFFFFFFF
+        else:
+            value = _java_hash_on(self._state(topic, b""), key)
+        if value & 0x80000000:
+            value = 0x100000000 - value
+            return 0 if value == 0x80000000 else value
+        return value
+
+    def _state(self, topic: bytes, prefix: bytes) -> int:
+        state = self._prefixes.get((topic, prefix))
+        if state is None:
+            if len(self._prefixes) >= _PREFIXES_MAX:
+                self._prefixes.clear()
+            state = _java_hash_on(_java_hash_on(0, topic + b"#"), prefix)
+            self._prefixes[topic, prefix] = state
+        return state
+
+
+def record_keys(properties: bytes) -> list[bytes]:
+    """The keys of a record: its unique id, then the words of its KEYS property."""
+    keys: list[bytes] = []
+    unique = property_value(properties, b"UNIQ_KEY")
+    if unique is not None:
+        keys.append(unique)
+    words = property_value(properties, b"KEYS")
+    if words is not None:
+        keys.extend(word for word in words.split(b" ") if word)
+    return keys
+
+
+class IndexFile:
+    """One file of the index.
+
+    Raises on opening:
+        ValueError: the file has another size than configured.
+    """
+
+    def __init__(self, path: str, slots: int, entries: int) -> None:
+        self.path = path
+        self.slots = slots
+        self.entries = entries
+        self.size = HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
+        self._entries_at = HEADER_BYTES + slots * SLOT_BYTES
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            found = os.fstat(self._descriptor).st_size
+            if found:
+                check_file_size(path, found, self.size, "maxHashSlotNum and maxIndexNum")
+            else:
+                os.ftruncate(self._descriptor, self.size)
+            self._map = mmap.mmap(self._descriptor, self.size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = 0, 0, 0, 0
+        self.used_slots = 0
+        self.count = 1
+        header = _HEADER.unpack_from(self._map)
+        (self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset) = header[:4]
+        self.used_slots, self.count = header[4], max(1, header[5])
+        self._reserved = 0
+        self._is_slot_area_reserved = False
+
+    @property
+    def is_full(self) -> bool:
+        """No entry fits any more."""
+        return self.count >= self.entries
+
+    def continue_from(self, end_offset: int, end_timestamp: int) -> None:
+        """Take over where the file before this one ended."""
+        if end_offset > 0:
+            self.begin_offset = self.end_offset = end_offset
+        if end_timestamp > 0:
+            self.begin_timestamp = self.end_timestamp = end_timestamp
+        self._write_header()
+
+    def _write_header(self) -> None:
+        _HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+
+    def _reserve(self, end: int) -> None:
+        """Give the file blocks up to ``end``; a full disk is an ``OSError`` here."""
+        if not self._is_slot_area_reserved:
+            os.posix_fallocate(self._descriptor, 0, self._entries_at)
+            self._is_slot_area_reserved = True
+        start = max(self._reserved, self._entries_at)
+        stop = min(self.size, max(end, start + RESERVE_BYTES))
+        if stop > start:
+            os.posix_fallocate(self._descriptor, start, stop - start)
+        self._reserved = stop
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
+        """Add an entry; False when the file is full.
+
+        Raises:
+            OSError: no block is left for it.
+        """
+        count = self.count
+        if count >= self.entries:
+            return False
+        view = self._map
+        slot_at = HEADER_BYTES + key_hash % self.slots * SLOT_BYTES
+        entry_at = self._entries_at + count * ENTRY_BYTES
+        if entry_at + ENTRY_BYTES > self._reserved:
+            self._reserve(entry_at + ENTRY_BYTES)
+        (before,) = _INT.unpack_from(view, slot_at)
+        if before <= 0 or before > count:
+            before = 0
+            self.used_slots += 1
+        begin = self.begin_timestamp
+        seconds = (store_timestamp - begin) // 1_000 if begin > 0 else 0
+        if seconds < 0:
+            seconds = 0
+        elif seconds > SECONDS_MAX:
+            seconds = SECONDS_MAX
+        _ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, before)
+        _INT.pack_into(view, slot_at, count)
+        if count <= 1:
+            self.begin_offset, self.begin_timestamp = physical_offset, store_timestamp
+        self.count = count + 1
+        self.end_offset, self.end_timestamp = physical_offset, store_timestamp
+        self._write_header()
+        return True
+
+    def repair_last(self) -> None:
+        """Take back an entry that was linked but not counted when the process was killed."""
+        at = self._entries_at + self.count * ENTRY_BYTES
+        if self.count >= self.entries:
+            return
+        key_hash, _offset, _seconds, before = _ENTRY.unpack_from(self._map, at)
+        slot_at = HEADER_BYTES + key_hash % self.slots * SLOT_BYTES
+        if _INT.unpack_from(self._map, slot_at)[0] == self.count:
+            _INT.pack_into(self._map, slot_at, before)
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """The file's times and [begin, end] overlap (``isTimeMatched``)."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def select(self, found: list[int], key_hash: int, most: int, begin: int, end: int) -> None:
+        """Add offsets of entries with a hash and a time in [begin, end], newest first."""
+        count = self.count
+        if count <= 1:
+            return
+        view = self._map
+        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        steps = count
+        while 0 < at <= count and len(found) < most and steps:
+            # A chain is never longer than the file; a damaged one may be a ring.
+            steps -= 1
+            entry = _ENTRY.unpack_from(view, self._entries_at + at * ENTRY_BYTES)
+            entry_hash, offset, seconds, before = entry
+            if seconds < 0:
+                return
+            when = self.begin_timestamp + seconds * 1_000
+            if entry_hash == key_hash and begin <= when <= end:
+                found.append(offset)
+            if before == at or when < begin:
+                return
+            at = before
+
+    def has(self, key_hash: int, physical_offset: int) -> bool:
+        """An entry with this hash and offset is among those of the file's last records."""
+        view = self._map
+        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        while 0 < at < self.count:
+            entry_hash, offset, _seconds, before = _ENTRY.unpack_from(
+                view, self._entries_at + at * ENTRY_BYTES
+            )
+            if entry_hash == key_hash and offset == physical_offset:
+                return True
+            if offset < physical_offset or before >= at:
+                return False
+            at = before
+        return False
+
+    def flush(self) -> None:
+        """Wait until the disk has everything (``fdatasync`` takes the map's pages along)."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Unmap and close; idempotent."""
+        if self._descriptor >= 0:
+            self._map.close()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def delete(self) -> None:
+        """Close the file and remove it."""
+        self.close()
+        Path(self.path).unlink(missing_ok=True)
+
+
+class Index:
+    """The files of the index and the offset up to which the log is in them.
+
+    Every method takes ``lock``, in slices short enough that a query waits under a millisecond.
+    """
+
+    def __init__(self, folder: str, slots: int, entries: int) -> None:
+        if slots < 1 or entries < 2:
+            raise ValueError(
+                f"maxHashSlotNum {slots} and maxIndexNum {entries}: at least 1 and 2 wanted"
+            )
+        self.folder = folder
+        self.slots = slots
+        self.entries = entries
+        self.files: list[IndexFile] = []
+        self.lock = threading.Lock()
+        self.followed_offset = 0
+        """Records before it are indexed."""
+        self.followed_count = 0
+        self.failure = ""
+        self.filled: list[IndexFile] = []
+        """Files that became full and are not flushed yet."""
+        self._hasher = KeyHasher()
+        self._last_name = 0
+
+    def load(self) -> list[str]:
+        """Open the files; notes about what was odd.
+
+        Raises:
+            ValueError: a file has another size than configured.
+        """
+        notes: list[str] = []
+        try:
+            names = sorted(os.listdir(self.folder))
+        except FileNotFoundError:
+            return notes
+        for name in names:
+            if not _FILE_NAME.match(name):
+                notes.append(f"index: {name} is no file of the index, left alone")
+                continue
+            self.files.append(IndexFile(os.path.join(self.folder, name), self.slots, self.entries))
+            self._last_name = int(name)
+        return notes
+
+    def drop_files(self, *, newer_than: int | None, from_offset: int) -> int:
+        """Delete the newest files that end after a time, or that name ``from_offset`` or more.
+
+        ``newer_than`` None: times do not matter. How many were deleted.
+        """
+        dropped = 0
+        while self.files:
+            last = self.files[-1]
+            is_newer = newer_than is not None and last.end_timestamp > newer_than
+            if not is_newer and last.end_offset < from_offset and last.count > 1:
+                break
+            self.files.pop().delete()
+            dropped += 1
+        return dropped
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the last record that has an entry; -1 without any."""
+        return self.files[-1].end_offset if self.files else -1
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store timestamp of the last record that has an entry; 0 without any."""
+        return self.files[-1].end_timestamp if self.files else 0
+
+    def resume(self, log: CommitLog) -> int:
+        """Go on behind the last record that has entries, completing them; the offset."""
+        end_offset = self.end_offset
+        record = log.record_at(end_offset) if end_offset >= 0 else None
+        if record is None:
+            self.followed_offset = log.min_offset
+            return log.min_offset
+        for key in record_keys(record.properties):
+            key_hash = self._hasher.hash(record.topic, key)
+            if not any(file.has(key_hash, end_offset) for file in self.files[-2:]):
+                self._put(key_hash, end_offset, record.store_timestamp)
+        self.followed_offset = end_offset + record.size
+        return self.followed_offset
+
+    def follow(self, log: CommitLog, most: int) -> int:
+        """Index up to ``most`` records that are not yet; how many it were."""
+        done = 0
+        with self.lock:
+            if self.failure:
+                return 0
+            offset = self.followed_offset
+            end = log.max_offset
+            if offset >= end:
+                return 0
+            try:
+                for at, record in log.records_from(offset, end):
+                    self._index(at, record)
+                    offset = at + record.size
+                    done += 1
+                    if done >= most:
+                        break
+                else:
+                    offset = end
+            except (OSError, ValueError) as error:
+                self.failure = f"index in {self.folder}: {error}"
+            finally:
+                self.followed_offset = offset
+                self.followed_count += done
+        return done
+
+    def _index(self, offset: int, record: RecordView) -> None:
+        if record.sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
+            return
+        for key in record_keys(record.properties):
+            self._put(self._hasher.hash(record.topic, key), offset, record.store_timestamp)
+
+    def _put(self, key_hash: int, offset: int, store_timestamp: int) -> None:
+        files = self.files
+        if not files or not files[-1].put(key_hash, offset, store_timestamp):
+            self._add_file().put(key_hash, offset, store_timestamp)
+
+    def _add_file(self) -> IndexFile:
+        """A new file, named by the time as RocketMQ does: local, to the millisecond."""
+        make_folder(self.folder)
+        now = time.time()
+        name = int(time.strftime("%Y%m%d%H%M%S", time.localtime(now))) * 1_000
+        name = max(name + int(now * 1_000) % 1_000, self._last_name + 1)
+        self._last_name = name
+        file = IndexFile(os.path.join(self.folder, f"{name:017d}"), self.slots, self.entries)
+        if self.files:
+            before = self.files[-1]
+            file.continue_from(before.end_offset, before.end_timestamp)
+            self.filled.append(before)
+        self.files.append(file)
+        return file
+
+    def query(
+        self, topic: str, key: str, most: int, begin: int, end: int
+    ) -> tuple[list[int], int, int]:
+        """(physical offsets, end timestamp, end offset of the newest file); ``queryOffset``."""
+        key_hash = index_hash(f"{topic}#{key}")
+        found: list[int] = []
+        with self.lock:
+            for file in reversed(self.files):
+                if file.is_time_matched(begin, end):
+                    file.select(found, key_hash, most, begin, end)
+                if file.begin_timestamp < begin or len(found) >= most:
+                    break
+            return found, self.end_timestamp, max(0, self.end_offset)
+
+    def flush(self, *, everything: bool) -> int:
+        """Flush the files that became full, or all; the end timestamp of what is on disk, or 0."""
+        with self.lock:
+            files = list(self.filled)
+            self.filled.clear()
+            timestamp = files[-1].end_timestamp if files else 0
+            if everything and self.files:
+                files.append(self.files[-1])
+                timestamp = self.end_timestamp
+        for file in files:
+            file.flush()
+        return timestamp
+
+    def close(self) -> None:
+        """Close all files."""
+        with self.lock:
+            for file in self.files:
+                file.close()
+            self.files.clear()

@@ -1,0 +1,244 @@
+"""Byte layouts of the store's files and the small readers that go with them.
+
+Everything is big-endian. A commit log record with born host b and store host s (8 bytes for IPv4,
+20 for IPv6, chosen by bits 16 and 32 of the sys flag)::
+
+    0 total size | 4 magic | 8 body CRC | 12 queue id | 16 flag | 20 queue offset
+    28 physical offset | 36 sys flag | 40 born timestamp | 48 born host | 48+b store timestamp
+    56+b store host | 56+b+s reconsume times | 60+b+s prepared transaction offset
+    68+b+s body length, body | topic length 1, topic | properties length 2, properties
+
+A blank (end of a file): 4 bytes that hold what remains of the file, 4 bytes magic.
+A queue entry: physical offset 8, record size 4, tags code 8.
+
+:func:`parse_record` never raises on garbage: a record is whole or it is None.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.message import java_hash
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Callable
+
+__all__ = [
+    "BLANK",
+    "BLANK_BYTES",
+    "BLANK_MAGIC",
+    "DEFAULT_DELAY_LEVELS",
+    "ENTRY",
+    "ENTRY_BYTES",
+    "MESSAGE_MAGIC",
+    "PRE_BLANK",
+    "PROPERTIES_BYTES_MAX",
+    "TOPIC_BYTES_MAX",
+    "RecordView",
+    "crc_matches",
+    "delay_levels_ms",
+    "entries_packer",
+    "head_packer",
+    "is_blank",
+    "parse_record",
+    "property_value",
+    "record_tags_code",
+]
+
+MESSAGE_MAGIC = 0xDAA320A7
+BLANK_MAGIC = 0xCBD43194
+BLANK = struct.Struct(">II")
+BLANK_BYTES = 8
+"""Always left at the end of a commit log file."""
+
+ENTRY = struct.Struct(">qiq")
+ENTRY_BYTES = 20
+PRE_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)
+"""What stands before the first entry of a queue that does not begin at offset 0."""
+
+TOPIC_BYTES_MAX = 127
+PROPERTIES_BYTES_MAX = 32_767
+
+BORN_HOST_V6 = 16
+STORE_HOST_V6 = 32
+TRANSACTION_BITS = 12
+TRANSACTION_PREPARED = 4
+TRANSACTION_ROLLBACK = 12
+
+RECORD_BYTES_MIN = 91
+"""A record with IPv4 hosts and nothing in it; its topic has at least one byte more."""
+
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_HEAD = struct.Struct(">IIIiiqqiq")
+_TAIL = struct.Struct(">iqi")
+_LONG = struct.Struct(">q")
+_SHORT = struct.Struct(">H")
+
+_PACKERS: dict[tuple[int, int], tuple[Callable[..., bytes], int, int]] = {
+    (born, store): (
+        struct.Struct(f">IIIiiqqiq{born}sq{store}siqi").pack,
+        (BORN_HOST_V6 if born == 20 else 0) | (STORE_HOST_V6 if store == 20 else 0),
+        75 + born + store,
+    )
+    for born in (8, 20)
+    for store in (8, 20)
+}
+
+
+def head_packer(born_host: bytes, store_host: bytes) -> tuple[Callable[..., bytes], int, int]:
+    """(pack function of everything before the body, host bits of the sys flag, fixed bytes).
+
+    Fixed bytes: the record's size without body, topic and properties.
+
+    Raises:
+        ValueError: a host has neither 8 nor 20 bytes.
+    """
+    try:
+        return _PACKERS[len(born_host), len(store_host)]
+    except KeyError:
+        raise ValueError(
+            f"hosts of {len(born_host)} and {len(store_host)} bytes; 8 (IPv4) or 20 (IPv6) wanted"
+        ) from None
+
+
+_ENTRY_PACKERS: dict[int, Callable[..., bytes]] = {1: ENTRY.pack}
+_ENTRY_PACKERS_MAX = 1_024
+
+
+def entries_packer(count: int) -> Callable[..., bytes]:
+    """A pack function for ``count`` queue entries given as one flat list of numbers."""
+    pack = _ENTRY_PACKERS.get(count)
+    if pack is None:
+        if len(_ENTRY_PACKERS) >= _ENTRY_PACKERS_MAX:
+            _ENTRY_PACKERS.clear()
+        pack = _ENTRY_PACKERS[count] = struct.Struct(">" + "qiq" * count).pack
+    return pack
+
+
+class RecordView(NamedTuple):
+    """What recovery and index need of one record."""
+
+    size: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    topic: bytes
+    properties: bytes
+    body_crc: int
+    body_start: int
+    body_end: int
+
+
+def parse_record(
+    view: mmap.mmap | bytes, position: int, limit: int, physical_offset: int
+) -> RecordView | None:
+    """The record at ``position`` of ``view``, or None when there is no whole one before ``limit``.
+
+    A record that names another physical offset than its own is left over from an older use of
+    the file, hence none. The body's CRC is not looked at, see :func:`crc_matches`.
+    """
+    if position + RECORD_BYTES_MIN > limit:
+        return None
+    size, magic, crc, queue_id, _flag, queue_offset, own_offset, sys_flag, _born = (
+        _HEAD.unpack_from(view, position)
+    )
+    end = position + size
+    if magic != MESSAGE_MAGIC or own_offset != physical_offset or not size or end > limit:
+        return None
+    hosts = position + 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
+    tail = hosts + 8 + (20 if sys_flag & STORE_HOST_V6 else 8)
+    body = tail + 16
+    if body + 3 > end:
+        return None
+    (store_timestamp,) = _LONG.unpack_from(view, hosts)
+    _reconsume_times, _prepared, body_size = _TAIL.unpack_from(view, tail)
+    topic = body + body_size + 1
+    if body_size < 0 or topic + 2 > end:
+        return None
+    topic_end = topic + view[topic - 1]
+    if topic_end + 2 > end or topic_end == topic or topic_end - topic > TOPIC_BYTES_MAX:
+        return None
+    (properties_size,) = _SHORT.unpack_from(view, topic_end)
+    if topic_end + 2 + properties_size != end or properties_size > PROPERTIES_BYTES_MAX:
+        return None
+    return RecordView(
+        size,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        store_timestamp,
+        view[topic:topic_end],
+        view[topic_end + 2 : end],
+        crc,
+        body,
+        topic - 1,
+    )
+
+
+def crc_matches(view: mmap.mmap | bytes, record: RecordView) -> bool:
+    """The body is what its CRC says."""
+    return (
+        record.body_end == record.body_start
+        or zlib.crc32(view[record.body_start : record.body_end]) & 0x7FFFFFFF == record.body_crc
+    )
+
+
+def is_blank(view: mmap.mmap | bytes, position: int, limit: int) -> bool:
+    """A blank record that ends the file begins at ``position``."""
+    if position + BLANK_BYTES > limit:
+        return False
+    _size, magic = BLANK.unpack_from(view, position)
+    return bool(magic == BLANK_MAGIC)
+
+
+def property_value(properties: bytes, name: bytes) -> bytes | None:
+    """The value of a property in property text; the last one counts, an empty one does not."""
+    text = b"\x02" + properties
+    wanted = b"\x02" + name + b"\x01"
+    end = len(text)
+    while True:
+        at = text.rfind(wanted, 0, end)
+        if at < 0:
+            return None
+        start = at + len(wanted)
+        stop = text.find(b"\x02", start)
+        value = text[start:] if stop < 0 else text[start:stop]
+        if value:
+            return value
+        end = at
+
+
+def delay_levels_ms(levels: str) -> tuple[int, ...]:
+    """The delays of ``messageDelayLevel``, in milliseconds; level 1 comes first.
+
+    Raises:
+        ValueError: a level is not a number followed by s, m, h or d.
+    """
+    delays: list[int] = []
+    for level in levels.split():
+        if level[-1] not in _UNITS_MS or not level[:-1].isdigit():
+            raise ValueError(f"messageDelayLevel: {level!r} is not a number followed by s, m, h, d")
+        delays.append(int(level[:-1]) * _UNITS_MS[level[-1]])
+    return tuple(delays)
+
+
+def record_tags_code(
+    topic: bytes, properties: bytes, store_timestamp: int, delays_ms: tuple[int, ...]
+) -> int:
+    """What the queue entry of a record holds: hash of its tags, or when to deliver it.
+
+    Records of ``SCHEDULE_TOPIC_XXXX`` carry the deliver time, from their DELAY level.
+    """
+    if topic == SCHEDULE_TOPIC and delays_ms:
+        level_text = property_value(properties, b"DELAY")
+        if level_text is not None and level_text.isdigit() and int(level_text) > 0:
+            return store_timestamp + delays_ms[min(int(level_text), len(delays_ms)) - 1]
+    tags = property_value(properties, b"TAGS")
+    return java_hash(tags.decode("utf-8", "replace")) if tags else 0

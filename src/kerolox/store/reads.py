@@ -1,0 +1,253 @@
+"""Reading from a store: getMessage, look-ups by offset, key and time.
+
+The statuses and next offsets are those of ``DefaultMessageStore.getMessage``. Records are copied
+out of the maps; records that lie side by side are copied at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.kernel import Read
+from kerolox.store.layout import ENTRY, ENTRY_BYTES
+from kerolox.store.status import GetMessageStatus
+from kerolox.store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kerolox.store.consume_queue import ConsumeQueue
+
+__all__ = ["StoreReads"]
+
+QUERY_ROUNDS = 3
+QUERY_CATCH_UP_RECORDS_MAX = 4_096
+"""A query waits for the index to take in so many records, not for more."""
+SCAN_BYTES_MIN = 16_000
+"""``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read looks at."""
+
+_FOUND = int(GetMessageStatus.FOUND)
+_NO_MATCHED_MESSAGE = int(GetMessageStatus.NO_MATCHED_MESSAGE)
+_MESSAGE_WAS_REMOVING = int(GetMessageStatus.MESSAGE_WAS_REMOVING)
+_OFFSET_FOUND_NULL = int(GetMessageStatus.OFFSET_FOUND_NULL)
+_OFFSET_OVERFLOW_BADLY = int(GetMessageStatus.OFFSET_OVERFLOW_BADLY)
+_OFFSET_OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)
+_OFFSET_TOO_SMALL = int(GetMessageStatus.OFFSET_TOO_SMALL)
+_NO_MESSAGE_IN_QUEUE = int(GetMessageStatus.NO_MESSAGE_IN_QUEUE)
+
+
+class StoreReads(StoreFiles):
+    """What can be read from a store."""
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+    ) -> Read:
+        """See ``StoreKernel.read``."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            self._get_miss += 1
+            return Read(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
+        codes = None if tag_codes is None else frozenset(tag_codes)
+        return Read(*self.read_queue(queue, offset, max_count, codes))
+
+    def read_queue(
+        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+    ) -> tuple[int, int, int, int, bool, int, bytes]:
+        """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``."""
+        low = queue.min_offset
+        high = queue.max_offset
+        if low <= offset < high:
+            found = self._read_entries(queue, offset, max_count, tag_codes)
+            if found is not None:
+                status, scanned, suggest_slave, count, records = found
+                if count:
+                    self._get_found += 1
+                    self._get_count += count
+                    self._get_bytes += len(records)
+                else:
+                    self._get_miss += 1
+                return status, offset + scanned, low, high, suggest_slave, count, records
+            status, next_offset = _OFFSET_FOUND_NULL, queue.roll_next(offset)
+        elif high == 0:
+            status, next_offset = _NO_MESSAGE_IN_QUEUE, 0
+        elif offset < low:
+            status, next_offset = _OFFSET_TOO_SMALL, low
+        elif offset == high:
+            status, next_offset = _OFFSET_OVERFLOW_ONE, offset
+        else:
+            status, next_offset = _OFFSET_OVERFLOW_BADLY, high
+        self._get_miss += 1
+        return status, next_offset, low, high, False, 0, b""
+
+    def _read_entries(
+        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+    ) -> tuple[int, int, bool, int, bytes] | None:
+        """(status, entries looked at, suggest slave, count, records); None: the file is gone."""
+        scan_entries = max(SCAN_BYTES_MIN, max_count * ENTRY_BYTES) // ENTRY_BYTES
+        # Without a filter the first entries nearly always do; when they do not (their records
+        # are gone), the scan begins again with all that it may look at.
+        wanted = max(max_count, 1) + 1 if tag_codes is None else scan_entries
+        data = queue.read_entries(offset, wanted)
+        if data is None:
+            return None
+        found = self._scan(data, max_count, tag_codes)
+        if found[1] * ENTRY_BYTES == len(data) == wanted * ENTRY_BYTES and wanted < scan_entries:
+            more = queue.read_entries(offset, scan_entries)
+            if more is not None:
+                found = self._scan(more, max_count, tag_codes)
+        return found
+
+    def _scan(
+        self, data: bytes, max_count: int, tag_codes: AbstractSet[int] | None
+    ) -> tuple[int, int, bool, int, bytes]:
+        """The loop of getMessage over queue entries; neighbours in the log are copied at once."""
+        settings = self.settings
+        log = self.log
+        files, file_size, log_min, log_max = (
+            log.files,
+            log.file_size,
+            log.min_offset,
+            log.max_offset,
+        )
+        disk_before = log_max - self._memory_bytes
+        bytes_max = settings.max_transfer_bytes_on_message_in_memory
+        count_max = min(max_count, settings.max_transfer_count_on_message_in_memory)
+        disk_bytes_max = settings.max_transfer_bytes_on_message_in_disk
+        disk_count_max = min(max_count, settings.max_transfer_count_on_message_in_disk)
+        status = _NO_MATCHED_MESSAGE
+        parts: list[bytes] = []
+        count = total = scanned = 0
+        run_start = run_end = skip_before = position = -1
+        for position, size, code in ENTRY.iter_unpack(data):
+            if position < skip_before:
+                scanned += 1
+                continue
+            if count:
+                if position < disk_before:
+                    if count >= disk_count_max or total + size > disk_bytes_max:
+                        break
+                elif count >= count_max or total + size > bytes_max:
+                    break
+            scanned += 1
+            if tag_codes is not None and code not in tag_codes and not _is_match(code, tag_codes):
+                continue
+            if position < log_min or position + size > log_max or size <= 0:
+                if not count:
+                    status = _MESSAGE_WAS_REMOVING
+                skip_before = log.roll_next(position)
+                continue
+            if position != run_end:
+                if run_end >= 0:
+                    at = run_start % file_size
+                    parts.append(files[run_start // file_size].view[at : at + run_end - run_start])
+                run_start = position
+            run_end = position + size
+            total += size
+            count += 1
+            skip_before = -1
+        if count:
+            at = run_start % file_size
+            parts.append(files[run_start // file_size].view[at : at + run_end - run_start])
+            status = _FOUND
+        suggest_slave = position < disk_before
+        return status, scanned, suggest_slave, count, b"".join(parts)
+
+    def lookup(self, physical_offset: int) -> bytes | None:
+        """See ``StoreKernel.lookup``."""
+        return self.log.lookup(physical_offset)
+
+    def query_key(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> tuple[int, int, bytes]:
+        """See ``StoreKernel.query_key``; not more than ``max_msgs_num_batch`` records."""
+        if not self.settings.message_index_enable or not self._is_open:
+            return 0, 0, b""
+        self._index.follow(self.log, QUERY_CATCH_UP_RECORDS_MAX)
+        most = min(max_count, self.settings.max_msgs_num_batch)
+        last_ms = end_ms
+        timestamp = physical_offset = 0
+        records: list[bytes] = []
+        for _round in range(QUERY_ROUNDS):
+            offsets, newest_ms, newest_offset = self._index.query(
+                topic, key, most, begin_ms, last_ms
+            )
+            if not offsets:
+                break
+            offsets.sort()
+            timestamp, physical_offset = newest_ms, newest_offset
+            first_ms = self.log.store_time(offsets[0])
+            last_ms = first_ms if first_ms >= 0 else last_ms
+            found = (self.log.lookup(offset) for offset in offsets)
+            records = [record for record in found if record is not None]
+            if records or last_ms < begin_ms:
+                break
+        return timestamp, physical_offset, b"".join(records)
+
+    def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """See ``StoreKernel.queue_entry``."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None else queue.entry(offset)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """See ``StoreKernel.store_time``."""
+        entry = self.queue_entry(topic, queue_id, offset)
+        return -1 if entry is None else self.log.store_time(entry[0])
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """See ``StoreKernel.offset_by_time``.
+
+        As RocketMQ searches: in the first file whose last message is not older (else the last
+        file), by halves, an exact match at once, else the nearer of the two neighbours, the
+        earlier one when both are as near.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return 0
+        per_file = queue.file_size // ENTRY_BYTES
+        start = queue.starts[-1] // ENTRY_BYTES
+        for file_start in queue.starts:
+            last = min((file_start + queue.file_size) // ENTRY_BYTES, queue.max_offset) - 1
+            if last >= queue.min_offset and self.store_time(topic, queue_id, last) >= timestamp_ms:
+                start = file_start // ENTRY_BYTES
+                break
+        low = max(queue.min_offset, start)
+        high = min(start + per_file, queue.max_offset) - 1
+        left = right = -1
+        left_ms = right_ms = -1
+        while low <= high:
+            # Halves of positions within the file, as RocketMQ computes them: of several messages
+            # with the same time, the one that it would find.
+            middle = start + (low - start + high - start) // 2
+            entry = queue.entry(middle)
+            if entry is None or entry[0] < self.log.min_offset:
+                low, left = middle + 1, middle
+                continue
+            store_ms = self.log.store_time(entry[0])
+            if store_ms < 0:
+                return 0
+            if store_ms == timestamp_ms:
+                return middle
+            if store_ms > timestamp_ms:
+                high, right, right_ms = middle - 1, middle, store_ms
+            else:
+                low, left, left_ms = middle + 1, middle, store_ms
+        if left_ms < 0:
+            return right if right >= 0 else max(left, 0)
+        if right_ms < 0:
+            return left
+        return right if timestamp_ms - left_ms > right_ms - timestamp_ms else left
+
+
+def _is_match(code: int, tag_codes: AbstractSet[int]) -> bool:
+    """The rare shapes of a tags code: a deliver time counts by its low 32 bits, as RocketMQ
+    compares; an address of extended data (below all ints) can't be looked up, the client filters.
+    """
+    if -0x80000000 <= code <= 0x7FFFFFFF:
+        return False
+    return code < 0 or ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in tag_codes

@@ -1,0 +1,325 @@
+"""Opening and closing the files of a store: locks, loading, recovery, threads.
+
+:class:`StoreFiles` is the ground that :mod:`kerolox.store.reads` and
+:mod:`kerolox.store.message_store` build on; see there for what the store promises.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.kernel import QueueBounds, RecoveryReport
+from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
+from kerolox.store.commit_log import CommitLog
+from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
+from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
+from kerolox.store.index_file import Index
+from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
+from kerolox.store.mapped_file import make_folder, sync_folder
+from kerolox.store.recovery import Recovery
+
+if TYPE_CHECKING:
+    from kerolox.store.settings import StoreSettings
+
+__all__ = ["StoreFiles"]
+
+CATCH_UP_SECONDS_MAX = 2.0
+"""How long ``close`` and ``flush`` let the index catch up."""
+
+
+class StoreFiles:
+    """The files of one folder and the threads that flush them."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        root = os.path.abspath(os.path.expanduser(settings.store_path_root_dir))
+        self.root = root
+        self.store_host = bytes(8)
+        """8 or 20 bytes, goes into records of ``append_chunk``; the subclass sets it."""
+        self.failure = "the store is not open"
+        """Why the store takes no writes; empty while it does."""
+        self.refusal = ""
+        """Why the last refused append was refused."""
+        self.last_store_timestamp = 0
+        log_folder = settings.store_path_commit_log or os.path.join(root, "commitlog")
+        self.log = CommitLog(
+            os.path.abspath(os.path.expanduser(log_folder)), settings.mapped_file_size_commit_log
+        )
+        self._queue_file_size = -(-settings.mapped_file_size_consume_queue // ENTRY_BYTES) * (
+            ENTRY_BYTES
+        )
+        if self._queue_file_size < ENTRY_BYTES:
+            raise ValueError("mappedFileSizeConsumeQueue must hold at least one entry of 20 bytes")
+        self._queue_root = os.path.join(root, "consumequeue")
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._open_queues = OpenQueues()
+        self._delays_ms = delay_levels_ms(settings.message_delay_level)
+        self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
+        self._abort = AbortFile(os.path.join(root, "abort"))
+        self._lock = StoreLock(os.path.join(root, "lock"))
+        self._index = Index(
+            os.path.join(root, "index"), settings.max_hash_slot_num, settings.max_index_num
+        )
+        self._is_open = False
+        self._is_sound = True
+        self._frozen_ms: int | None = None
+        self._written = (0, 0)
+        self._retired: dict[str, tuple[int, int]] = {}
+        self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
+        self._notify_read = self._notify_write = -1
+        self._log_flusher: CommitLogFlusher | None = None
+        self._queue_flusher: ConsumeQueueFlusher | None = None
+        self._index_follower: IndexFollower | None = None
+
+    # -- life cycle -------------------------------------------------------------------------
+    def open(self) -> RecoveryReport:
+        """See ``StoreKernel.open``. A store is opened once."""
+        if self._is_open or not self._is_sound:
+            raise ValueError(f"the store in {self.root} was opened before; make a new one")
+        make_folder(self.root)
+        for path in (self.root, self.log.folder, self._queue_root):
+            make_folder(path)
+            if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(
+                    errno.EACCES, "the store must be able to read and write this folder", path
+                )
+        self._lock.acquire()
+        try:
+            report = self._load_and_recover()
+            self._abort.create()
+            sync_folder(self.root)
+        except BaseException:
+            self._close_files()
+            self._lock.release()
+            raise
+        self._start_threads()
+        self._is_open = True
+        self.failure = ""
+        return report
+
+    def _load_and_recover(self) -> RecoveryReport:
+        clean = not self._abort.exists()
+        same_boot = not clean and self._abort.is_same_boot()
+        notes = self.log.load()
+        notes += self._load_queues(clean=clean)
+        self._checkpoint.load()
+        index = self._index if self.settings.message_index_enable else None
+        if index is not None:
+            notes += index.load()
+        recovery = Recovery(
+            self.log,
+            self._queues.values,
+            self.queue,
+            self._checkpoint,
+            self._delays_ms,
+            check_crc=self.settings.check_crc_on_recover,
+        )
+        recovery.notes = notes
+        report = recovery.run(index, clean=clean, same_boot=same_boot)
+        self.last_store_timestamp = max(
+            recovery.last_store_timestamp, self._checkpoint.physic_timestamp
+        )
+        self._written = (self.log.max_offset, self.last_store_timestamp)
+        if recovery.dispatched or report.truncated_bytes:
+            for queue in self._queues.values():
+                queue.flushed_offset = queue.starts[0] // ENTRY_BYTES if queue.starts else 0
+        return report
+
+    def _load_queues(self, *, clean: bool) -> list[str]:
+        notes: list[str] = []
+        with os.scandir(self._queue_root) as topics:
+            for topic in topics:
+                if not topic.is_dir():
+                    continue
+                with os.scandir(topic.path) as folders:
+                    for folder in folders:
+                        if folder.name.isdecimal() and folder.is_dir():
+                            queue = self.queue(topic.name, int(folder.name))
+                            notes += queue.load(clean=clean)
+        return notes
+
+    def _start_threads(self) -> None:
+        self._notify_read, self._notify_write = _make_notify()
+        self._log_flusher = CommitLogFlusher(
+            self.log,
+            self.settings,
+            self._checkpoint,
+            lambda: self._written,
+            self._flushed,
+            self._fail,
+        )
+        self._queue_flusher = ConsumeQueueFlusher(
+            self.settings, self._checkpoint, lambda: self._written, self._index, self._fail
+        )
+        self._queue_flusher.dirty.update(
+            queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset
+        )
+        self._log_flusher.start()
+        self._queue_flusher.start()
+        if self.settings.message_index_enable:
+            self._index_follower = IndexFollower(self._index, self.log, self._fail)
+            self._index_follower.start()
+
+    def _fail(self, reason: str) -> None:
+        """Take no more writes. From any thread."""
+        self._is_sound = False
+        if not self.failure:
+            self.failure = reason
+        self._flushed()
+
+    def _flushed(self) -> None:
+        self.put_flushed()
+        self.notify()
+
+    def put_flushed(self) -> None:
+        """Overridable, called in the FLUSH THREAD after ``flushed_offset`` moved and before
+        ``notify_fd`` is made readable; do next to nothing here."""
+
+    def notify(self) -> None:
+        """Make ``notify_fd`` readable. From any thread."""
+        if self._notify_write >= 0:
+            try:
+                os.write(self._notify_write, b"\1\0\0\0\0\0\0\0")
+            except BlockingIOError:
+                # Full means readable already.
+                return
+
+    def close(self) -> None:
+        """See ``StoreKernel.close``: every thread ends, at most 5 seconds each."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.failure = self.failure or "the store is closed"
+        is_stopped = True
+        assert self._log_flusher is not None
+        assert self._queue_flusher is not None
+        for thread in (self._index_follower, self._queue_flusher, self._log_flusher):
+            if thread is not None:
+                is_stopped = thread.stop() and is_stopped
+        try:
+            if is_stopped and self._is_sound:
+                is_behind = not self._catch_up()
+                self._flush_all()
+                if self._is_sound and not is_behind:
+                    self._abort.remove()
+                    sync_folder(self.root)
+        finally:
+            self._log_flusher.close_file()
+            if is_stopped:
+                self._close_files()
+            self._is_sound = False
+            for descriptor in {self._notify_read, self._notify_write} - {-1}:
+                os.close(descriptor)
+            self._notify_read = self._notify_write = -1
+            self._lock.release()
+
+    def _close_files(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+        self._index.close()
+        self.log.close()
+
+    def _catch_up(self) -> bool:
+        """Let the index take in the rest of the log; False when the time was too short."""
+        if not self.settings.message_index_enable:
+            return True
+        deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
+        while self._index.followed_offset < self.log.max_offset and not self._index.failure:
+            if time.monotonic() > deadline:
+                return False
+            self._index.follow(self.log, 1_024)
+        return not self._index.failure
+
+    def _flush_all(self) -> None:
+        if self._log_flusher is not None and self._queue_flusher is not None:
+            self._log_flusher.flush()
+            self._queue_flusher.flush(everything=True)
+
+    def flush(self) -> int:
+        """See ``StoreKernel.flush``."""
+        if self._is_open:
+            self._catch_up()
+            self._flush_all()
+        return self.flushed_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """See ``StoreKernel.flushed_offset``."""
+        return 0 if self._log_flusher is None else self._log_flusher.flushed_offset
+
+    @property
+    def notify_fd(self) -> int:
+        """See ``StoreKernel.notify_fd``; -1 while the store is not open."""
+        return self._notify_read
+
+    def set_clock(self, now_ms: int | None) -> None:
+        """See ``StoreKernel.set_clock``."""
+        self._frozen_ms = now_ms
+
+    def now_ms(self) -> int:
+        """The time that the next record gets: the clock, never below the last record's."""
+        now = time.time_ns() // 1_000_000 if self._frozen_ms is None else self._frozen_ms
+        return max(now, self.last_store_timestamp)
+
+    # -- queues -----------------------------------------------------------------------------
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The consume queue, made when it is new (no file yet). ``ValueError``: illegal topic."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if queue_id < 0:
+                raise ValueError(f"queue id {queue_id} of topic {topic} is negative")
+            queue = ConsumeQueue(
+                self._queue_root, topic, queue_id, self._queue_file_size, self._open_queues
+            )
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The consume queue when it exists."""
+        return self._queues.get((topic, queue_id))
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """See ``StoreKernel.queue_bounds``."""
+        queue = self._queues.get((topic, queue_id))
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def queues(self) -> list[QueueBounds]:
+        """See ``StoreKernel.queues``: those with files."""
+        return [
+            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+            for queue in self._queues.values()
+            if queue.starts
+        ]
+
+    def delete_queues(self, topic: str) -> int:
+        """See ``StoreKernel.delete_queues``."""
+        gone = [key for key in self._queues if key[0] == topic]
+        count = 0
+        for key in gone:
+            queue = self._queues.pop(key)
+            count += bool(queue.starts)
+            puts, size = self._retired.get(topic, (0, 0))
+            self._retired[topic] = (puts + queue.put_count, size + queue.put_bytes)
+            if self._queue_flusher is not None:
+                self._queue_flusher.dirty.discard(queue)
+            queue.delete()
+        folder = os.path.join(self._queue_root, topic)
+        if gone and os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+        return count
+
+
+def _make_notify() -> tuple[int, int]:
+    """(descriptor to read, descriptor to write): an eventfd, or a pipe where there is none."""
+    if hasattr(os, "eventfd"):
+        descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return descriptor, descriptor
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    return reading, writing
