@@ -382,7 +382,7 @@ class Connection:
                 offset,
                 shape.max_count,
                 shape.tags,
-                store.now_ms() + shape.hold_ms,
+                store.clock_ms() + shape.hold_ms,
             )
             if store.hold_pull(pull):
                 return b""
@@ -402,9 +402,9 @@ class Connection:
     def _flush(self, waiting: list[tuple[int, bytes]]) -> None:
         store = self._store
         if waiting:
-            store.wait_for_flush(store.max_offset, self._connection_id, waiting)
+            store.wait_for_flush(store.max_physical_offset, self._connection_id, waiting)
         else:
-            store.request_flush(store.max_offset)
+            store.request_flush(store.max_physical_offset)
 
 
 def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:

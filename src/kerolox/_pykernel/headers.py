@@ -166,7 +166,7 @@ HotHeader = SendV2Header | SendBatchHeader | PullHeader | SendV1Header
 parse_json: Callable[[bytes], HotHeader] = msgspec.json.Decoder(HotHeader).decode
 """Decode a JSON header; raises one of ``NOT_HOT`` for every header that is not hot."""
 
-NOT_HOT = (msgspec.DecodeError, UnicodeDecodeError, StructError)
+NOT_HOT = (msgspec.DecodeError, UnicodeDecodeError, StructError, RecursionError)
 """What the parsers raise. Both must stay plain calls: this is the hot path."""
 
 

@@ -7,6 +7,7 @@ are collected for ``take_ready``.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -316,11 +317,15 @@ class Store(MessageStore):
         """Hold a pull of the hot path; False when the table is full."""
         return self._held.add(pull)
 
+    def clock_ms(self) -> int:
+        """The time for deadlines; unlike ``now_ms`` it goes back when the clock does."""
+        return time.time_ns() // 1_000_000 if self._frozen_ms is None else self._frozen_ms
+
     def wait_for_flush(
         self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
     ) -> None:
         """Keep send answers until everything below ``end_offset`` is on disk."""
-        deadline_ms = self.now_ms() + self.settings.sync_flush_timeout
+        deadline_ms = self.clock_ms() + self.settings.sync_flush_timeout
         self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
         self.request_flush(end_offset)
 

@@ -39,6 +39,7 @@ PERM_READ = 4
 PERM_WRITE = 2
 
 _TRANSACTION_BITS = 12
+_HOST_BITS = 48
 _PULL_COMMIT = 1
 _PULL_SUSPEND = 2
 _PULL_SUBSCRIPTION = 4
@@ -196,7 +197,7 @@ class Tables:
             self._make_queue(fields.b, queue_id),
             len(fields.b.encode()),
             flag,
-            sys_flag,
+            sys_flag & ~_HOST_BITS,
             reconsume_times,
             json_send_template(self.identity, queue_id, batch=batch),
         )

@@ -1,0 +1,62 @@
+"""The kernels that can be tested here: the Python one, and the native one when it is built."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel.support import Bench
+
+MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
+KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+
+
+def pytest_report_header() -> str:
+    """Say which kernels the run is about."""
+    if "native" in KERNELS:
+        return "kernels under test: python, native"
+    return "kernels under test: python (kerolox_kernel is not installed)"
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> Any:
+    """The module of each kernel in turn."""
+    return importlib.import_module(MODULES[request.param])
+
+
+@pytest.fixture(params=KERNELS)
+def other_kernel(request: pytest.FixtureRequest) -> Any:
+    """Each kernel in turn, for tests that pass files from one to another."""
+    return importlib.import_module(MODULES[request.param])
+
+
+@pytest.fixture
+def closing() -> Iterator[list[Bench]]:
+    """Benches put here are closed at the end."""
+    benches: list[Bench] = []
+    yield benches
+    for bench in benches:
+        if bench.store is not None:
+            bench.store.close()
+
+
+@pytest.fixture
+def bench(kernel: Any, tmp_path: Path, closing: list[Bench]) -> Bench:
+    """An open store with asynchronous flush."""
+    made = Bench(kernel, tmp_path / "store")
+    closing.append(made)
+    made.open()
+    return made
+
+
+@pytest.fixture
+def closed_bench(kernel: Any, tmp_path: Path, closing: list[Bench]) -> Bench:
+    """A store that the test opens with its own settings."""
+    made = Bench(kernel, tmp_path / "store")
+    closing.append(made)
+    return made

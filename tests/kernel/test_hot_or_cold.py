@@ -1,0 +1,425 @@
+"""Which requests the kernel answers itself, condition by condition."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kerolox.protocol.codes import RequestCode, SerializeType
+from kerolox.protocol.command import RemotingCommand
+
+from tests.kernel.support import (
+    BORN_HOST,
+    SMALL_FILES,
+    STORE_HOST,
+    Bench,
+    frame,
+    properties,
+    pull,
+    pull_fields,
+    request,
+    send,
+    send_batch,
+    send_fields,
+    send_v1,
+)
+
+ENCODINGS = pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
+
+HOT_SENDS = {
+    "highest queue": {"e": 3},
+    "user flag": {"h": -7},
+    "compressed": {"f": 1},
+    "host bits": {"f": 48},
+    "reconsumed": {"j": 3, "l": 16},
+    "without optional fields": {"i": None, "j": None, "k": None, "m": None},
+    "broker name": {"n": "broker-a"},
+    "4.9 broker name": {"bname": "broker-a"},
+    "old born timestamp": {"g": 0},
+    "negative born timestamp": {"g": -1},
+    "properties": {"i": properties(KEYS="k", TAGS="t", UNIQ_KEY="u", WAIT="true")},
+    "properties with an end": {"i": properties(TAGS="t") + "\x02"},
+    "text": {"i": properties(TAGS="ä😀", name="é\n\"\\/")},
+    "retry properties": {"i": properties(RETRY_TOPIC="T", REAL_TOPIC="T", REAL_QID="0")},
+}
+
+COLD_SENDS = {
+    "unknown topic": {"b": "Unknown"},
+    "cold topic": {"b": "Cold"},
+    "unwritable topic": {"b": "ReadOnly"},
+    "queue picked by the broker": {"e": -1},
+    "queue too high": {"e": 4},
+    "queue not a number": {"e": "x"},
+    "queue not canonical": {"e": "01"},
+    "queue with a blank": {"e": " 1"},
+    "queue in other digits": {"e": "\u0661"},
+    "prepared": {"f": 4},
+    "committed": {"f": 8},
+    "rolled back": {"f": 12},
+    "negative sys flag": {"f": -1},
+    "sys flag too large": {"f": 1 << 31},
+    "unit mode": {"k": "true"},
+    "unit mode in capitals": {"k": "FALSE"},
+    "batch flag": {"m": "true"},
+    "flag not a number": {"h": "1.0"},
+    "flag too large": {"h": 1 << 31},
+    "born timestamp not a number": {"g": "now"},
+    "born timestamp too large": {"g": 1 << 63},
+    "born timestamp with a zero": {"g": "0763715347000"},
+    "reconsume times not a number": {"j": "x"},
+    "maximum not a number": {"l": "x"},
+    "queue numbers not a number": {"d": ""},
+    "unknown field": {"z": "1"},
+    "signature": {"AccessKey": "a", "Signature": "s"},
+    "delay level": {"i": properties(DELAY="3")},
+    "transaction": {"i": properties(TRAN_MSG="true")},
+    "cluster": {"i": properties(TAGS="t", CLUSTER="c")},
+    "multi dispatch": {"i": properties(INNER_MULTI_DISPATCH="q")},
+    "reply": {"i": properties(MSG_TYPE="reply")},
+    "timed": {"i": properties(__STARTDELIVERTIME="1")},
+    "property without a value": {"i": "TAGS\x01"},
+    "property without a name": {"i": "\x01t"},
+    "property without a separator": {"i": "TAGS"},
+    "second separator": {"i": "TAGS\x01a\x01b"},
+    "separators out of order": {"i": "a\x01b\x01c\x02d\x02e\x01f"},
+    "two ends": {"i": "TAGS\x01t\x02\x02"},
+    "only an end": {"i": "\x02"},
+    "name twice": {"i": "TAGS\x01t\x02TAGS\x01u"},
+    "too many properties": {"i": properties(a="x" * 32_768)},
+    "too many with the cluster": {"i": properties(a="x" * 32_750)},
+    **{f"without {name}": {name: None} for name in "abcdefgh"},
+}
+
+COLD_PULLS = {
+    "unknown topic": {"topic": "Unknown"},
+    "cold topic": {"topic": "Cold"},
+    "unreadable topic": {"topic": "WriteOnly"},
+    "unknown group": {"consumerGroup": "Unknown"},
+    "cold group": {"consumerGroup": "ColdGroup"},
+    "queue too high": {"queueId": 4},
+    "negative queue": {"queueId": -1},
+    "no messages": {"maxMsgNums": 0},
+    "too many messages": {"maxMsgNums": 1025},
+    "class filter": {"sysFlag": 12},
+    "unknown bit": {"sysFlag": 36},
+    "negative bits": {"sysFlag": -1},
+    "SQL": {"expressionType": "SQL92"},
+    "no tag left": {"subscription": " || "},
+    "no subscription known": {"sysFlag": 0, "topic": "Unsubscribed"},
+    "older subscription known": {"sysFlag": 0, "subVersion": 8},
+    "offset not a number": {"queueOffset": "x"},
+    "offset too large": {"queueOffset": 1 << 63},
+    "commit not a number": {"commitOffset": ""},
+    "version not a number": {"subVersion": "x"},
+    "time not a number": {"suspendTimeoutMillis": "1e3"},
+    "unknown field": {"z": "1"},
+    "offset beyond the end": {"queueOffset": 5},
+    "negative offset": {"queueOffset": -1},
+    "empty queue behind its start": {"queueId": 1, "queueOffset": 1},
+    **{
+        f"without {name}": {name: None}
+        for name in pull_fields()
+        if name not in ("subscription", "expressionType")
+    },
+}
+
+
+@pytest.fixture
+def bench(bench: Bench) -> Bench:
+    store = bench.store
+    store.set_topic("Cold", 4, 4, 6, False)
+    store.set_topic("ReadOnly", 4, 4, 4, True)
+    store.set_topic("WriteOnly", 4, 4, 2, True)
+    store.set_topic("Unsubscribed", 4, 4, 6, True)
+    store.set_group("ColdGroup", False, 1)
+    store.set_subscription("G", "T", 7, None)
+    bench.append()
+    return bench
+
+
+@ENCODINGS
+@pytest.mark.parametrize("changes", HOT_SENDS.values(), ids=HOT_SENDS)
+def test_an_ordinary_send_is_hot(
+    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+) -> None:
+    (answer,) = bench.connect().ask(send(encoding=encoding, **changes))
+    assert answer.code == 0
+
+
+@ENCODINGS
+@pytest.mark.parametrize("changes", COLD_SENDS.values(), ids=COLD_SENDS)
+def test_an_unusual_send_is_cold_and_stores_nothing(
+    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+) -> None:
+    end = bench.store.max_physical_offset
+    assert bench.connect().is_cold(send(encoding=encoding, **changes))
+    assert bench.store.max_physical_offset == end
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"j": 2}, {"i": properties(TAGS="t")}, {"n": "b"}], ids=str
+)
+def test_the_long_names_are_hot_under_their_own_code(bench: Bench, changes: Any) -> None:
+    (answer,) = bench.connect().ask(send_v1(**changes))
+    assert answer.code == 0
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE])
+def test_the_short_names_are_cold_under_other_codes(bench: Bench, code: int) -> None:
+    assert bench.connect().is_cold(request(code, send_fields(), b"body"))
+
+
+@pytest.mark.parametrize("code", [0, 12, 34, 36, 105, 311, 319, 321, -1, 325])
+def test_other_codes_are_cold(bench: Bench, code: int) -> None:
+    assert bench.connect().is_cold(request(code, send_fields(), b"body"))
+
+
+def test_a_response_is_cold(bench: Bench) -> None:
+    fields = send_fields()
+    for flag in (1, 3):
+        assert bench.connect().is_cold(request(310, fields, b"body", flag=flag))
+
+
+def test_an_empty_body_is_cold(bench: Bench) -> None:
+    assert bench.connect().is_cold(send(b""))
+
+
+def test_a_body_over_the_limit_is_cold_and_one_at_the_limit_is_hot(closed_bench: Bench) -> None:
+    closed_bench.open(max_message_size=1_000)
+    wire = closed_bench.connect()
+    assert wire.is_cold(send(bytes(1_001)))
+    assert wire.ask(send(bytes(1_000)))[0].code == 0
+
+
+def test_a_record_that_no_file_can_hold_is_cold(bench: Bench) -> None:
+    wire = bench.connect()
+    fixed = 75 + len(BORN_HOST) + len(STORE_HOST) + len("T") + len("CLUSTER\x01DefaultCluster") + 8
+    room = SMALL_FILES["mapped_file_size_commit_log"] - fixed
+    assert wire.is_cold(send(bytes(room + 1)))
+    assert wire.ask(send(bytes(room)))[0].code == 0
+
+
+@ENCODINGS
+@pytest.mark.parametrize("changes", COLD_PULLS.values(), ids=COLD_PULLS)
+def test_an_unusual_pull_is_cold(
+    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+) -> None:
+    assert bench.connect().is_cold(pull(encoding=encoding, **changes))
+    assert bench.store.take_commits() == []
+
+
+def test_an_empty_expression_type_is_cold(bench: Bench) -> None:
+    assert bench.connect().is_cold(pull(expressionType=""))
+
+
+def test_a_oneway_pull_and_a_pull_with_a_body_are_cold(bench: Bench) -> None:
+    assert bench.connect().is_cold(pull(flag=2))
+    assert bench.connect().is_cold(request(RequestCode.PULL_MESSAGE, pull_fields(), b"body"))
+
+
+@ENCODINGS
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"maxMsgNums": 1024},
+        {"sysFlag": 20},
+        {"subscription": None},
+        {"subscription": ""},
+        {"expressionType": None},
+        {"sysFlag": 0, "subVersion": 7},
+        {"sysFlag": 0, "subVersion": 6, "subscription": "other"},
+        {"bname": "broker-a"},
+        {"suspendTimeoutMillis": -1},
+    ],
+    ids=str,
+)
+def test_an_ordinary_pull_is_hot(
+    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+) -> None:
+    (answer,) = bench.connect().ask(pull(encoding=encoding, **changes))
+    assert (answer.code, answer.remark) == (0, "FOUND")
+
+
+def item(body: bytes = b"body", text: bytes = b"") -> tuple[int, bytes, bytes]:
+    return 0, body, text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"x",
+        bytes(22),
+        send_batch([item()])[-20:],
+        b"\xff" * 40,
+        bytes.fromhex("00000016 00000000 00000000 00000000 00000000 0000"),
+        bytes.fromhex("00000018 00000000 00000000 00000000 00000001 61 ffff"),
+        bytes.fromhex("00000018 00000000 00000000 00000000 00000001 61 0000"),
+        bytes.fromhex("00000017 00000000 00000000 00000000 00000001 61 0001"),
+        bytes.fromhex("00000017 00000000 00000000 00000000 80000001 61 0000"),
+        bytes.fromhex("00000017 00000000 00000000 00000000 00000001 61 0000 00"),
+    ],
+    ids=lambda body: body.hex() or "empty",
+)
+def test_a_malformed_batch_is_cold(bench: Bench, body: bytes) -> None:
+    end = bench.store.max_physical_offset
+    assert bench.connect().is_cold(send_batch(body))
+    assert bench.store.max_physical_offset == end
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"m": "false"}, {"m": None}, {"f": 4}, {"e": 4}, {"i": properties(DELAY="1")}, {"b": "Cold"}],
+    ids=str,
+)
+def test_an_unusual_batch_is_cold(bench: Bench, changes: dict[str, Any]) -> None:
+    assert bench.connect().is_cold(send_batch([item()], **changes))
+
+
+def test_a_batch_with_too_many_properties_in_one_item_is_cold_as_a_whole(bench: Bench) -> None:
+    end = bench.store.max_physical_offset
+    large = b"a\x01" + b"x" * 32_760
+    assert bench.connect().is_cold(send_batch([item(), item(text=large)]))
+    assert bench.store.max_physical_offset == end
+
+
+def test_a_batch_that_no_file_can_hold_is_cold(bench: Bench) -> None:
+    end = bench.store.max_physical_offset
+    assert bench.connect().is_cold(send_batch([item(bytes(22_000))] * 3))
+    assert bench.store.max_physical_offset == end
+
+
+@pytest.mark.parametrize("kind", [2, 9, 255])
+def test_an_unknown_encoding_is_cold(bench: Bench, kind: int) -> None:
+    assert bench.connect().is_cold(frame(b"{}", b"body", kind))
+
+
+JSON_HEADERS = {
+    "nothing": b"",
+    "no object": b"[]",
+    "not JSON": b"{",
+    "not UTF-8": b'{"code":310,"opaque":1,"remark":"\xff"}',
+    "unknown member": b'{"code":310,"extFields":%b,"flag":0,"opaque":1,"x":1}',
+    "no opaque": b'{"code":310,"extFields":%b,"flag":0}',
+    "no fields": b'{"code":310,"flag":0,"opaque":1}',
+    "null fields": b'{"code":310,"extFields":null,"flag":0,"opaque":1}',
+    "code as text": b'{"code":"310","extFields":%b,"flag":0,"opaque":1}',
+    "opaque too large": b'{"code":310,"extFields":%b,"flag":0,"opaque":2147483648}',
+    "flag too large": b'{"code":310,"extFields":%b,"flag":4294967296,"opaque":1}',
+    "unknown flag": b'{"code":310,"extFields":%b,"flag":4,"opaque":1}',
+    "two headers": b'{"code":310,"extFields":%b,"flag":0,"opaque":1}{}',
+}
+
+
+@pytest.mark.parametrize("header", JSON_HEADERS.values(), ids=JSON_HEADERS)
+def test_an_unusual_header_is_cold(bench: Bench, header: bytes) -> None:
+    fields = json.dumps(send_fields()).encode()
+    assert bench.connect().is_cold(frame(header.replace(b"%b", fields), b"body"))
+
+
+@pytest.mark.parametrize("value", [b"0", b"null", b"[]", b"true"])
+def test_a_field_that_is_no_text_is_cold(bench: Bench, value: bytes) -> None:
+    fields = json.dumps(send_fields()).encode().replace(b'"0"', value, 1)
+    header = b'{"code":310,"extFields":%b,"flag":0,"opaque":1}' % fields
+    assert bench.connect().is_cold(frame(header, b"body"))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        # The Go client always sends a remark and its own order of members.
+        b'{"code":310,"language":"GO","version":317,"opaque":1,"flag":0,"remark":"",'
+        b'"extFields":%b}',
+        b' {"opaque" : 1 , "extFields" : %b , "code" : 310 }\n',
+        b'{"code":310,"remark":null,"extFields":%b,"flag":0,"opaque":1}',
+    ],
+)
+def test_any_order_of_members_is_hot(bench: Bench, header: bytes) -> None:
+    fields = json.dumps(send_fields(i=properties(TAGS="t\u00e4😀"))).encode()
+    (answer,) = bench.connect().ask(frame(header.replace(b"%b", fields), b"body"))
+    assert (answer.code, answer.opaque) == (0, 1)
+
+
+BINARY_HEADERS = {
+    "nothing": b"",
+    "short": bytes(20),
+    "remark beyond the end": bytes.fromhex("0136 00 0199 00000001 00000000 00000009 00000000"),
+    "negative remark": bytes.fromhex("0136 00 0199 00000001 00000000 ffffffff 00000000"),
+    "fields beyond the end": bytes.fromhex("0136 00 0199 00000001 00000000 00000000 00000009"),
+    "negative fields": bytes.fromhex("0136 00 0199 00000001 00000000 00000000 ffffffff"),
+    "torn field": bytes.fromhex("0136 00 0199 00000001 00000000 00000000 00000003 000161"),
+    "empty name": bytes.fromhex("0136 00 0199 00000001 00000000 00000000 00000006 0000 00000000"),
+}
+
+
+@pytest.mark.parametrize("header", BINARY_HEADERS.values(), ids=BINARY_HEADERS)
+def test_a_malformed_binary_header_is_cold(bench: Bench, header: bytes) -> None:
+    assert bench.connect().is_cold(frame(header, b"body", 1))
+
+
+def test_bytes_behind_the_fields_of_a_binary_header_are_cold(bench: Bench) -> None:
+    whole = send(b"", encoding=SerializeType.ROCKETMQ)
+    assert bench.connect().is_cold(frame(whole[8:] + b"\0", b"body", 1))
+
+
+def test_a_field_of_zero_bytes_is_a_missing_one_in_a_binary_header(bench: Bench) -> None:
+    wire = bench.connect()
+    assert wire.is_cold(send(encoding=SerializeType.ROCKETMQ, a=""))
+    assert wire.ask(send(encoding=SerializeType.ROCKETMQ, i=""))[0].code == 0
+
+
+def test_sends_are_cold_while_the_broker_is_not_writable(bench: Bench) -> None:
+    wire = bench.connect()
+    bench.store.set_writable(False)
+    assert wire.is_cold(send())
+    assert wire.is_cold(send_batch([item()]))
+    assert wire.ask(pull())[0].code == 0
+    bench.store.set_writable(True)
+    assert wire.ask(send())[0].code == 0
+
+
+def test_tables_take_effect_at_once(bench: Bench) -> None:
+    wire = bench.connect()
+    store = bench.store
+    assert wire.ask(send(e=3))[0].code == 0
+    store.set_topic("T", 4, 2, 6, True)
+    assert wire.is_cold(send(e=3))
+    store.set_topic("T", 4, 4, 4, True)
+    assert wire.is_cold(send())
+    assert wire.ask(pull())[0].code == 0
+    store.set_topic("T", 4, 4, 2, True)
+    assert wire.is_cold(pull())
+    store.set_topic("T", 4, 4, 6, False)
+    assert wire.is_cold(pull())
+    store.set_topic("T", 4, 4, 6, True)
+    store.delete_topic("T")
+    assert wire.is_cold(send())
+    store.delete_topic("T")
+    store.set_topic("T", 4, 4, 6, True)
+    assert wire.ask(send(), pull())[1].code == 0
+    store.delete_group("G")
+    assert wire.is_cold(pull())
+    store.delete_group("G")
+    store.set_group("G", True, 1)
+    assert wire.ask(pull())[0].code == 0
+    assert wire.is_cold(pull(sysFlag=0))
+    store.set_subscription("G", "T", 1, None)
+    assert wire.ask(pull(sysFlag=0))[0].code == 0
+    store.delete_subscription("G", "T")
+    store.delete_subscription("G", "T")
+    assert wire.is_cold(pull(sysFlag=0))
+
+
+def test_hot_and_cold_frames_of_one_chunk_are_told_apart(bench: Bench) -> None:
+    cold = [request(34, {}, b"1", opaque=2), send(b="Unknown", opaque=4), pull(topic="x", opaque=6)]
+    chunk = [send(opaque=1), cold[0], send(opaque=3), cold[1], pull(opaque=5), cold[2]]
+    answers, left, _, error = bench.connect().feed(*chunk)
+    assert error is None
+    assert left == [frame[4:] for frame in cold]
+    decoded: list[RemotingCommand] = []
+    from tests.kernel.support import commands
+
+    decoded += commands(answers)
+    assert [answer.opaque for answer in decoded] == [1, 3, 5]

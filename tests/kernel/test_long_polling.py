@@ -1,0 +1,273 @@
+"""Pulls that wait: what wakes them, what expires them, and whom the answers go to."""
+
+from __future__ import annotations
+
+import pytest
+from kerolox.message import java_hash
+from kerolox.protocol.codes import SerializeType
+
+from tests.kernel.support import (
+    BORN_HOST,
+    NOW,
+    STORE_HOST,
+    Bench,
+    commands,
+    holding_pull,
+    messages,
+    properties,
+    pull,
+    send,
+    send_batch,
+)
+
+READY = 1
+
+
+def held(bench: Bench) -> int:
+    return int(bench.store.stats()["held_pulls"])
+
+
+@pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
+def test_a_send_on_another_connection_wakes(bench: Bench, encoding: SerializeType) -> None:
+    waiting, sending = bench.connect(), bench.connect()
+    assert waiting.ask(holding_pull(opaque=7, encoding=encoding)) == []
+    assert held(bench) == 1
+    answers, _, flags, _ = sending.feed(send(b"1"), send(b"2"))
+    assert flags == READY
+    assert len(commands(answers)) == 2
+    ready = bench.take_ready()
+    ((answer,),) = ready.values()
+    assert list(ready) == [waiting.connection_id]
+    assert (answer.code, answer.remark, answer.opaque) == (0, "FOUND", 7)
+    assert answer.serialize_type == encoding
+    assert [message.body for message in messages(answer)] == [b"1", b"2"]
+    assert answer.ext_fields["nextBeginOffset"] == "2"
+    assert held(bench) == 0
+    assert bench.take_ready() == {}
+    assert bench.store.group_stats()[0][:3] == ("G", "T", 2)
+
+
+def test_a_send_on_the_same_connection_wakes_at_the_end_of_the_chunk(bench: Bench) -> None:
+    wire = bench.connect()
+    answers, cold, flags, _ = wire.feed(
+        holding_pull(opaque=1), send(b"a", opaque=2), send(b"b", opaque=3)
+    )
+    assert (cold, flags) == ([], 0)
+    found = commands(answers)
+    assert [answer.opaque for answer in found] == [2, 3, 1]
+    assert [message.body for message in messages(found[2])] == [b"a", b"b"]
+
+
+def test_a_batch_wakes(bench: Bench) -> None:
+    waiting, sending = bench.connect(), bench.connect()
+    waiting.ask(holding_pull(subscription="b"))
+    _, _, flags, _ = sending.feed(send_batch([(0, b"1", b"TAGS\x01a"), (0, b"2", b"TAGS\x01b")]))
+    assert flags == READY
+    ((answer,),) = bench.take_ready().values()
+    assert [message.body for message in messages(answer)] == [b"2"]
+
+
+def test_a_append_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(holding_pull(opaque=3))
+    bench.append(b"cold")
+    bench.wait_notified()
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.opaque, answer.code) == (3, 0)
+    assert [message.body for message in messages(answer)] == [b"cold"]
+
+
+def test_a_batch_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(holding_pull())
+    appended = bench.store.append_batch(
+        b"T", 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"1", b""), (0, b"2", b"")]
+    )
+    assert appended[0] == 0
+    bench.wait_notified()
+    ((answer,),) = bench.take_ready().values()
+    assert len(messages(answer)) == 2
+
+
+def test_only_the_queue_that_was_written_wakes(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(holding_pull(queueId=1), holding_pull(queueId=2, opaque=2))
+    _, _, flags, _ = bench.connect().feed(send(e=0), send(e=2))
+    assert flags == READY
+    assert [answer.opaque for answer in bench.take_ready()[wire.connection_id]] == [2]
+    assert held(bench) == 1
+
+
+def test_only_a_matching_tag_wakes(bench: Bench) -> None:
+    wire, sending = bench.connect(), bench.connect()
+    wire.ask(holding_pull(subscription="a || b"))
+    for tag in ("c", "A", ""):
+        _, _, flags, _ = sending.feed(send(i=properties(TAGS=tag) if tag else ""))
+        assert flags == 0
+        assert bench.take_ready() == {}
+    _, _, flags, _ = sending.feed(send(b"found", i=properties(TAGS="b")))
+    assert flags == READY
+    ((answer,),) = bench.take_ready().values()
+    assert [message.body for message in messages(answer)] == [b"found"]
+    assert answer.ext_fields["nextBeginOffset"] == "4"
+
+
+def test_a_negative_hash_matches(bench: Bench) -> None:
+    tag = next(text for text in map("tag-{}".format, range(99)) if java_hash(text) < 0)
+    wire = bench.connect()
+    wire.ask(holding_pull(subscription=tag))
+    answers, _, _, _ = wire.feed(send(i=properties(TAGS=tag)))
+    assert len(commands(answers)) == 2
+
+
+def test_several_wait_for_one_queue_and_are_woken_in_order(bench: Bench) -> None:
+    wires = [bench.connect() for _ in range(3)]
+    for wire in wires:
+        wire.ask(holding_pull(opaque=1), holding_pull(opaque=2, queueId=1))
+    wires[0].ask(holding_pull(opaque=3))
+    answers, _, flags, _ = wires[0].feed(send(opaque=9))
+    assert [answer.opaque for answer in commands(answers)] == [9, 1, 3]
+    assert flags == READY
+    ready = bench.take_ready()
+    assert list(ready) == [wires[1].connection_id, wires[2].connection_id]
+    assert held(bench) == 3
+
+
+def test_queues_are_woken_in_the_order_of_their_first_record(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(*(holding_pull(opaque=queue, queueId=queue) for queue in range(4)))
+    answers, _, _, _ = wire.feed(send(e=2, opaque=10), send(e=0, opaque=11), send(e=2, opaque=12))
+    assert [answer.opaque for answer in commands(answers)] == [10, 11, 12, 2, 0]
+
+
+def test_a_queue_with_messages_waits_at_its_end(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send(b"old"))
+    assert wire.ask(holding_pull(queueOffset=1)) == []
+    answers, _, _, _ = wire.feed(send(b"new"))
+    assert [message.body for message in messages(commands(answers)[1])] == [b"new"]
+
+
+def test_a_pull_that_finds_or_matches_nothing_new_is_answered_at_once(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send(i=properties(TAGS="a")))
+    assert wire.ask(holding_pull())[0].code == 0
+    assert wire.ask(holding_pull(subscription="b"))[0].code == 20
+    assert wire.is_cold(holding_pull(queueOffset=2))
+
+
+@pytest.mark.parametrize("changes", [{"sysFlag": 4}, {"suspendTimeoutMillis": 0}], ids=str)
+def test_a_pull_that_may_not_wait_is_answered_at_once(
+    bench: Bench, changes: dict[str, object]
+) -> None:
+    (answer,) = bench.connect().ask(pull(**{"sysFlag": 6, **changes}))
+    assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+
+
+def test_nothing_is_held_when_long_polling_is_off(closed_bench: Bench) -> None:
+    closed_bench.open(long_polling_enable=False)
+    assert closed_bench.connect().ask(holding_pull())[0].code == 19
+
+
+def test_the_deadline_answers_with_the_bounds_of_that_moment(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send(i=properties(TAGS="a")))
+    wire.ask(holding_pull(opaque=4, queueOffset=1, suspendTimeoutMillis=1_000))
+    assert bench.store.tick(NOW + 999) is False
+    assert bench.take_ready() == {}
+    assert bench.store.tick(NOW + 1_000) is True
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.code, answer.remark, answer.opaque) == (19, "OFFSET_OVERFLOW_ONE", 4)
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "1",
+        "minOffset": "0",
+        "maxOffset": "1",
+    }
+    assert held(bench) == 0
+    assert bench.store.tick(NOW + 10**6) is False
+
+
+def test_at_the_deadline_skipped_tags_move_the_offset(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(holding_pull(subscription="b", suspendTimeoutMillis=500))
+    wire.ask(send(i=properties(TAGS="a")))
+    bench.store.tick(NOW + 500)
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.code, answer.remark) == (20, "NO_MATCHED_MESSAGE")
+    assert answer.ext_fields["nextBeginOffset"] == "1"
+
+
+def test_deadlines_expire_in_their_order(bench: Bench) -> None:
+    wire = bench.connect()
+    for opaque, wait in enumerate((300, 100, 200, 100)):
+        wire.ask(holding_pull(opaque=opaque, suspendTimeoutMillis=wait))
+    bench.store.tick(NOW + 250)
+    assert [answer.opaque for answer in bench.take_ready()[wire.connection_id]] == [1, 3, 2]
+    assert held(bench) == 1
+
+
+def test_a_pull_woken_in_time_does_not_expire(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(holding_pull(suspendTimeoutMillis=100))
+    wire.ask(send(opaque=2))
+    assert bench.store.tick(NOW + 10_000) is False
+
+
+def test_a_closed_connection_leaves_nothing_behind(bench: Bench) -> None:
+    gone, stays = bench.connect(), bench.connect()
+    gone.ask(holding_pull(), holding_pull(queueId=1))
+    stays.ask(holding_pull())
+    gone.connection.close()
+    gone.connection.close()
+    assert held(bench) == 1
+    bench.connect().feed(send())
+    assert list(bench.take_ready()) == [stays.connection_id]
+    assert bench.store.tick(NOW + 10**6) is False
+
+
+def test_answers_that_are_ready_go_with_their_connection(bench: Bench) -> None:
+    gone = bench.connect()
+    gone.ask(holding_pull())
+    bench.connect().feed(send())
+    gone.connection.close()
+    assert bench.take_ready() == {}
+
+
+def test_the_broker_can_hold_a_pull_of_its_own(bench: Bench) -> None:
+    hold = bench.store.hold
+    assert hold(70, 0, 5, "Other", "T", 1, 0, 32, [java_hash("x")], NOW + 100)
+    assert hold(71, 1, 6, "Other", "T", 1, 0, 32, None, NOW + 100)
+    bench.connect().feed(send(e=1))
+    ready = bench.take_ready()
+    assert [answer.opaque for answer in ready[71]] == [6]
+    assert ready[71][0].serialize_type == SerializeType.ROCKETMQ
+    bench.store.tick(NOW + 100)
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.opaque, answer.code) == (5, 20)
+
+
+def test_a_held_pull_of_a_deleted_queue_expires_quietly(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send())
+    wire.ask(holding_pull(queueOffset=1, suspendTimeoutMillis=10))
+    bench.store.delete_queues("T")
+    bench.store.tick(NOW + 10)
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.code, answer.remark) == (21, "NO_MESSAGE_IN_QUEUE")
+
+
+def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
+    hold = bench.store.hold
+    limit = 100_000
+    for opaque in range(limit):
+        hold(1_000 + opaque % 100, 0, opaque, "G", "T", 0, 0, 32, None, NOW + opaque)
+    assert held(bench) == limit
+    assert not hold(1, 0, 1, "G", "T", 0, 0, 32, None, NOW + 1)
+    (answer,) = bench.connect().ask(holding_pull())
+    assert answer.code == 19
+    bench.kernel.Connection(bench.store, 1_000, BORN_HOST).close()
+    assert held(bench) == limit - limit // 100
+    assert bench.connect().ask(holding_pull()) == []
+    bench.store.tick(NOW + limit)
+    assert held(bench) == 0
