@@ -1,0 +1,108 @@
+"""How admin functions reach a cluster, and what a cluster consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
+from kerolox.errors import BrokerError, ClientError, RemoteProtocolError, RemotingError
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from kerolox.remoting.client import RemotingClient
+
+__all__ = ["Access", "ClusterInfo", "cluster_info"]
+
+TIMEOUT_SECONDS = 5.0
+"""Default time limit of one admin request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to a cluster: connections and the addresses of its name servers."""
+
+    client: RemotingClient
+    name_servers: tuple[str, ...]
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        """One request; its response is a success.
+
+        Raises:
+            BrokerError: any other response code.
+            RemotingError: no connection, or no response in time.
+        """
+        command = RemotingCommand.request(code, fields, body=body)
+        response = await self.client.invoke(address, command, timeout_seconds=self.timeout_seconds)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(response.code, response.remark, address)
+        return response
+
+    async def ask_name_server(
+        self, code: int, fields: Mapping[str, object] | None = None
+    ) -> RemotingCommand:
+        """Ask the name servers in turn until one answers. Errors as those of :meth:`ask`."""
+        failed: RemotingError | None = None
+        for address in self.name_servers:
+            try:
+                return await self.ask(address, code, fields)
+            except RemotingError as error:
+                failed = error
+        raise failed or ClientError("no name server is given")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Brokers by name, and names of brokers by cluster; what is registered right now."""
+
+    brokers: dict[str, BrokerAddresses]
+    clusters: dict[str, tuple[str, ...]]
+
+    def masters(self, cluster: str) -> list[str]:
+        """The addresses of a cluster's masters, sorted by broker name.
+
+        Raises:
+            ClientError: there is no such cluster, or it has no master.
+        """
+        names = self.clusters.get(cluster)
+        if names is None:
+            known = ", ".join(sorted(self.clusters)) or "none is registered"
+            raise ClientError(f"there is no cluster {cluster!r}; known: {known}")
+        found = [self.brokers[name].addresses.get(MASTER_ID) for name in sorted(names)]
+        addresses = [address for address in found if address]
+        if not addresses:
+            raise ClientError(f"no master of cluster {cluster!r} is registered")
+        return addresses
+
+
+async def cluster_info(access: Access) -> ClusterInfo:
+    """All brokers and clusters that the name server knows (code 106). Errors: see ``Access``."""
+    response = await access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+    try:
+        value = fastjson.loads(response.body)
+        brokers = {
+            str(name): BrokerAddresses(
+                str(name),
+                str(item.get("cluster") or ""),
+                {int(i): str(a) for i, a in (item.get("brokerAddrs") or {}).items()},
+            )
+            for name, item in (value.get("brokerAddrTable") or {}).items()
+        }
+        clusters = {
+            str(name): tuple(sorted(map(str, names)))
+            for name, names in (value.get("clusterAddrTable") or {}).items()
+        }
+    except (fastjson.FastjsonError, AttributeError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"cluster info has an unknown shape: {error}") from None
+    return ClusterInfo(brokers, clusters)

@@ -1,0 +1,242 @@
+"""Topics: list, create, describe, delete.
+
+Brokers own topics; name servers only repeat what brokers registered. So a topic is created on the
+masters of a cluster, and deleted first there and then on every name server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
+from kerolox.client.core.routes import MASTER_ID, TopicRoute
+from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
+from kerolox.errors import (
+    ClientError,
+    MessageRejectedError,
+    NotFoundError,
+    RemoteProtocolError,
+    TopicNotFoundError,
+    TopicRouteNotFoundError,
+)
+from kerolox.message import MessageQueue
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import Perm, RequestCode
+from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
+
+__all__ = [
+    "QueueStatus",
+    "TopicDescription",
+    "create_topic",
+    "delete_topic",
+    "describe_topic",
+    "is_internal_topic",
+    "list_topics",
+]
+
+QUEUES_DEFAULT = 8
+"""Read and write queues on each broker of a topic that is created without a number."""
+
+_INTERNAL_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_")
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """One queue: offsets, and when its last message was stored (milliseconds, 0: never)."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic's route and the state of its queues, sorted by broker and queue id."""
+
+    topic: str
+    route: TopicRoute
+    queues: tuple[QueueStatus, ...]
+
+
+async def list_topics(access: Access) -> list[str]:
+    """All topic names that the name server knows, sorted (code 206).
+
+    Raises:
+        RemotingError: no name server answers.
+    """
+    response = await access.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    value = _json(response.body, "topic list")
+    return sorted(map(str, value.get("topicList") or ()))
+
+
+def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
+    """RocketMQ's own: system topics, retry and dead-letter topics, and the topics that are named
+    after clusters and brokers."""
+    return (
+        is_system_topic(topic)
+        or topic.startswith(_INTERNAL_PREFIXES)
+        or topic in info.clusters
+        or topic in info.brokers
+        or topic.removesuffix(_REPLY_SUFFIX) in info.clusters
+    )
+
+
+async def create_topic(
+    access: Access,
+    topic: str,
+    *,
+    cluster: str = "",
+    broker: str = "",
+    queues: int = QUEUES_DEFAULT,
+    perm: int = Perm.READ | Perm.WRITE,
+    order: bool = False,
+) -> list[str]:
+    """Create a topic, or change it (code 17); the addresses of the brokers that did.
+
+    Args:
+        access: the cluster.
+        topic: its name.
+        cluster: create it on all masters of this one; empty: of the only one there is.
+        broker: create it on the broker of this address only.
+        queues: read and write queues on each broker.
+        perm: 2 write, 4 read, 6 both.
+        order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
+
+    Raises:
+        MessageRejectedError: the name is illegal or RocketMQ's own.
+        ClientError: no such cluster, or several to choose from.
+        BrokerError: a broker refused.
+        RemotingError: a name server or broker does not answer.
+    """
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
+    info = await cluster_info(access)
+    addresses = [broker] if broker else info.masters(cluster or _only_cluster(info))
+    fields = {
+        "topic": topic,
+        "defaultTopic": CREATE_TOPIC_KEY,
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": int(perm),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": order,
+    }
+    for address in addresses:
+        await access.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    if order:
+        names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
+        value = ";".join(f"{name}:{queues}" for name in sorted(names))
+        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
+        for name_server in access.name_servers:
+            await access.ask(name_server, RequestCode.PUT_KV_CONFIG, entry)
+    return addresses
+
+
+async def describe_topic(access: Access, topic: str) -> TopicDescription:
+    """Where a topic is and what its queues hold (codes 105 and 202).
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows it.
+        BrokerError: a broker refused.
+        RemotingError: a name server or master does not answer.
+    """
+    route = await _route(access, topic)
+    queues: list[QueueStatus] = []
+    for broker in route.brokers:
+        address = broker.any_address()
+        if address is None:
+            continue
+        response = await access.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        queues += _queue_statuses(response.body)
+    queues.sort(key=lambda status: status.queue)
+    return TopicDescription(topic, route, tuple(queues))
+
+
+async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list[str]:
+    """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
+    the addresses of those masters. Its messages stay in the commit log until that is cleaned.
+
+    Args:
+        access: the cluster.
+        topic: its name.
+        cluster: only there; empty: everywhere.
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows it.
+        MessageRejectedError: it is RocketMQ's own.
+        ClientError: no such cluster.
+        BrokerError: a broker refused.
+        RemotingError: a name server or master does not answer.
+    """
+    if is_system_topic(topic):
+        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
+    route = await _route(access, topic)
+    if cluster:
+        (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
+    masters = [
+        broker.addresses[MASTER_ID]
+        for broker in route.brokers
+        if MASTER_ID in broker.addresses and cluster in ("", broker.cluster)
+    ]
+    if cluster and not masters:
+        raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
+    for address in masters:
+        await access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    fields = {"topic": topic, "clusterName": cluster or None}
+    entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+    for name_server in access.name_servers:
+        await access.ask(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        if not cluster:
+            await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, entry)
+    return masters
+
+
+async def _route(access: Access, topic: str) -> TopicRoute:
+    try:
+        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+        response = await access.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+    except (TopicNotFoundError, NotFoundError) as error:
+        raise TopicRouteNotFoundError(
+            f"there is no topic {topic!r} at {'; '.join(access.name_servers)}"
+        ) from error
+    return TopicRoute.parse(response.body)
+
+
+def _only_cluster(info: ClusterInfo) -> str:
+    if not info.clusters:
+        raise ClientError("no broker is registered at the name server; start one")
+    if len(info.clusters) > 1:
+        raise ClientError(f"there are several clusters, choose one: {', '.join(info.clusters)}")
+    return next(iter(info.clusters))
+
+
+def _queue_statuses(body: bytes) -> list[QueueStatus]:
+    table = _json(body, "topic status").get("offsetTable") or {}
+    try:
+        return [
+            QueueStatus(
+                queue,
+                int(status["minOffset"]),
+                int(status["maxOffset"]),
+                int(status["lastUpdateTimestamp"]),
+            )
+            for queue, status in table.items()
+            if isinstance(queue, MessageQueue)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"topic status has an unknown shape: {error!r}") from None
+
+
+def _json(body: bytes, what: str) -> dict[Any, Any]:
+    try:
+        value = fastjson.loads(body)
+    except fastjson.FastjsonError as error:
+        raise RemoteProtocolError(f"{what} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"{what} is no JSON object")
+    return value

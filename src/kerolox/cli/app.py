@@ -1,0 +1,101 @@
+"""The command line's entry: finds the subcommand, turns errors into one line and an exit code.
+
+Exit codes: 0 done, 1 an error of ours, the peer's or the settings', 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, cast
+
+import click
+
+from kerolox.errors import KeroloxError
+
+__all__ = ["LazyGroup", "cli", "main"]
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, so that the others cost nothing."""
+
+    def __init__(self, *args: object, commands_at: dict[str, str], **settings: object) -> None:
+        """``commands_at``: name → ``module:attribute``."""
+        super().__init__(*args, **settings)  # type: ignore[arg-type]
+        self._commands_at = commands_at
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order given."""
+        return list(self._commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        where = self._commands_at.get(cmd_name)
+        if where is None:
+            return None
+        module, _, attribute = where.partition(":")
+        return cast("click.Command", getattr(importlib.import_module(module), attribute))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest name when there is no such command."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from kerolox.config import nearest
+
+            best = nearest(args[0], self._commands_at)
+            if best is None:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {best!r}?", ctx) from None
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_at={
+        "up": "kerolox.cli.serve:up",
+        "namesrv": "kerolox.cli.serve:namesrv",
+        "broker": "kerolox.cli.serve:broker",
+        "topic": "kerolox.cli.topic:topic",
+        "send": "kerolox.cli.send:send",
+        "tail": "kerolox.cli.tail:tail",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="kerolox", prog_name="kerolox")
+def cli() -> None:
+    """A message broker compatible with RocketMQ 4.x, and the tools to use it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        status = cli.main(args=arguments, prog_name="kerolox", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except KeroloxError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader of our output went away (kerolox tail T | head): nothing to complain about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(text: str) -> NoReturn:
+    line = " ".join(text.split())
+    click.echo(f"kerolox: error: {line}", err=True)
+    sys.exit(EXIT_ERROR)

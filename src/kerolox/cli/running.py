@@ -1,0 +1,143 @@
+"""Running asyncio work from the command line: the loop, signals, the ready file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from kerolox.errors import ConfigError, KeroloxError
+
+__all__ = ["Role", "configure_logging", "run", "serve"]
+
+STOP_SECONDS_MAX = 4.5
+"""How long a server may take to stop before the process ends anyway."""
+
+_Result = TypeVar("_Result")
+_log = logging.getLogger(__name__)
+
+
+class Role(Protocol):
+    """A server that the command line starts and stops."""
+
+    async def start(self) -> None:
+        """Serve from here on."""
+        ...
+
+    async def stop(self) -> None:
+        """Release everything, in bounded time."""
+        ...
+
+
+def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run in a new event loop, uvloop's where it is installed."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(work)
+
+
+def configure_logging(level: str) -> None:
+    """Log lines of that level and above go to stderr."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+@asynccontextmanager
+async def stopping_signals() -> AsyncIterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(130)
+        stopping.set()
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield stopping
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def serve(
+    started: AbstractAsyncContextManager[dict[str, str]], ready_file: Path | None
+) -> None:
+    """Start servers, say so, wait for SIGTERM or SIGINT, stop them.
+
+    Args:
+        started: starts the servers on entry and stops them on exit; gives name → address of each
+            (``{"namesrv": "127.0.0.1:9876"}``), which become the lines of the ready file.
+        ready_file: written whole when the servers answer, removed when they stop.
+
+    Raises:
+        ConfigError: the ready file can't be written, or the servers did not stop in time.
+        KeroloxError: what a start raises.
+    """
+    _remove(ready_file)
+    async with stopping_signals() as stopping:
+        addresses = await started.__aenter__()
+        try:
+            if not stopping.is_set():
+                _write_ready(ready_file, addresses)
+                await stopping.wait()
+            click.echo("stopping")
+        finally:
+            _remove(ready_file)
+            await _stop(started)
+
+
+async def _stop(started: AbstractAsyncContextManager[dict[str, str]]) -> None:
+    try:
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await started.__aexit__(None, None, None)
+    except TimeoutError:
+        raise KeroloxError(f"the servers did not stop within {STOP_SECONDS_MAX} s") from None
+
+
+@asynccontextmanager
+async def running(*roles: Role) -> AsyncIterator[None]:
+    """Start the roles in order, stop them in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        for role in roles:
+            await role.start()
+            stack.push_async_callback(role.stop)
+        yield
+
+
+def _remove(ready_file: Path | None) -> None:
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)
+
+
+def _write_ready(path: Path | None, addresses: dict[str, str]) -> None:
+    if path is None:
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text("".join(f"{name}={a}\n" for name, a in addresses.items()))
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"the ready file {path} can't be written: {error.strerror}") from error
+
+
+def _loop_factory() -> Any:  # noqa: ANN401 - a class of an optional package
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,203 @@
+"""``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kerolox.cli.running import configure_logging, run, running, serve
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+    from kerolox.namesrv.server import NameServer
+
+__all__ = ["broker", "namesrv", "up"]
+
+REGISTERED_SECONDS_MAX = 5.0
+"""How long ``up`` waits for its broker to be registered before it says that it is ready."""
+
+LOOPBACK = "127.0.0.1"
+
+_PORT = click.IntRange(0, 65535)
+_PATH = click.Path(path_type=Path)
+
+
+def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help="What is logged to stderr.",
+        ),
+        click.option(
+            "--ready-file",
+            type=_PATH,
+            metavar="FILE",
+            help="Written when the servers answer, with their addresses; removed when they stop.",
+        ),
+        click.option(
+            "-c",
+            "config_file",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Settings, as a .properties file of RocketMQ.",
+        ),
+        click.option("--data", type=_PATH, metavar="DIR", help="Where everything is stored."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
+@click.option("--namesrv-port", type=_PORT, default=9876, show_default=True)
+@_server_options
+def up(
+    port: int | None,
+    namesrv_port: int,
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a name server and a broker in one process."""
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+
+    configure_logging(log_level)
+    broker_config = BrokerConfig.load(config_file, listen_port=port, store_path_root_dir=data)
+    namesrv_config = NamesrvConfig.load(
+        None, listen_port=namesrv_port, **_namesrv_files(data or broker_config.store_path_root_dir)
+    )
+    run(serve(_up_started(namesrv_config, config_file, port, data), ready_file))
+
+
+@click.command()
+@click.option("--port", type=_PORT, help="Port to listen on (listenPort, 9876).")
+@_server_options
+def namesrv(
+    port: int | None,
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a name server."""
+    from kerolox.namesrv.config import NamesrvConfig
+
+    configure_logging(log_level)
+    files = _namesrv_files(data) if data is not None else {}
+    if config_file is not None:
+        files["config_store_path"] = config_file
+    config = NamesrvConfig.load(config_file, listen_port=port, **files)
+    run(serve(_namesrv_started(config), ready_file))
+
+
+@click.command()
+@click.option("--port", type=_PORT, help="Port to listen on (listenPort, 10911).")
+@click.option(
+    "-n",
+    "name_server",
+    envvar="NAMESRV_ADDR",
+    metavar="ADDR",
+    help="Name servers, host:port joined by ';' (namesrvAddr).",
+)
+@_server_options
+def broker(
+    port: int | None,
+    name_server: str | None,
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a broker. Its name, cluster and id come from the settings file."""
+    from kerolox.broker.config import BrokerConfig
+
+    configure_logging(log_level)
+    config = BrokerConfig.load(
+        config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=name_server
+    )
+    run(serve(_broker_started(config), ready_file))
+
+
+def _namesrv_files(folder: Path) -> dict[str, object]:
+    return {
+        "kv_config_path": folder / "namesrv" / "kvConfig.json",
+        "config_store_path": folder / "namesrv" / "namesrv.properties",
+    }
+
+
+@asynccontextmanager
+async def _up_started(
+    namesrv_config: NamesrvConfig, config_file: Path | None, port: int | None, data: Path | None
+) -> AsyncIterator[dict[str, str]]:
+    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(namesrv_config)
+    async with running(name_server):
+        address = f"{LOOPBACK}:{name_server.port}"
+        # Only now is the port known when it was to be any free one.
+        config = BrokerConfig.load(
+            config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=address
+        )
+        server = Broker(config)
+        async with running(server):
+            await _registered(name_server, server)
+            _say_namesrv(name_server)
+            _say_broker(server, config)
+            gc.freeze()
+            yield {"namesrv": address, "broker": server.address}
+
+
+@asynccontextmanager
+async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[dict[str, str]]:
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(config)
+    async with running(name_server):
+        _say_namesrv(name_server)
+        yield {"namesrv": f"{LOOPBACK}:{name_server.port}"}
+
+
+@asynccontextmanager
+async def _broker_started(config: BrokerConfig) -> AsyncIterator[dict[str, str]]:
+    from kerolox.broker.broker import Broker
+
+    server = Broker(config)
+    async with running(server):
+        _say_broker(server, config)
+        gc.freeze()
+        yield {"broker": server.address}
+
+
+async def _registered(name_server: NameServer, server: Broker) -> None:
+    """Wait until clients can find the broker."""
+    deadline = asyncio.get_running_loop().time() + REGISTERED_SECONDS_MAX
+    while server.address not in name_server.routes.live:
+        if asyncio.get_running_loop().time() > deadline:
+            click.echo("the broker is not registered yet", err=True)
+            return
+        await asyncio.sleep(0.002)
+
+
+def _say_namesrv(name_server: NameServer) -> None:
+    click.echo(f"name server  listens on port {name_server.port}")
+    click.echo(f"             stores in {name_server.config.kv_config_path.parent}")
+
+
+def _say_broker(server: Broker, config: BrokerConfig) -> None:
+    click.echo(f"broker       listens on port {server.port}, registered as {server.address}")
+    click.echo(f"             stores in {config.store_path_root_dir}")
