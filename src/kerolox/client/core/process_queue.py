@@ -36,6 +36,11 @@ class ProcessQueue:
         return len(self._messages)
 
     @property
+    def first(self) -> MessageExt | None:
+        """The oldest unfinished message."""
+        return next(iter(self._messages.values()), None)
+
+    @property
     def first_offset(self) -> int | None:
         """Offset of the oldest unfinished message."""
         return next(iter(self._messages), None)

@@ -1,0 +1,158 @@
+"""The asyncio pull consumer: the caller decides which queue to read, where, and what to commit.
+
+It is no member of its group in the sense of rebalance and sends no heartbeats; the group only
+names whose offsets are read and committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from kerolox.client.aio.cluster import Cluster
+from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.offset_store import BrokerOffsets
+from kerolox.client.aio.query import ClusterQueries
+from kerolox.client.aio.settings import PullConsumerSettings
+from kerolox.client.core.pull import PullResult, pull_request, pull_result
+from kerolox.client.core.validate import check_consumer_group
+from kerolox.errors import ClientClosedError, ConfigError
+from kerolox.filter.tags import ALL_TAGS, subscription_of
+from kerolox.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer(ClusterQueries):
+    """Reads queues at offsets of the caller's choice.
+
+    Use it in one event loop, as an async context manager or with :meth:`start` and
+    :meth:`close`::
+
+        async with PullConsumer("audit", "127.0.0.1:9876") as consumer:
+            for queue in await consumer.queues("Orders"):
+                result = await consumer.pull(queue, await consumer.min_offset(queue))
+    """
+
+    def __init__(
+        self, group: str, name_server: str = "", *, settings: PullConsumerSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: consumer group.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        check_consumer_group(group)
+        self.group = group
+        self.settings = settings or PullConsumerSettings()
+        self._name_servers = name_servers_of(name_server)
+        self._client_id = client_id_of(
+            self.settings.client_ip or local_ip(), self.settings.instance_name, keep_default=False
+        )
+        self._cluster: Cluster | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """Who we are to brokers: ``ip@pid#nanoseconds``."""
+        return self._client_id
+
+    async def start(self) -> None:
+        """Make ready; nothing is asked of a server yet.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        if self._closed:
+            raise ClientClosedError("the consumer is closed; make a new one")
+        if self._cluster is None:
+            self._cluster = Cluster(
+                self._name_servers,
+                client_id=self._client_id,
+                api_timeout_ms=self.settings.api_timeout_ms,
+            )
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._closed = True
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str = ALL_TAGS,
+        max_messages: int = 32,
+        wait: bool = False,
+    ) -> PullResult:
+        """Read messages of a queue.
+
+        Args:
+            queue: where from.
+            offset: the first queue offset.
+            expression: ``*`` for all, or tags joined by ``||``.
+            max_messages: most messages of the answer (the broker may give fewer).
+            wait: when there is nothing, have the broker hold the request until there is, for up
+                to ``suspend_timeout_ms``.
+
+        Returns:
+            The messages and where to go on; other statuses than FOUND are results, not errors.
+
+        Raises:
+            ConfigError: the expression names no tag.
+            BrokerError: the broker refused.
+            RemotingError: no answer.
+        """
+        cluster, settings = self._open_cluster(), self.settings
+        try:
+            subscription = subscription_of(queue.topic, expression)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        address = await cluster.read_address_of(queue.topic, queue.broker_name)
+        request = pull_request(
+            self.group,
+            queue,
+            offset,
+            subscription,
+            max_messages=max_messages,
+            suspend_timeout_ms=settings.suspend_timeout_ms if wait else 0,
+            with_subscription=True,
+        )
+        timeout_ms = settings.suspended_pull_timeout_ms if wait else settings.pull_timeout_ms
+        response = await cluster.remoting.invoke(
+            address, request, timeout_seconds=timeout_ms / 1000
+        )
+        return pull_result(response, queue, subscription, address)
+
+    async def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset of a queue; -1 when it has none."""
+        return await BrokerOffsets(self._open_cluster(), self.group).load(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Store the group's offset of a queue: the next one that it will consume."""
+        cluster = self._open_cluster()
+        address = await cluster.read_address_of(queue.topic, queue.broker_name)
+        fields = {
+            "consumerGroup": self.group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "commitOffset": offset,
+        }
+        await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
