@@ -1,0 +1,107 @@
+"""One Spark session and one ``kerolox up`` for all Spark tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.support import Topics
+from tests.support.up import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> Iterator[None]:
+    """What Spark's Python workers need: this interpreter, and the package on its path."""
+    before = dict(os.environ)
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    os.environ.update(PYTHONPATH=path, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def spark(
+    spark_environment: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    with warnings.catch_warnings():
+        # PySpark's own imports warn about the versions of its dependencies.
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("kerolox-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .config("spark.log.level", "ERROR")
+            .getOrCreate()
+        )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    given = os.environ.get("KEROLOX_TEST_CLUSTER")
+    if given:
+        made = Topics(*given.split(","))
+        yield made
+        made.close()
+        return
+    with Up(tmp_path_factory.mktemp("up")) as cluster:
+        made = Topics(cluster.namesrv, cluster.broker)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    """A fresh topic of four queues."""
+    return topics.create(f"spark-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def read(spark: SparkSession, topics: Topics) -> Callable[[str], DataFrameReader]:
+    """A batch reader for a topic, options still open."""
+
+    def reader(topic: str) -> DataFrameReader:
+        made = spark.read.format("rocketmq").option("nameServer", topics.namesrv)
+        return made.option("subscribe", topic)
+
+    return reader
+
+
+@pytest.fixture
+def read_stream(spark: SparkSession, topics: Topics) -> Callable[[str], DataStreamReader]:
+    """A stream reader for a topic from its start, options still open."""
+
+    def reader(topic: str) -> DataStreamReader:
+        made = spark.readStream.format("rocketmq").option("nameServer", topics.namesrv)
+        return made.option("subscribe", topic).option("startingOffsets", "earliest")
+
+    return reader

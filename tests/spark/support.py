@@ -1,0 +1,116 @@
+"""Topics and messages for the Spark tests, made over one blocking connection."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kerolox.message import encode_properties
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.blocking import BlockingConnection
+from tests.support.up import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Sent", "Topics"]
+
+IN_FLIGHT_MAX = 256
+
+
+@dataclass
+class Sent:
+    """One message: what goes out, and where the broker put it."""
+
+    body: bytes
+    queue_id: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    born_timestamp: int = 1_700_000_000_123
+    reconsume_times: int = 0
+    wire_body: bytes | None = None
+    queue_offset: int = -1
+    message_id: str = ""
+
+
+class Topics:
+    """Creates topics and sends to them."""
+
+    def __init__(self, namesrv: str, broker: str) -> None:
+        self.namesrv = namesrv
+        self._connection = BlockingConnection(broker)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def create(self, topic: str, queues: int = 4) -> str:
+        """Create a topic, or change its number of queues, and wait for its route."""
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        self._invoke(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        expected = f'"readQueueNums":{queues}'.encode()
+        with BlockingConnection(self.namesrv) as names:
+
+            def route() -> bytes:
+                code, name = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
+                return names.invoke(RemotingCommand.request(code, name)).body
+
+            wait_until(lambda: expected in route(), what=f"route of {topic}")
+        return topic
+
+    def send(self, topic: str, messages: Iterable[Sent]) -> list[Sent]:
+        """Send in order of each queue; fills in queue offset and message id."""
+        sent = list(messages)
+        for first in range(0, len(sent), IN_FLIGHT_MAX):
+            group = sent[first : first + IN_FLIGHT_MAX]
+            by_opaque = {self._connection.send(_request(topic, each)): each for each in group}
+            for _ in group:
+                answer = self._connection.receive(10)
+                assert answer.code == ResponseCode.SUCCESS, answer
+                each = by_opaque[answer.opaque]
+                each.queue_offset = int(answer.ext_fields["queueOffset"])
+                each.message_id = answer.ext_fields["msgId"]
+        return sent
+
+    def send_numbers(self, topic: str, numbers: Iterable[int], *, queues: int = 4) -> None:
+        """Messages whose body is a number, spread over the queues."""
+        self.send(topic, [Sent(str(n).encode(), queue_id=n % queues) for n in numbers])
+
+    def _invoke(self, code: int, fields: dict[str, object]) -> None:
+        answer = self._connection.invoke(RemotingCommand.request(code, fields))
+        assert answer.code == ResponseCode.SUCCESS, answer
+
+
+def _request(topic: str, message: Sent) -> RemotingCommand:
+    fields = {
+        "a": "spark-tests",
+        "b": topic,
+        "c": "TBW102",
+        "d": 4,
+        "e": message.queue_id,
+        "f": message.sys_flag,
+        "g": message.born_timestamp,
+        "h": message.flag,
+        "i": encode_properties(message.properties),
+        "j": message.reconsume_times,
+        "k": False,
+        "l": 16,
+        "m": False,
+    }
+    body = message.body if message.wire_body is None else message.wire_body
+    return RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, fields, body=body)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
