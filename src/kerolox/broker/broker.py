@@ -1,0 +1,357 @@
+"""A broker: the store, the tables, the ports, and the work that goes on beside the requests.
+
+Start: the settings are checked, the store is opened and recovered, the tables are loaded; only
+then the ports open and the name servers hear of it. Whatever fails undoes what was done before
+it, so that nothing half-started remains. Stop goes the other way round, in bounded time: name
+servers first, so that no new client comes.
+
+All of it runs in one event loop. The kernel's own threads say through a descriptor when held
+pulls were answered or the flushed position moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from kerolox.broker.clients import ClientTable
+from kerolox.broker.groups import GroupTable
+from kerolox.broker.handlers import admin, client, monitor, pull, query, send
+from kerolox.broker.locks import QueueLocks
+from kerolox.broker.offsets import OffsetTable
+from kerolox.broker.registration import Registration
+from kerolox.broker.router import Router, not_supported
+from kerolox.broker.schedule import DelaySchedule
+from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
+from kerolox.broker.topics import TopicTable
+from kerolox.broker.writer import RecordWriter
+from kerolox.errors import ConfigError, StoreError
+from kerolox.kernel import RecoveryReport, load_kernel
+from kerolox.message import pack_host
+from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.server import ServerConnection
+
+__all__ = ["Broker"]
+
+TICK_SECONDS = 0.1
+"""How often held pulls and flush answers are looked at for their deadlines."""
+
+DELIVER_SECONDS = 0.1
+EXPIRE_SECONDS = 10.0
+VIP_PORT_DISTANCE, HA_PORT_DISTANCE = -2, 1
+
+_log = logging.getLogger(__name__)
+
+
+def _all_routes() -> Router:
+    router = Router()
+    for module in (send, pull, query, client, admin, monitor):
+        router.include(module.router)
+    return router
+
+
+_ROUTER = _all_routes()
+
+
+class Broker:
+    """One broker. ``async with Broker(config) as broker`` starts and stops it.
+
+    Attributes:
+        config: its settings.
+        port: the port it listens on (after the start).
+        recovery: what opening the store found.
+        store, topics, groups, offsets, clients, locks, schedule, writer, statistics, registration:
+            its parts, for the handlers.
+    """
+
+    store: StoreKernel
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+    locks: QueueLocks
+    schedule: DelaySchedule
+    writer: RecordWriter
+    statistics: Statistics
+    registration: Registration
+    recovery: RecoveryReport
+    store_host: bytes
+
+    def __init__(self, config: BrokerConfig, *, kernel: str | None = None) -> None:
+        """Nothing is opened before ``start``. ``kernel``: native or python; None: see
+        :func:`kerolox.kernel.kernel_name`."""
+        self.config = config
+        self.port = config.listen_port
+        self._kernel_name = kernel
+        self._server: RemotingServer | None = None
+        self._cleanup = contextlib.AsyncExitStack()
+        self._is_started = False
+
+    @property
+    def address(self) -> str:
+        """What name servers tell clients: ``brokerIP1:port``."""
+        return f"{self.config.broker_ip1}:{self.port}"
+
+    @staticmethod
+    def now_ms() -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    async def start(self) -> None:
+        """Start; when this returns, the broker answers and the name servers that are up know it.
+
+        Raises:
+            ConfigError: a setting is wrong, or a port is in use.
+            StoreError: the store can't be opened: in use, not writable, a file of the wrong size, a
+                broken table. The text says which, and what to do.
+        """
+        if self._is_started:
+            raise ConfigError("the broker is started already")
+        try:
+            self._open_store()
+            self._make_parts()
+            await self._open_ports()
+            self._start_work()
+            await self._register()
+        except BaseException:
+            await self._cleanup.aclose()
+            raise
+        self._is_started = True
+        _log.info(
+            "broker %s listens on %s, store %s",
+            self.config.broker_name,
+            self.address,
+            self.config.store_path_root_dir,
+        )
+
+    async def stop(self) -> None:
+        """Unregister, close the ports, write the tables, close the store. Idempotent."""
+        self._is_started = False
+        await self._cleanup.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # -- starting -----------------------------------------------------------------------------
+    def _open_store(self) -> None:
+        config = self.config
+        kernel = cast("Any", load_kernel(self._kernel_name))
+        self._connection_type = kernel.Connection
+        root = config.store_path_root_dir
+        try:
+            config.config_folder.mkdir(parents=True, exist_ok=True)
+            config.commit_log_folder.mkdir(parents=True, exist_ok=True)
+            _check_writable(config.config_folder)
+        except OSError as error:
+            raise StoreError(_folder_error(root, error)) from error
+        self.store = kernel.Store(config.store_settings())
+        try:
+            report = self.store.open()
+        except BlockingIOError as error:
+            raise StoreError(
+                f"store {root} is in use by another broker process; stop it, or give this broker "
+                "a folder of its own (storePathRootDir)"
+            ) from error
+        except OSError as error:
+            raise StoreError(_folder_error(root, error)) from error
+        except ValueError as error:
+            raise StoreError(f"store {root} can't be opened: {error}") from error
+        self._cleanup.callback(self._close_store)
+        self.recovery = RecoveryReport(*report)
+        for note in self.recovery.notes:
+            _log.warning("store %s: %s", root, note)
+
+    def _make_parts(self) -> None:
+        config, store = self.config, self.store
+        self.store_host = pack_host(config.broker_ip1, config.listen_port)
+        self.topics = TopicTable(config, store, self.now_ms)
+        self.groups = GroupTable(config, store, self.now_ms)
+        self.offsets = OffsetTable(config.config_folder, store)
+        self.schedule = DelaySchedule(config, store, self.now_ms)
+        for table in (self.topics, self.groups, self.offsets, self.schedule):
+            table.load()
+        self.clients = ClientTable(
+            store, self.now_ms, notify_enable=config.notify_consumer_ids_changed_enable
+        )
+        self.locks = QueueLocks(self.now_ms)
+        self.writer = RecordWriter(config, store, self.now_ms)
+        self.statistics = Statistics(store, self.now_ms)
+        self._set_identity()
+        # After the ports have closed and before the store does: the last changes of the tables.
+        self._cleanup.push_async_callback(self._write_tables)
+
+    def _set_identity(self) -> None:
+        config = self.config
+        self.store_host = pack_host(config.broker_ip1, self.port)
+        self.store.set_identity(
+            cluster=config.broker_cluster_name,
+            region=config.region_id,
+            trace_on=config.trace_on,
+            store_host=self.store_host,
+            broker_id=config.broker_id,
+        )
+
+    async def _open_ports(self) -> None:
+        config = self.config
+        self._server = await self._listen(config.listen_port, self._handle, self._connection)
+        self._server.on_ready = self._deliver_ready
+        self.port = self._server.port
+        self._set_identity()
+        if config.vip_port_enable and config.listen_port:
+            await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+
+    async def _listen(self, port: int, handler: Any, feeder: Any) -> RemotingServer:  # noqa: ANN401
+        config = self.config
+        server = RemotingServer(
+            handler,
+            host=config.listen_host,
+            port=port,
+            feeder=feeder,
+            on_close=self._connection_closed,
+            idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
+            backlog=config.server_socket_backlog,
+        )
+        await server.start()
+        self._cleanup.push_async_callback(server.stop)
+        return server
+
+    def _start_work(self) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = self.store.notify_fd
+        loop.add_reader(descriptor, self._on_notify)
+        self._cleanup.callback(loop.remove_reader, descriptor)
+        config = self.config
+        for seconds, work in (
+            (TICK_SECONDS, self._tick),
+            (DELIVER_SECONDS, self.schedule.deliver_due),
+            (EXPIRE_SECONDS, self._expire),
+            (SAMPLE_SECONDS, self._sample),
+            (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
+            (config.flush_delay_offset_interval / 1000, self.schedule.persist),
+        ):
+            task = loop.create_task(_repeat(seconds, work))
+            self._cleanup.push_async_callback(_cancel, task)
+
+    async def _register(self) -> None:
+        self.registration = Registration(
+            self.config,
+            self.address,
+            f"{self.config.broker_ip2}:{self.port + HA_PORT_DISTANCE}",
+            self.topics.registration,
+            self.topics.set_ordered,
+        )
+        self._cleanup.push_async_callback(self.registration.stop)
+        self.topics.on_change = self.registration.soon
+        await self.registration.start()
+
+    # -- requests -----------------------------------------------------------------------------
+    def _connection(self, connection_id: int, born_host: bytes) -> Any:  # noqa: ANN401
+        return self._connection_type(self.store, connection_id, born_host)
+
+    async def _handle(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        return await _ROUTER.dispatch(self, command, connection)
+
+    async def _handle_vip(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        if command.code == RequestCode.PULL_MESSAGE:
+            return not_supported(command)
+        return await _ROUTER.dispatch(self, command, connection)
+
+    def _connection_closed(self, connection: ServerConnection) -> None:
+        self.clients.connection_closed(connection)
+
+    # -- beside the requests ------------------------------------------------------------------
+    def _on_notify(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.store.notify_fd, 8)
+        self.writer.flush_waits.wake()
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
+        if self._server is None:
+            return
+        for connection_id, data in self.store.take_ready():
+            self._server.deliver(connection_id, data)
+
+    async def _tick(self) -> None:
+        if self.store.tick(self.now_ms()):
+            self._deliver_ready()
+
+    async def _expire(self) -> None:
+        self.clients.expire()
+
+    async def _sample(self) -> None:
+        self.statistics.sample()
+
+    # -- stopping -----------------------------------------------------------------------------
+    async def _write_tables(self) -> None:
+        for write in (
+            self.topics.file.flush,
+            self.groups.file.flush,
+            self.offsets.persist,
+            self.schedule.persist,
+        ):
+            try:
+                await write()
+            except OSError as error:
+                _log.error("a table was not written at the stop: %s", error)
+
+    def _close_store(self) -> None:
+        try:
+            self.store.close()
+        except OSError as error:
+            _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+    """Do something again and again; its errors are logged."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except Exception:
+            _log.exception("background work failed; tried again in %.1f s", seconds)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _check_writable(folder: Path) -> None:
+    probe = folder / f".writable-{os.getpid()}"
+    probe.touch()
+    probe.unlink()
+
+
+def _folder_error(root: Path, error: OSError) -> str:
+    where = error.filename or root
+    return (
+        f"store {root} can't be used: {where}: {error.strerror or error}; give this user write "
+        "permission, free space if the disk is full, or choose another folder (storePathRootDir)"
+    )

@@ -1,0 +1,213 @@
+"""Who is connected: ``ProducerManager``, ``ConsumerManager`` and their notices.
+
+Clients introduce themselves by heartbeats. A client that unregisters, closes its connection, or
+is silent for :data:`EXPIRED_MS` leaves; when the members or the topics of a consumer group
+change, all its members are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues
+anew. Subscriptions go to the kernel, whose hot pulls use them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kerolox.errors import RemotingError
+from kerolox.protocol.bodies import Connection, ConsumerData, SubscriptionData
+from kerolox.protocol.codes import LanguageCode, RequestCode
+from kerolox.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from kerolox.kernel import StoreKernel
+    from kerolox.remoting.server import ServerConnection
+
+__all__ = ["Client", "ClientTable", "ConsumerGroup"]
+
+EXPIRED_MS = 120_000
+"""A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Client:
+    """One client, as its heartbeats describe it."""
+
+    connection: ServerConnection
+    client_id: str
+    language: LanguageCode
+    version: int
+    last_heartbeat_ms: int
+
+    def describe(self) -> Connection:
+        """As the answers of 203 and 204 hold it."""
+        return Connection(
+            client_addr=self.connection.remote_address,
+            client_id=self.client_id,
+            language=self.language.name,
+            version=self.version,
+        )
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group that are online, and what they subscribe to."""
+
+    name: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[ServerConnection, Client] = field(default_factory=dict)
+
+    def member(self, client_id: str) -> Client | None:
+        """The member of that client id."""
+        return next((c for c in self.members.values() if c.client_id == client_id), None)
+
+
+class ClientTable:
+    """All clients of one broker."""
+
+    def __init__(
+        self, store: StoreKernel, now_ms: Callable[[], int], *, notify_enable: bool
+    ) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._notify_enable = notify_enable
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[ServerConnection, Client]] = {}
+
+    # -- heartbeats ---------------------------------------------------------------------------
+    def add_producer(self, group: str, client: Client) -> None:
+        """A producer's heartbeat."""
+        self._producers.setdefault(group, {})[client.connection] = client
+
+    def add_consumer(self, data: ConsumerData, client: Client, *, notify: bool) -> bool:
+        """A consumer's heartbeat. True: members or topics of the group changed.
+
+        ``notify`` is the group's own notifyConsumerIdsChangedEnable.
+        """
+        group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        is_new = client.connection not in group.members
+        group.members[client.connection] = client
+        changed = self._subscribe(group, data.subscription_data_set) or is_new
+        if changed and notify:
+            self._notify(group)
+        return changed
+
+    def remove_producer(self, group: str, connection: ServerConnection) -> None:
+        """A producer unregistered."""
+        members = self._producers.get(group)
+        if members is None:
+            return
+        members.pop(connection, None)
+        if not members:
+            del self._producers[group]
+
+    def remove_consumer(self, group: str, connection: ServerConnection, *, notify: bool) -> None:
+        """A consumer unregistered."""
+        found = self._groups.get(group)
+        if found is not None:
+            found.members.pop(connection, None)
+            self._left(found)
+            if notify:
+                self._notify(found)
+
+    def connection_closed(self, connection: ServerConnection) -> None:
+        """Forget all clients of a connection."""
+        for name in [n for n, m in self._producers.items() if connection in m]:
+            self.remove_producer(name, connection)
+        for group in list(self._groups.values()):
+            if group.members.pop(connection, None) is not None:
+                self._left(group)
+                self._notify(group)
+
+    def expire(self) -> None:
+        """Drop clients that are silent for too long, and close their connections."""
+        oldest = self._now_ms() - EXPIRED_MS
+        members = [m for members in self._producers.values() for m in members.values()]
+        members += [m for group in self._groups.values() for m in group.members.values()]
+        expired = {m.connection: m for m in members if m.last_heartbeat_ms < oldest}
+        for client in expired.values():
+            _log.warning(
+                "client %s at %s sent no heartbeat for %d s; it is dropped",
+                client.client_id,
+                client.connection.remote_address,
+                EXPIRED_MS // 1000,
+            )
+            self.connection_closed(client.connection)
+            client.connection.close()
+
+    # -- questions ----------------------------------------------------------------------------
+    def group(self, name: str) -> ConsumerGroup | None:
+        """A consumer group that has members online."""
+        return self._groups.get(name)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group subscribes to of a topic."""
+        found = self._groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups online that subscribe to a topic."""
+        return [g.name for g in self._groups.values() if topic in g.subscriptions]
+
+    def producers(self, group: str) -> list[Client] | None:
+        """The producers of a group; None when there are none."""
+        members = self._producers.get(group)
+        return None if members is None else list(members.values())
+
+    @property
+    def producer_groups(self) -> dict[str, list[Client]]:
+        """All producers."""
+        return {name: list(members.values()) for name, members in self._producers.items()}
+
+    # -- inside -------------------------------------------------------------------------------
+    def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+        changed = False
+        topics = set()
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            old = group.subscriptions.get(subscription.topic)
+            if old is not None and subscription.sub_version <= old.sub_version:
+                continue
+            changed = changed or old is None
+            group.subscriptions[subscription.topic] = subscription
+            self._push(group.name, subscription)
+        for topic in group.subscriptions.keys() - topics:
+            del group.subscriptions[topic]
+            self._store.delete_subscription(group.name, topic)
+            changed = True
+        return changed
+
+    def _push(self, group: str, subscription: SubscriptionData) -> None:
+        if not subscription.is_tag_type:
+            # Its pulls must come to Python, which refuses them.
+            self._store.delete_subscription(group, subscription.topic)
+            return
+        self._store.set_subscription(
+            group, subscription.topic, subscription.sub_version, subscription.tag_codes
+        )
+
+    def _left(self, group: ConsumerGroup) -> None:
+        if group.members:
+            return
+        self._groups.pop(group.name, None)
+        for topic in group.subscriptions:
+            self._store.delete_subscription(group.name, topic)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        if not self._notify_enable:
+            return
+        for member in group.members.values():
+            notice = RemotingCommand.request(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
+            )
+            try:
+                member.connection.send_oneway(notice)
+            except RemotingError as error:
+                _log.warning("notice to %s failed: %s", member.connection.remote_address, error)

@@ -1,0 +1,327 @@
+"""Settings of a broker: ``broker.conf`` of RocketMQ 4.9.8, as one frozen dataclass.
+
+The file's keys are those of ``BrokerConfig``, ``MessageStoreConfig`` and ``NettyServerConfig``,
+with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`UNUSED_KEYS`) is a
+warning, a key that nobody knows is a :class:`ConfigError` that names the nearest one, and so is a
+value that would silently mean something else than it says (a slave, a second log folder ...).
+
+Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on) and
+``vipPortEnable`` (listen on ``listenPort - 2`` too, as RocketMQ always does).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from kerolox.config import load_settings, read_properties, setting_keys, setting_text
+from kerolox.errors import ConfigError
+from kerolox.store.settings import StoreSettings
+
+__all__ = ["UNUSED_KEYS", "BrokerConfig", "local_address"]
+
+QUEUE_ENTRY_BYTES = 20
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+
+_LEVEL = re.compile(r"([0-9]+)([smhd])")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES = {"min": 1}
+_PORT = {"min": 0, "max": 65535}
+
+UNUSED_KEYS = frozenset(
+    """
+    rocketmqHome messageStorePlugIn sendMessageThreadPoolNums putMessageFutureThreadPoolNums
+    pullMessageThreadPoolNums processReplyMessageThreadPoolNums queryMessageThreadPoolNums
+    adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
+    heartbeatThreadPoolNums endTransactionThreadPoolNums flushConsumerOffsetHistoryInterval
+    fetchNamesrvAddrByAddressServer sendThreadPoolQueueCapacity putThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
+    heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity filterServerNums
+    highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount
+    commercialBaseCount transferMsgByHeap maxDelayTime disableConsumeIfConsumerReadSlowly
+    consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
+    waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+    enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
+    filterDataCleanTimeSpan filterSupportRetry forceRegister transactionTimeOut
+    transactionCheckMax transactionCheckInterval storeReplyMessageEnable enableDetailStat
+    autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
+    enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
+    commitIntervalCommitLog useReentrantLockWhenPutMessage flushCommitLogTimed
+    cleanResourceInterval deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    destroyMapedFileIntervalForcibly redeleteHangedFileInterval deleteWhen diskMaxUsedSpaceRatio
+    fileReservedTime putMsgIndexHightWater commitCommitLogLeastPages
+    flushLeastPagesWhenWarmMapedFile commitCommitLogThoroughInterval haListenPort
+    haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
+    haSlaveFallbehindMax slaveTimeout slaveReadEnable cleanFileForciblyEnable warmMapedFileEnable
+    offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
+    osPageCacheBusyTimeOutMills transientStorePoolEnable transientStorePoolSize
+    fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+    isEnableBatchPush enableScheduleMessageStats maxLmqConsumeQueueNum enableScheduleAsyncDeliver
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
+    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
+    serverSocketRcvBufSize writeBufferHighWaterMark writeBufferLowWaterMark
+    serverPooledByteBufAllocatorEnable useEpollNativeSelector clientWorkerThreads
+    clientCallbackExecutorThreads clientOnewaySemaphoreValue clientAsyncSemaphoreValue
+    connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds
+    clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable
+    clientCloseSocketIfTimeout
+    """.split()
+)
+"""Keys of a RocketMQ ``broker.conf`` that are accepted with a warning and change nothing."""
+
+_UNSUPPORTED_SWITCHES = {
+    "acl_enable": "access control",
+    "enable_property_filter": "filtering by SQL92",
+    "enable_lmq": "light message queues",
+    "enable_multi_dispatch": "dispatch to many queues",
+    "enable_dleger_commit_log": "DLedger",
+    "use_tls": "TLS",
+}
+
+
+@functools.cache
+def local_address() -> str:
+    """This machine's own IPv4 address, the one that other machines would see; 127.0.0.1 if none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only picks the outgoing interface.
+            probe.connect(("192.0.2.1", 9))
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+def _host_name() -> str:
+    return re.sub(r"[^A-Za-z0-9_%|-]", "-", socket.gethostname()) or "broker-a"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker; each field is the same-named key of ``broker.conf``.
+
+    Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.
+    """
+
+    # -- who and where ----------------------------------------------------------------------
+    broker_name: str = field(default_factory=_host_name)
+    broker_cluster_name: str = "DefaultCluster"
+    broker_id: int = field(default=0, metadata={"min": 0})
+    broker_ip1: str = field(default_factory=local_address, metadata={"key": "brokerIP1"})
+    broker_ip2: str = field(default_factory=local_address, metadata={"key": "brokerIP2"})
+    listen_host: str = "0.0.0.0"
+    listen_port: int = field(default=10911, metadata=_PORT)
+    """0: any free port; the VIP port stays closed then."""
+    vip_port_enable: bool = True
+    namesrv_addr: str = field(default_factory=lambda: os.environ.get(NAMESRV_VARIABLE, ""))
+    """``ip:port``, several joined by ``;``. Empty: the broker registers nowhere."""
+    region_id: str = "DefaultRegion"
+    broker_role: str = field(
+        default="ASYNC_MASTER", metadata={"choices": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
+    )
+
+    # -- policy -----------------------------------------------------------------------------
+    broker_permission: int = field(default=6, metadata={"min": 0, "max": 7})
+    default_topic_queue_nums: int = field(default=8, metadata={"min": 1, "max": 65536})
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_topic_enable: bool = False
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    notify_consumer_ids_changed_enable: bool = True
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = field(default=1000, metadata=_BYTES)
+    start_accept_send_request_time_stamp: int = 0
+    acl_enable: bool = False
+    enable_property_filter: bool = False
+
+    # -- intervals --------------------------------------------------------------------------
+    flush_consumer_offset_interval: int = field(default=5000, metadata={"min": 100})
+    flush_delay_offset_interval: int = field(default=10_000, metadata={"min": 100})
+    register_name_server_period: int = field(default=30_000, metadata={"min": 1})
+    register_broker_timeout_mills: int = field(default=6000, metadata={"min": 100})
+    compressed_register: bool = False
+
+    # -- remoting ---------------------------------------------------------------------------
+    server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
+    server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    use_tls: bool = field(default=False, metadata={"key": "useTLS"})
+
+    # -- store ------------------------------------------------------------------------------
+    store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
+    store_path_commit_log: Path | None = None
+    read_only_commit_log_store_paths: str = ""
+    mapped_file_size_commit_log: int = field(default=1 << 30, metadata={"min": 4096})
+    mapped_file_size_consume_queue: int = field(default=300_000 * 20, metadata={"min": 20})
+    max_hash_slot_num: int = field(default=5_000_000, metadata=_BYTES)
+    max_index_num: int = field(default=20_000_000, metadata={"min": 2})
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    max_message_size: int = field(default=4 * 1024 * 1024, metadata={"min": 1, "max": 15 << 20})
+    flush_disk_type: str = field(
+        default="ASYNC_FLUSH", metadata={"choices": ("ASYNC_FLUSH", "SYNC_FLUSH")}
+    )
+    flush_interval_commit_log: int = field(default=500, metadata=_BYTES)
+    flush_commit_log_least_pages: int = field(default=4, metadata={"min": 0})
+    flush_commit_log_thorough_interval: int = field(default=10_000, metadata=_BYTES)
+    flush_interval_consume_queue: int = field(default=1_000, metadata=_BYTES)
+    flush_consume_queue_least_pages: int = field(default=2, metadata={"min": 0})
+    flush_consume_queue_thorough_interval: int = field(default=60_000, metadata=_BYTES)
+    sync_flush_timeout: int = field(default=5_000, metadata=_BYTES)
+    check_crc_on_recover: bool = field(default=True, metadata={"key": "checkCRCOnRecover"})
+    max_transfer_bytes_on_message_in_memory: int = field(default=256 * 1024, metadata=_BYTES)
+    max_transfer_count_on_message_in_memory: int = field(default=32, metadata=_BYTES)
+    max_transfer_bytes_on_message_in_disk: int = field(default=64 * 1024, metadata=_BYTES)
+    max_transfer_count_on_message_in_disk: int = field(default=8, metadata=_BYTES)
+    access_message_in_memory_max_ratio: int = field(default=40, metadata={"min": 0, "max": 100})
+    default_query_max_num: int = field(default=32, metadata=_BYTES)
+    max_msgs_num_batch: int = field(default=64, metadata=_BYTES)
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.store_path_root_dir, Path):
+            object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))
+        if isinstance(self.store_path_commit_log, str):
+            folder = Path(self.store_path_commit_log) if self.store_path_commit_log else None
+            object.__setattr__(self, "store_path_commit_log", folder)
+        for check in (_check_role, _check_names, _check_sizes, _check_addresses, _check_ports):
+            check(self)
+        self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
+
+    @classmethod
+    def load(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
+        """Settings of a ``broker.conf`` (None: the defaults), and ``overrides`` by field name.
+
+        Raises:
+            ConfigError: the file can't be read, a key is unknown, or a value does not fit; the text
+                names file and key.
+        """
+        values = {} if path is None else read_properties(path)
+        where = "the settings" if path is None else str(path)
+        return load_settings(
+            cls, values, where=where, known_unused=UNUSED_KEYS, overrides=overrides
+        )
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of ``namesrvAddr``."""
+        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def config_folder(self) -> Path:
+        """Where the JSON tables lie."""
+        return self.store_path_root_dir / "config"
+
+    @property
+    def commit_log_folder(self) -> Path:
+        """Where the commit log lies."""
+        return self.store_path_commit_log or self.store_path_root_dir / "commitlog"
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Delay of level 1, 2 and so on.
+
+        Raises:
+            ConfigError: an item is not a number with a unit of s, m, h or d.
+        """
+        levels = []
+        for item in self.message_delay_level.split():
+            match = _LEVEL.fullmatch(item)
+            if match is None:
+                raise ConfigError(
+                    f"messageDelayLevel: {item!r} is no delay; write a number and one of s m h d"
+                )
+            levels.append(int(match[1]) * _UNIT_MS[match[2]])
+        return tuple(levels)
+
+    def store_settings(self) -> StoreSettings:
+        """The part that the store needs."""
+        shared = {each.name for each in dataclasses.fields(StoreSettings)}
+        values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
+        values["store_path_root_dir"] = str(self.store_path_root_dir)
+        values["store_path_commit_log"] = str(self.store_path_commit_log or "")
+        return StoreSettings(**values)
+
+    def as_properties(self) -> dict[str, str]:
+        """All settings as they would stand in a file."""
+        return {
+            key: setting_text(getattr(self, name)) for key, name in setting_keys(type(self)).items()
+        }
+
+
+def _check_role(config: BrokerConfig) -> None:
+    if config.broker_role != "ASYNC_MASTER":
+        raise ConfigError(
+            f"brokerRole={config.broker_role}: replication is not supported yet; use ASYNC_MASTER"
+        )
+    if config.broker_id != 0:
+        raise ConfigError(f"brokerId={config.broker_id}: a master has id 0; slaves come later")
+    for name, what in _UNSUPPORTED_SWITCHES.items():
+        if getattr(config, name):
+            key = {field: key for key, field in setting_keys(BrokerConfig).items()}[name]
+            raise ConfigError(f"{key}=true: {what} is not supported yet; leave it false")
+
+
+def _check_names(config: BrokerConfig) -> None:
+    for key, value in (
+        ("brokerName", config.broker_name),
+        ("brokerClusterName", config.broker_cluster_name),
+    ):
+        if not value.strip() or not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,127}", value):
+            raise ConfigError(
+                f"{key}={value!r}: a topic of that name is made, so only letters, digits and %|_- "
+                "are allowed, at most 127"
+            )
+
+
+def _check_sizes(config: BrokerConfig) -> None:
+    if config.mapped_file_size_consume_queue % QUEUE_ENTRY_BYTES:
+        raise ConfigError(
+            f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}: "
+            f"must be a multiple of {QUEUE_ENTRY_BYTES}"
+        )
+    if config.read_only_commit_log_store_paths or "," in str(config.store_path_commit_log or ""):
+        raise ConfigError(
+            "storePathCommitLog, readOnlyCommitLogStorePaths: several folders are not supported "
+            "yet; name one"
+        )
+
+
+def _check_addresses(config: BrokerConfig) -> None:
+    for address in config.name_servers:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit():
+            raise ConfigError(
+                f"namesrvAddr: {address!r} is no address; write host:port, several joined by ';'"
+            )
+        if not 0 < int(port) < 65536:
+            raise ConfigError(f"namesrvAddr: {address!r} has no valid port (1 to 65535)")
+    try:
+        socket.inet_pton(socket.AF_INET, config.broker_ip1)
+    except OSError:
+        try:
+            socket.inet_pton(socket.AF_INET6, config.broker_ip1)
+        except OSError:
+            raise ConfigError(f"brokerIP1: {config.broker_ip1!r} is no IP address") from None
+
+
+def _check_ports(config: BrokerConfig) -> None:
+    if config.vip_port_enable and 0 < config.listen_port <= 2:
+        raise ConfigError(
+            f"listenPort={config.listen_port}: the VIP port would be listenPort-2; "
+            "choose a greater port or vipPortEnable=false"
+        )

@@ -1,0 +1,109 @@
+"""The consumer groups of a broker: ``SubscriptionGroupManager`` of RocketMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.broker.json_file import JsonFile
+from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
+from kerolox.protocol.codes import Perm
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["GroupTable"]
+
+BUILT_IN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+MASTER_ID = 0
+
+
+class GroupTable:
+    """All consumer groups of one broker, in the kernel's table and ``subscriptionGroup.json``."""
+
+    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._store = store
+        self._now_ms = now_ms
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self.version = DataVersion(counter=0, timestamp=now_ms())
+        self.file = JsonFile(config.config_folder / "subscriptionGroup.json", self.snapshot)
+
+    def load(self) -> None:
+        """Read the file over the built-in groups and give all to the kernel.
+
+        Raises:
+            StoreError: the file is broken and so is its backup.
+        """
+        for name in BUILT_IN_GROUPS:
+            self._groups[name] = SubscriptionGroupConfig(group_name=name)
+        loaded = self.file.load(SubscriptionGroupTable)
+        if loaded is not None:
+            self._groups.update(loaded.subscription_group_table)
+            self.version = loaded.data_version
+        for group in self._groups.values():
+            self._push(group)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The configuration of a group; None when there is none. Never makes one."""
+        return self._groups.get(group)
+
+    @property
+    def names(self) -> list[str]:
+        """All group names."""
+        return list(self._groups)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """``findSubscriptionGroupConfig``: as :meth:`get`, and makes the group when the broker may
+        (``autoCreateSubscriptionGroup``, or a system group)."""
+        existing = self._groups.get(group)
+        if existing is not None:
+            return existing
+        if not (
+            self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)
+        ):
+            return None
+        created = SubscriptionGroupConfig(group_name=group)
+        self.put(created)
+        return created
+
+    def put(self, group: SubscriptionGroupConfig) -> None:
+        """Add or replace a group."""
+        self._groups[group.group_name] = group
+        self._push(group)
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Take a group out. False: there was none."""
+        if self._groups.pop(group, None) is None:
+            return False
+        self._store.delete_group(group)
+        self._changed()
+        return True
+
+    def snapshot(self) -> SubscriptionGroupTable:
+        """The whole table, as ``subscriptionGroup.json`` holds it."""
+        return SubscriptionGroupTable(
+            data_version=self.version, subscription_group_table=dict(self._groups)
+        )
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._now_ms())
+        self.file.write_soon()
+
+    def _push(self, group: SubscriptionGroupConfig) -> None:
+        readable = bool(self._config.broker_permission & Perm.READ)
+        hot = readable and group.consume_enable and group.consume_broadcast_enable
+        # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
+        self._store.set_group(group.group_name, hot, MASTER_ID)

@@ -1,0 +1,261 @@
+"""Administration of a broker: topics (17, 21, 215, 305), consumer groups (200, 201, 207),
+settings and figures (26, 28), and the queues of the store (306, 321).
+
+Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from kerolox.broker.handlers.query import earliest_store_time
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.topics import (
+    OP_HALF_TOPIC,
+    QUEUES_MAX,
+    SCHEDULE_TOPIC,
+    check_topic_name,
+)
+from kerolox.errors import BrokerError
+from kerolox.protocol.bodies import (
+    SubscriptionGroupConfig,
+    TopicConfig,
+    decode_body,
+    encode_body,
+)
+from kerolox.protocol.codes import VERSION, Perm, RequestCode, ResponseCode
+from kerolox.protocol.headers import (
+    CreateTopicHeader,
+    DeleteGroupHeader,
+    EmptyHeader,
+    QueryConsumeQueueHeader,
+    TopicHeader,
+)
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["router"]
+
+VERSION_TEXT = "V4_9_8"
+REGISTER_SECONDS_MAX = 3.0
+QUEUE_ENTRIES_MAX = 1024
+"""Entries that one QUERY_CONSUME_QUEUE shows at most."""
+
+_UNITS = "KMGTPE"
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
+"""Queues that stay when unused topics are cleaned."""
+
+router = Router()
+
+
+# -- topics -----------------------------------------------------------------------------------
+@router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode)
+async def create_topic(broker: Broker, header: CreateTopicHeader, request: Request) -> Reply:
+    """Add or replace a topic; answered when it is on disk and the name servers were told."""
+    check_topic_name(header.topic)
+    _check_no_system_topic(broker, header.topic)
+    for name, value in (
+        ("readQueueNums", header.read_queue_nums),
+        ("writeQueueNums", header.write_queue_nums),
+    ):
+        if not 0 <= value <= QUEUES_MAX:
+            raise _system_error(f"{name}[{value}] is illegal; 0 to {QUEUES_MAX} are allowed")
+    if not 0 <= header.perm <= (Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY):
+        raise _system_error(f"perm[{header.perm}] is illegal; 2 write, 4 read, 6 both")
+    if header.topic_filter_type not in FILTER_TYPES:
+        raise _system_error(
+            f"topicFilterType[{header.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
+        )
+    broker.topics.put(
+        TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag,
+        )
+    )
+    await broker.topics.file.flush()
+    await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+    return Reply()
+
+
+@router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode)
+async def delete_topic(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+    """Take a topic out, with its queues. Its messages stay in the log until they expire."""
+    check_topic_name(header.topic)
+    _check_no_system_topic(broker, header.topic)
+    if broker.topics.delete(header.topic):
+        await broker.topics.file.flush()
+    broker.store.delete_queues(header.topic)
+    return Reply()
+
+
+@router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
+async def all_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """The table of topics."""
+    return Reply(body=encode_body(broker.topics.snapshot()))
+
+
+@router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
+async def system_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """The names that users may not take."""
+    return Reply(body=encode_body({"topicList": broker.topics.system_names}))
+
+
+# -- consumer groups --------------------------------------------------------------------------
+@router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode)
+async def create_group(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Add or replace a consumer group."""
+    group = decode_body(request.body, SubscriptionGroupConfig)
+    if not group.group_name.strip():
+        raise _system_error("the group name is blank")
+    broker.groups.put(group)
+    await broker.groups.file.flush()
+    return Reply()
+
+
+@router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader.decode)
+async def all_groups(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """The table of consumer groups."""
+    return Reply(body=encode_body(broker.groups.snapshot()))
+
+
+@router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
+async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Request) -> Reply:
+    """Take a consumer group out, with its offsets if wanted."""
+    if broker.groups.delete(header.group_name):
+        await broker.groups.file.flush()
+    if header.remove_offset:
+        broker.offsets.remove_group(header.group_name)
+    return Reply()
+
+
+# -- settings and figures ---------------------------------------------------------------------
+@router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
+async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """All settings as ``key=value`` lines."""
+    lines = (f"{key}={value}\n" for key, value in broker.config.as_properties().items())
+    version = encode_body({"counter": 0, "timestamp": broker.statistics.boot_ms})
+    return Reply(fields={"version": version.decode()}, body="".join(lines).encode())
+
+
+@router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
+async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """The figures that ``mqadmin clusterList`` and ``brokerStatus`` show."""
+    store, config = broker.store, broker.config
+    values: dict[str, object] = dict(broker.statistics.runtime())
+    log_ratio = _used_ratio(str(config.commit_log_folder))
+    values["commitLogDiskRatio"] = log_ratio
+    values[f"commitLogDiskRatio_{config.commit_log_folder}"] = log_ratio
+    values["consumeQueueDiskRatio"] = _used_ratio(str(config.store_path_root_dir))
+    values["commitLogMinOffset"] = store.min_physical_offset
+    values["commitLogMaxOffset"] = store.max_physical_offset
+    for level, offset in broker.schedule.offsets.items():
+        high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
+        values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
+    values["brokerVersionDesc"] = VERSION_TEXT
+    values["brokerVersion"] = VERSION
+    # There are no such pools here: nothing waits, nothing has waited.
+    for pool in ("send", "pull", "query"):
+        values[f"{pool}ThreadPoolQueueSize"] = 0
+        values[f"{pool}ThreadPoolQueueCapacity"] = 0
+        values[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
+    values["EndTransactionQueueSize"] = 0
+    values["EndTransactionThreadPoolQueueCapacity"] = 0
+    values["pageCacheLockTimeMills"] = 0
+    values["earliestMessageTimeStamp"] = _earliest(broker)
+    values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
+    values["remainTransientStoreBufferNumbs"] = 0
+    unflushed = max(store.max_physical_offset - store.flushed_offset, 0)
+    values["remainHowManyDataToFlush"] = _bytes_text(unflushed)
+    usage = shutil.disk_usage(config.store_path_root_dir)
+    values["commitLogDirCapacity"] = (
+        f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."
+    )
+    return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
+
+
+# -- queues of the store ----------------------------------------------------------------------
+@router.on(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueHeader.decode)
+async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request: Request) -> Reply:
+    """The entries of a queue, as they are on disk."""
+    low, high = broker.store.queue_bounds(header.topic, header.queue_id)
+    if low == high == 0:
+        raise _system_error(f"{header.queue_id}@{header.topic} is not exist!")
+    body: dict[str, object] = {"maxQueueIndex": high, "minQueueIndex": low}
+    if header.consumer_group:
+        subscription = broker.clients.subscription(header.consumer_group, header.topic)
+        body["subscriptionData"] = subscription
+        if subscription is None:
+            body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
+    if not low <= header.index < high:
+        return Reply(
+            remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
+        )
+    end = min(header.index + min(max(header.count, 0), QUEUE_ENTRIES_MAX), high)
+    entries = []
+    for index in range(header.index, end):
+        entry = broker.store.queue_entry(header.topic, header.queue_id, index)
+        if entry is not None:
+            offset, size, code = entry
+            entries.append(
+                {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+            )
+    body["queueData"] = entries
+    return Reply(body=encode_body(body))
+
+
+@router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode)
+async def clean_unused_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Delete the queues of topics that are in no table any more."""
+    stored = {topic for topic, *_ in broker.store.queues()}
+    for topic in stored - set(broker.topics.names) - _KEPT_TOPICS:
+        broker.store.delete_queues(topic)
+    return Reply()
+
+
+def _check_no_system_topic(broker: Broker, topic: str) -> None:
+    if broker.topics.is_system(topic):
+        raise _system_error(f"The topic[{topic}] is conflict with system topic.")
+
+
+def _earliest(broker: Broker) -> int:
+    """Store time of the oldest message; -1 when there is none."""
+    data = broker.store.lookup(broker.store.min_physical_offset)
+    if data is not None:
+        # Sys flag bit 16 says that the born host is 20 bytes long, not 8.
+        wide = int.from_bytes(data[36:40], "big") & 16
+        at = 48 + (20 if wide else 8)
+        return int.from_bytes(data[at : at + 8], "big")
+    times = [
+        earliest_store_time(broker, topic, queue_id)
+        for topic, queue_id, *_ in broker.store.queues()
+    ]
+    return min((each for each in times if each >= 0), default=-1)
+
+
+def _used_ratio(folder: str) -> float:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return -1.0
+    return usage.used / usage.total if usage.total else -1.0
+
+
+def _bytes_text(count: int) -> str:
+    """``humanReadableByteCount`` with units of 1024."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}iB"
+
+
+def _system_error(remark: str) -> BrokerError:
+    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)

@@ -1,0 +1,107 @@
+"""What clients say about themselves: heartbeats (34), leaving (35), the members of a group (38),
+queue locks (41, 42), and the check of a subscription (46)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.broker.clients import Client
+from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.topics import RETRY_PREFIX
+from kerolox.errors import BrokerError
+from kerolox.protocol.bodies import (
+    CheckClientBody,
+    HeartbeatData,
+    LockBatchBody,
+    decode_body,
+    encode_body,
+)
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["router"]
+
+router = Router()
+
+
+@router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)
+async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """A client's groups and subscriptions; the retry topic of each consumer group is made."""
+    data = decode_body(request.body, HeartbeatData)
+    command = request.command
+    client = Client(
+        request.connection, data.client_id, command.language, command.version, broker.now_ms()
+    )
+    for consumer in data.consumer_data_set:
+        group = broker.groups.find(consumer.group_name)
+        if group is not None:
+            broker.topics.create_for_group(
+                RETRY_PREFIX + consumer.group_name,
+                group.retry_queue_nums,
+                sys_flag=UNIT_SUBSCRIBED_FLAG if consumer.unit_mode else 0,
+            )
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        broker.clients.add_consumer(consumer, client, notify=notify)
+    for producer in data.producer_data_set:
+        broker.clients.add_producer(producer.group_name, client)
+    return Reply()
+
+
+@router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)
+async def unregister(broker: Broker, header: UnregisterClientHeader, request: Request) -> Reply:
+    """A client leaves a producer group, a consumer group, or both."""
+    if header.producer_group is not None:
+        broker.clients.remove_producer(header.producer_group, request.connection)
+    if header.consumer_group is not None:
+        group = broker.groups.get(header.consumer_group)
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        broker.clients.remove_consumer(header.consumer_group, request.connection, notify=notify)
+    return Reply()
+
+
+@router.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader.decode)
+async def consumer_list(broker: Broker, header: ConsumerGroupHeader, request: Request) -> Reply:
+    """The client ids of a group's members."""
+    group = broker.clients.group(header.consumer_group)
+    if group is None:
+        raise BrokerError(
+            f"no consumer for this group, {header.consumer_group}",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    identifiers = [client.client_id for client in group.members.values()]
+    return Reply(body=encode_body({"consumerIdList": identifiers}))
+
+
+@router.on(RequestCode.LOCK_BATCH_MQ, EmptyHeader.decode)
+async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Lock queues for an orderly consumer; the answer names those it holds."""
+    data = decode_body(request.body, LockBatchBody)
+    held = broker.locks.lock(data.consumer_group, data.queues, data.client_id)
+    return Reply(body=encode_body({"lockOKMQSet": held}))
+
+
+@router.on(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader.decode)
+async def unlock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Give up locks."""
+    data = decode_body(request.body, LockBatchBody)
+    broker.locks.unlock(data.consumer_group, data.queues, data.client_id)
+    return Reply()
+
+
+@router.on(RequestCode.CHECK_CLIENT_CONFIG, EmptyHeader.decode)
+async def check_client(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Can this subscription be served?"""
+    if not request.body:
+        return Reply()
+    subscription = decode_body(request.body, CheckClientBody).subscription_data
+    if subscription is not None and not subscription.is_tag_type:
+        raise BrokerError(
+            "The broker does not support consumer to filter message by "
+            f"{subscription.expression_type}",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    return Reply()

@@ -1,0 +1,377 @@
+"""Who is online and how far they are: connections (203, 204, 328), progress (208, 300, 303, 308),
+offsets (43, 45, 222, 223, 314), and questions that the broker passes on to a consumer (307,
+309)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kerolox.broker.handlers.query import earliest_store_time
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
+from kerolox.message import MessageId, MessageQueue
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import TopicConfig, encode_body
+from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.headers import (
+    CloneGroupOffsetHeader,
+    ConsumeDirectlyHeader,
+    ConsumerGroupHeader,
+    ConsumerStatsHeader,
+    ConsumerStatusHeader,
+    ConsumeTimeSpanHeader,
+    CorrectionOffsetHeader,
+    EmptyHeader,
+    ProducerGroupHeader,
+    ResetOffsetHeader,
+    RunningInfoHeader,
+    TopicHeader,
+)
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.broker.clients import Client, ConsumerGroup
+
+__all__ = ["router"]
+
+CALL_SECONDS_MAX = 10.0
+STATUS_SECONDS_MAX = 5.0
+VERSION_3_0_7, VERSION_3_1_8 = 28, 62
+"""Oldest clients that can reset offsets, and that can be asked for their state."""
+
+JAVA_LONG_MAX = (1 << 63) - 1
+
+_log = logging.getLogger(__name__)
+
+router = Router()
+
+
+# -- connections ------------------------------------------------------------------------------
+@router.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader.decode)
+async def consumer_connections(
+    broker: Broker, header: ConsumerGroupHeader, request: Request
+) -> Reply:
+    """The members of a consumer group and what they subscribe to."""
+    group = broker.clients.group(header.consumer_group)
+    if group is None:
+        raise BrokerError(
+            f"the consumer group[{header.consumer_group}] not online",
+            code=ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+    body = {
+        "connectionSet": [client.describe() for client in group.members.values()],
+        "consumeFromWhere": group.consume_from_where,
+        "consumeType": group.consume_type,
+        "messageModel": group.message_model,
+        "subscriptionTable": group.subscriptions,
+    }
+    return Reply(body=encode_body(body))
+
+
+@router.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader.decode)
+async def producer_connections(
+    broker: Broker, header: ProducerGroupHeader, request: Request
+) -> Reply:
+    """The members of a producer group."""
+    members = broker.clients.producers(header.producer_group)
+    if members is None:
+        raise _system_error(f"the producer group[{header.producer_group}] not exist")
+    return Reply(body=encode_body({"connectionSet": [client.describe() for client in members]}))
+
+
+@router.on(RequestCode.GET_ALL_PRODUCER_INFO, EmptyHeader.decode)
+async def all_producers(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """All producers by group."""
+    data = {
+        group: [
+            {
+                "clientId": client.client_id,
+                "language": client.language.name,
+                "lastUpdateTimestamp": client.last_heartbeat_ms,
+                "remoteIP": client.connection.peer[0],
+                "version": client.version,
+            }
+            for client in members
+        ]
+        for group, members in broker.clients.producer_groups.items()
+    }
+    return Reply(body=encode_body({"data": data}))
+
+
+# -- progress ---------------------------------------------------------------------------------
+@router.on(RequestCode.GET_CONSUME_STATS, ConsumerStatsHeader.decode)
+async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Request) -> Reply:
+    """How far a group is in each queue."""
+    group = header.consumer_group
+    topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
+    offsets = {}
+    for name in topics:
+        topic = broker.topics.get(name)
+        if topic is None or not _consumes(broker, group, name):
+            continue
+        for queue_id in range(topic.read_queue_nums):
+            high = broker.store.queue_bounds(name, queue_id)[1]
+            consumed = max(broker.offsets.query(group, name, queue_id), 0)
+            last = broker.store.store_time(name, queue_id, consumed - 1) if consumed else 0
+            offsets[_queue(broker, name, queue_id)] = {
+                "brokerOffset": high,
+                "consumerOffset": consumed,
+                "lastTimestamp": max(last, 0),
+            }
+    return Reply(body=encode_body({"consumeTps": 0.0, "offsetTable": offsets}))
+
+
+@router.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader.decode)
+async def consumed_by(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+    """The groups that consume a topic, online or not."""
+    groups = {*broker.clients.groups_of(header.topic), *broker.offsets.groups_of(header.topic)}
+    return Reply(body=encode_body({"groupList": sorted(groups)}))
+
+
+@router.on(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader.decode)
+async def consume_time_span(
+    broker: Broker, header: ConsumeTimeSpanHeader, request: Request
+) -> Reply:
+    """From when to when the messages of each queue are, and where a group stands."""
+    topic = _known_topic(broker, header.topic)
+    spans = []
+    for queue_id in range(topic.write_queue_nums):
+        high = broker.store.queue_bounds(header.topic, queue_id)[1]
+        earliest = earliest_store_time(broker, header.topic, queue_id)
+        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        span = {
+            "consumeTimeStamp": earliest,
+            "delayTime": 0,
+            "maxTimeStamp": broker.store.store_time(header.topic, queue_id, high - 1),
+            "messageQueue": _queue(broker, header.topic, queue_id),
+            "minTimeStamp": earliest,
+        }
+        if consumed > 0:
+            at = broker.store.store_time(header.topic, queue_id, consumed - 1)
+            span["consumeTimeStamp"] = at
+        if consumed < high:
+            following = broker.store.store_time(header.topic, queue_id, max(consumed, 0))
+            span["delayTime"] = broker.now_ms() - following
+        spans.append(span)
+    return Reply(body=encode_body({"consumeTimeSpanSet": spans}))
+
+
+@router.on(RequestCode.QUERY_CORRECTION_OFFSET, CorrectionOffsetHeader.decode)
+async def correction_offset(
+    broker: Broker, header: CorrectionOffsetHeader, request: Request
+) -> Reply:
+    """The lowest offset of all groups per queue, compared with one group's."""
+    without = {name for name in header.filter_groups.split(",") if name.strip()}
+    lowest = broker.offsets.lowest(header.topic, without)
+    for queue_id, offset in broker.offsets.of_topic(header.compare_group, header.topic).items():
+        if lowest.get(queue_id, JAVA_LONG_MAX) > offset:
+            lowest[queue_id] = JAVA_LONG_MAX
+    return Reply(body=encode_body({"correctionOffsets": lowest}))
+
+
+# -- offsets ----------------------------------------------------------------------------------
+@router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader.decode)
+async def all_offsets(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """The offsets of all groups."""
+    return Reply(body=encode_body({"offsetTable": broker.offsets.table()}))
+
+
+@router.on(RequestCode.GET_ALL_DELAY_OFFSET, EmptyHeader.decode)
+async def all_delay_offsets(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """How far the schedule queues are delivered."""
+    return Reply(body=encode_body({"offsetTable": broker.schedule.offsets}))
+
+
+@router.on(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetHeader.decode)
+async def clone_offsets(broker: Broker, header: CloneGroupOffsetHeader, request: Request) -> Reply:
+    """Give a group the offsets of another one, for one topic or all."""
+    topics = [header.topic]
+    if not header.topic.strip():
+        topics = broker.offsets.topics_of(header.src_group)
+    for topic in topics:
+        known = topic in broker.topics
+        if known and (header.offline or _consumes(broker, header.src_group, topic)):
+            broker.offsets.clone(header.src_group, header.dest_group, topic)
+    return Reply()
+
+
+@router.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetHeader.decode)
+async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Request) -> Reply:
+    """Make the members of a group go on at another time; -1 is the end of each queue."""
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise _system_error(
+            "[reset-offset] reset offset failed, no topic in this broker. topic=" + header.topic
+        )
+    table = _reset_table(broker, header, topic)
+    group = broker.clients.group(header.group)
+    if group is None:
+        raise BrokerError(
+            f"Consumer not online, so can not reset offset, Group: {header.group} "
+            f"Topic: {header.topic} Timestamp: {header.timestamp}",
+            code=ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+    body = encode_body({"offsetTable": table})
+    told = body
+    if request.command.language == LanguageCode.CPP:
+        told = encode_body(
+            {
+                "offsetTable": [
+                    {
+                        "brokerName": queue.broker_name,
+                        "offset": offset,
+                        "queueId": queue.queue_id,
+                        "topic": queue.topic,
+                    }
+                    for queue, offset in table.items()
+                ]
+            }
+        )
+    fields = {
+        "topic": header.topic,
+        "group": header.group,
+        "timestamp": header.timestamp,
+        "isForce": header.is_force,
+    }
+    for client in group.members.values():
+        if client.version < VERSION_3_0_7:
+            raise _system_error(
+                f"the client does not support this feature. version={client.version}"
+            )
+        client.connection.send_oneway(
+            RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body=told)
+        )
+    return Reply(body=body)
+
+
+@router.on(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusHeader.decode)
+async def consumer_status(broker: Broker, header: ConsumerStatusHeader, request: Request) -> Reply:
+    """The offsets that the members of a group hold in memory."""
+    group = broker.clients.group(header.group)
+    if group is None:
+        raise _system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
+    wanted = header.client_addr.strip()
+    members = [c for c in group.members.values() if not wanted or c.client_id == wanted]
+    answers = await asyncio.gather(*(_status_of(client, header) for client in members))
+    table = {
+        client.client_id: answer
+        for client, answer in zip(members, answers, strict=True)
+        if answer is not None
+    }
+    return Reply(body=encode_body({"consumerTable": table}))
+
+
+# -- passed on to a consumer ------------------------------------------------------------------
+@router.on(RequestCode.GET_CONSUMER_RUNNING_INFO, RunningInfoHeader.decode)
+async def running_info(broker: Broker, header: RunningInfoHeader, request: Request) -> Reply:
+    """What a consumer says of itself."""
+    fields = request.command.ext_fields
+    return await _call_consumer(
+        broker, request, header.consumer_group, header.client_id, fields, request.body
+    )
+
+
+@router.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeDirectlyHeader.decode)
+async def consume_directly(
+    broker: Broker, header: ConsumeDirectlyHeader, request: Request
+) -> Reply:
+    """Let a consumer handle one stored message now."""
+    try:
+        offset = MessageId.parse(header.msg_id).physical_offset
+    except ValueError as error:
+        raise _system_error(str(error)) from None
+    record = broker.store.lookup(offset) if offset >= 0 else None
+    if record is None:
+        raise _system_error(f"can not find message by the offset, {offset}")
+    fields = {**request.command.ext_fields, "brokerName": broker.config.broker_name}
+    return await _call_consumer(
+        broker, request, header.consumer_group, header.client_id, fields, record
+    )
+
+
+async def _call_consumer(
+    broker: Broker,
+    request: Request,
+    group_name: str,
+    client_id: str,
+    fields: dict[str, str],
+    body: bytes,
+) -> Reply:
+    group = broker.clients.group(group_name)
+    client = None if group is None else group.member(client_id)
+    if client is None:
+        raise _system_error(f"The Consumer <{group_name}> <{client_id}> not online")
+    if client.version < VERSION_3_1_8:
+        raise _system_error(
+            f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
+            "please upgrade it to V3_1_8_SNAPSHOT"
+        )
+    call = RemotingCommand(request.command.code, fields, body)
+    try:
+        answer = await client.connection.request(call, timeout_seconds=CALL_SECONDS_MAX)
+    except RequestTimeoutError as error:
+        raise BrokerError(
+            f"consumer <{group_name}> <{client_id}> Timeout: {error}",
+            code=ResponseCode.CONSUME_MSG_TIMEOUT,
+        ) from None
+    except RemotingError as error:
+        raise _system_error(
+            f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
+        ) from None
+    return Reply(answer.code, answer.remark, answer.ext_fields, answer.body)
+
+
+async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | None:
+    call = RemotingCommand.request(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        {"topic": header.topic, "group": header.group},
+    )
+    try:
+        answer = await client.connection.request(call, timeout_seconds=STATUS_SECONDS_MAX)
+        body = fastjson.loads(answer.body) if answer.body else None
+    except (RemotingError, fastjson.FastjsonError) as error:
+        _log.warning("no status from %s: %s", client.client_id, error)
+        return None
+    return body.get("messageQueueTable") if isinstance(body, dict) else None
+
+
+def _reset_table(
+    broker: Broker, header: ResetOffsetHeader, topic: TopicConfig
+) -> dict[MessageQueue, int]:
+    table = {}
+    for queue_id in range(topic.write_queue_nums):
+        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        if consumed == -1:
+            raise _system_error(f"THe consumer group <{header.group}> not exist")
+        if header.timestamp == -1:
+            target = broker.store.queue_bounds(header.topic, queue_id)[1]
+        else:
+            target = broker.store.offset_by_time(header.topic, queue_id, header.timestamp)
+        target = max(target, 0)
+        wanted = target if header.is_force or target < consumed else consumed
+        table[_queue(broker, header.topic, queue_id)] = wanted
+    return table
+
+
+def _consumes(broker: Broker, group: str, topic: str) -> bool:
+    """False: the group is online and does not subscribe to the topic."""
+    online: ConsumerGroup | None = broker.clients.group(group)
+    return online is None or not online.subscriptions or topic in online.subscriptions
+
+
+def _known_topic(broker: Broker, name: str) -> TopicConfig:
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
+    return topic
+
+
+def _queue(broker: Broker, topic: str, queue_id: int) -> MessageQueue:
+    return MessageQueue(topic, broker.config.broker_name, queue_id)
+
+
+def _system_error(remark: str) -> BrokerError:
+    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)

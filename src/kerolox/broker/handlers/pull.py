@@ -1,0 +1,241 @@
+"""PULL_MESSAGE (11), by the rules of ``PullMessageProcessor``.
+
+The kernel answers most pulls. Here come those of groups and topics that it does not know or may not
+serve, those with an outdated subscription, and those whose offset is outside the queue. A pull that
+finds nothing and may wait is handed to the kernel, which answers it when a record arrives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kerolox.broker.handlers.send import SEE_FAQ
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.topics import OFFSET_MOVED_TOPIC
+from kerolox.broker.writer import NewRecord
+from kerolox.errors import BrokerError
+from kerolox.filter.tags import subscription_of
+from kerolox.message import MessageQueue, PropertyKey
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
+from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.headers import PullMessageHeader
+from kerolox.store.status import GetMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["router"]
+
+MASTER_ID = 0
+PULL_COUNT_MAX = 1024
+"""Most messages that one pull may ask for; more are cut to this."""
+
+_log = logging.getLogger(__name__)
+
+router = Router()
+
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@router.on(RequestCode.PULL_MESSAGE, PullMessageHeader.decode)
+async def pull_message(broker: Broker, header: PullMessageHeader, request: Request) -> Reply | None:
+    """Read messages of a queue, or hold the request until there are some."""
+    group = _checked_group(broker, header)
+    _checked_topic(broker, header, request)
+    tag_codes = _tag_codes(broker, header, group)
+    count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
+    result = broker.store.read(header.topic, header.queue_id, header.queue_offset, count, tag_codes)
+    status, next_offset, min_offset, max_offset, _suggest_slave, _count, records = result
+    code = _code_of(GetMessageStatus(status), header.queue_offset)
+    if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+        broker.offsets.commit(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            request.connection.remote_address,
+        )
+    if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, count, tag_codes):
+        return None
+    if code == ResponseCode.PULL_OFFSET_MOVED:
+        await _tell_offset_moved(broker, header, next_offset)
+    fields = {
+        "suggestWhichBrokerId": MASTER_ID,
+        "nextBeginOffset": next_offset,
+        "minOffset": min_offset,
+        "maxOffset": max_offset,
+    }
+    return Reply(code, GetMessageStatus(status).name, fields, records)
+
+
+def _checked_group(broker: Broker, header: PullMessageHeader) -> SubscriptionGroupConfig:
+    config = broker.config
+    if not config.broker_permission & Perm.READ:
+        raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden")
+    group = broker.groups.find(header.consumer_group)
+    if group is None:
+        raise BrokerError(
+            f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
+            code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        )
+    if not group.consume_enable:
+        raise _forbidden(f"subscription group no permission, {header.consumer_group}")
+    return group
+
+
+def _checked_topic(broker: Broker, header: PullMessageHeader, request: Request) -> TopicConfig:
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise BrokerError(
+            f"topic[{header.topic}] not exist, apply first please! {SEE_FAQ}",
+            code=ResponseCode.TOPIC_NOT_EXIST,
+        )
+    if not topic.perm & Perm.READ:
+        raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden")
+    if not 0 <= header.queue_id < topic.read_queue_nums:
+        raise BrokerError(
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+            f"consumer:[/{request.connection.remote_address}]",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    return topic
+
+
+def _tag_codes(
+    broker: Broker, header: PullMessageHeader, group: SubscriptionGroupConfig
+) -> Sequence[int] | None:
+    """The codes to match; None: all messages."""
+    if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+        if header.expression_type not in (None, "TAG"):
+            if not header.subscription:
+                raise _parse_failed()
+            raise _no_expression_filter(header.expression_type)
+        try:
+            subscription = subscription_of(header.topic, header.subscription)
+        except ValueError:
+            raise _parse_failed() from None
+        return subscription.tag_codes
+    online = broker.clients.group(header.consumer_group)
+    if online is None:
+        raise BrokerError(
+            f"the consumer's group info not exist{SEE_FAQ}",
+            code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        )
+    if not group.consume_broadcast_enable and online.message_model == "BROADCASTING":
+        raise _forbidden(
+            f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+        )
+    known = online.subscriptions.get(header.topic)
+    if known is None:
+        raise BrokerError(
+            f"the consumer's subscription not exist{SEE_FAQ}",
+            code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        )
+    if known.sub_version < header.sub_version:
+        raise BrokerError(
+            "the consumer's subscription not latest", code=ResponseCode.SUBSCRIPTION_NOT_LATEST
+        )
+    if not known.is_tag_type:
+        raise _no_expression_filter(known.expression_type)
+    return known.tag_codes
+
+
+def _code_of(status: GetMessageStatus, offset: int) -> ResponseCode:
+    code = _CODES.get(status)
+    if code is not None:
+        return code
+    # An empty queue: whoever asks for its start waits, whoever asks for more is wrong.
+    return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+def _held(
+    broker: Broker,
+    header: PullMessageHeader,
+    request: Request,
+    count: int,
+    tag_codes: Sequence[int] | None,
+) -> bool:
+    """Hand the pull to the kernel if it may wait. False: answer it now."""
+    if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
+        return False
+    config = broker.config
+    wait_ms = header.suspend_timeout_millis
+    if not config.long_polling_enable:
+        wait_ms = config.short_polling_time_mills
+    if wait_ms <= 0:
+        return False
+    return broker.store.hold(
+        request.connection.connection_id,
+        int(request.command.serialize_type),
+        request.command.opaque,
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        count,
+        tag_codes,
+        broker.now_ms() + wait_ms,
+    )
+
+
+async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_offset: int) -> None:
+    """Write ``OFFSET_MOVED_EVENT``, which monitoring tools consume."""
+    _log.warning(
+        "offset moved: group %s, topic %s, queue %d asked for %d, goes on at %d",
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        next_offset,
+    )
+    event = {
+        "consumerGroup": header.consumer_group,
+        "messageQueue": MessageQueue(header.topic, broker.config.broker_name, header.queue_id),
+        "offsetNew": next_offset,
+        "offsetRequest": header.queue_offset,
+    }
+    # Nobody waits for this record to be on disk.
+    properties = {
+        PropertyKey.KEYS: header.consumer_group,
+        PropertyKey.TAGS: header.consumer_group,
+        PropertyKey.WAIT: "false",
+    }
+    await broker.writer.put(
+        NewRecord(
+            topic=OFFSET_MOVED_TOPIC,
+            queue_id=0,
+            body=encode_body(event),
+            properties=properties,
+            born_timestamp=broker.now_ms(),
+            born_host=broker.store_host,
+            store_host=broker.store_host,
+        )
+    )
+
+
+def _forbidden(remark: str) -> BrokerError:
+    return BrokerError(remark, code=ResponseCode.NO_PERMISSION)
+
+
+def _parse_failed() -> BrokerError:
+    return BrokerError(
+        "parse the consumer's subscription failed", code=ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    )
+
+
+def _no_expression_filter(expression_type: str | None) -> BrokerError:
+    return BrokerError(
+        f"The broker does not support consumer to filter message by {expression_type}",
+        code=ResponseCode.SYSTEM_ERROR,
+    )

@@ -1,0 +1,150 @@
+"""Questions about messages and offsets: by key (12), by id (33), a group's offset (14, 15), the
+bounds of a queue (29 to 32), and the state of a topic (202)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.writer import memory_bytes
+from kerolox.errors import BrokerError
+from kerolox.message import MessageQueue
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.headers import (
+    QueryConsumerOffsetHeader,
+    QueryMessageHeader,
+    QueueHeader,
+    QueueTimestampHeader,
+    TopicHeader,
+    UpdateConsumerOffsetHeader,
+    ViewMessageHeader,
+)
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["router"]
+
+UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
+
+router = Router()
+
+
+@router.on(RequestCode.QUERY_MESSAGE, QueryMessageHeader.decode)
+async def query_message(broker: Broker, header: QueryMessageHeader, request: Request) -> Reply:
+    """Messages by business key or unique key, in a time range."""
+    count = header.max_num
+    if request.command.ext_fields.get(UNIQUE_KEY_FLAG) == "true":
+        count = broker.config.default_query_max_num
+    count = min(max(count, 0), broker.config.max_msgs_num_batch)
+    timestamp, offset, records = broker.store.query_key(
+        header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
+    )
+    fields = {"indexLastUpdateTimestamp": timestamp, "indexLastUpdatePhyoffset": offset}
+    if not records:
+        return Reply(
+            ResponseCode.QUERY_NOT_FOUND,
+            "can not find message, maybe time range not correct",
+            fields,
+        )
+    return Reply(fields=fields, body=records)
+
+
+@router.on(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader.decode)
+async def view_message(broker: Broker, header: ViewMessageHeader, request: Request) -> Reply:
+    """One message by its physical offset."""
+    record = broker.store.lookup(header.offset) if header.offset >= 0 else None
+    if record is None:
+        raise BrokerError(
+            f"can not find message by the offset, {header.offset}",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    return Reply(body=record)
+
+
+@router.on(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader.decode)
+async def query_offset(
+    broker: Broker, header: QueryConsumerOffsetHeader, request: Request
+) -> Reply:
+    """A group's offset. Without one: 0 when the queue's start is still there and warm."""
+    offset = broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
+    if offset >= 0:
+        return Reply(fields={"offset": offset})
+    min_offset, _ = broker.store.queue_bounds(header.topic, header.queue_id)
+    if min_offset <= 0 and not _is_cold_start(broker, header.topic, header.queue_id):
+        return Reply(fields={"offset": 0})
+    raise BrokerError(
+        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        code=ResponseCode.QUERY_NOT_FOUND,
+    )
+
+
+@router.on(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader.decode)
+async def update_offset(
+    broker: Broker, header: UpdateConsumerOffsetHeader, request: Request
+) -> Reply:
+    """Set a group's offset."""
+    broker.offsets.commit(
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        header.commit_offset,
+        request.connection.remote_address,
+    )
+    return Reply()
+
+
+@router.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, QueueTimestampHeader.decode)
+async def search_offset(broker: Broker, header: QueueTimestampHeader, request: Request) -> Reply:
+    """The offset of the message stored at a time, or nearest to it."""
+    offset = broker.store.offset_by_time(header.topic, header.queue_id, header.timestamp)
+    return Reply(fields={"offset": offset})
+
+
+@router.on(RequestCode.GET_MAX_OFFSET, QueueHeader.decode)
+async def max_offset(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+    """The offset that the next message of a queue gets."""
+    return Reply(fields={"offset": broker.store.queue_bounds(header.topic, header.queue_id)[1]})
+
+
+@router.on(RequestCode.GET_MIN_OFFSET, QueueHeader.decode)
+async def min_offset(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+    """The offset of the oldest message of a queue."""
+    return Reply(fields={"offset": broker.store.queue_bounds(header.topic, header.queue_id)[0]})
+
+
+@router.on(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader.decode)
+async def earliest_time(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+    """When the oldest message of a queue was stored; -1 when there is none."""
+    return Reply(fields={"timestamp": earliest_store_time(broker, header.topic, header.queue_id)})
+
+
+@router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
+async def topic_state(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+    """Bounds and last store time of each queue of a topic."""
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise BrokerError(f"topic[{header.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
+    offsets = {}
+    for queue_id in range(topic.write_queue_nums):
+        low, high = broker.store.queue_bounds(header.topic, queue_id)
+        last = broker.store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
+        queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
+        offsets[queue] = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": low}
+    return Reply(body=encode_body({"offsetTable": offsets}))
+
+
+def earliest_store_time(broker: Broker, topic: str, queue_id: int) -> int:
+    """``getEarliestMessageTime``: -1 when there is no message."""
+    low, high = broker.store.queue_bounds(topic, queue_id)
+    return broker.store.store_time(topic, queue_id, low) if low < high else -1
+
+
+def _is_cold_start(broker: Broker, topic: str, queue_id: int) -> bool:
+    """The queue's first message is so far behind the end of the log that it is on disk only."""
+    entry = broker.store.queue_entry(topic, queue_id, 0)
+    if entry is None:
+        return False
+    ratio = broker.config.access_message_in_memory_max_ratio / 100
+    return broker.store.max_physical_offset - entry[0] > memory_bytes() * ratio

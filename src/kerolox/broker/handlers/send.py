@@ -1,0 +1,349 @@
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), and giving a message
+back, CONSUMER_SEND_MSG_BACK (36).
+
+Complete by itself: whatever the kernel declines, and everything when a request comes over the VIP
+port, is answered here, by the rules of ``SendMessageProcessor``.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.topics import DLQ_PREFIX, RETRY_PREFIX, check_sendable, check_topic_name
+from kerolox.broker.writer import NewRecord, Put
+from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.message import (
+    MessageExt,
+    MessageId,
+    PropertyKey,
+    decode_properties,
+    encode_properties,
+    pack_host,
+    unpack_host,
+)
+from kerolox.protocol.codes import MessageSysFlag, Perm, RequestCode, ResponseCode
+from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
+from kerolox.protocol.records import decode_record, iterate_batch
+from kerolox.store.status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+
+__all__ = ["SEE_FAQ", "router"]
+
+SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+DLQ_QUEUES = 1
+FIRST_RETRY_LEVEL = 3
+PROPERTY_BYTES_MAX = 32767
+BATCH_ITEMS_MAX = 65536
+VERSION_3_4_9 = 121
+"""From this version on the client says how often a message may be retried."""
+
+UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
+
+router = Router()
+
+
+@router.on(RequestCode.SEND_MESSAGE, SendMessageHeader.decode)
+async def send_message(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    """Store one message, or a batch when the header says so."""
+    return await _send(broker, header, request)
+
+
+@router.on(RequestCode.SEND_MESSAGE_V2, SendMessageHeader.decode_short)
+async def send_message_v2(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    """As SEND_MESSAGE, with one-letter names in the header."""
+    return await _send(broker, header, request)
+
+
+@router.on(RequestCode.SEND_BATCH_MESSAGE, SendMessageHeader.decode_short)
+async def send_batch(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    """As SEND_MESSAGE_V2; whether the body is a batch, the header says."""
+    return await _send(broker, header, request)
+
+
+async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    # RocketMQ adds these to every answer of a send, the refusals included.
+    fields = {
+        PropertyKey.MSG_REGION: broker.config.region_id,
+        PropertyKey.TRACE_ON: broker.config.trace_on,
+    }
+    try:
+        topic = await _checked_topic(broker, header, request)
+        queue_id = _chosen_queue(topic, header.queue_id)
+        store = _store_batch if header.batch else _store_one
+        put = await store(broker, header, request, topic, queue_id)
+        code = _code_of(broker, put)
+    except BrokerError as error:
+        return Reply(error.code, error.remark, fields)
+    identifiers = [
+        MessageId(*unpack_host(broker.store_host), offset).text for offset in put.physical_offsets
+    ]
+    done = {
+        "msgId": ",".join(identifiers),
+        "queueId": queue_id,
+        "queueOffset": put.queue_offset,
+    }
+    return Reply(code, None, {**done, **fields})
+
+
+async def _checked_topic(
+    broker: Broker, header: SendMessageHeader, request: Request
+) -> TopicConfig:
+    """``preSend`` and ``msgCheck``; the topic is made when it may be."""
+    config = broker.config
+    if broker.now_ms() < config.start_accept_send_request_time_stamp:
+        since = time.strftime(
+            "%Y-%m-%d %H:%M:%S", time.localtime(config.start_accept_send_request_time_stamp / 1000)
+        )
+        raise _system_error(f"broker unable to service, until {since}")
+    known = broker.topics.get(header.topic)
+    if not config.broker_permission & Perm.WRITE and known is not None and known.order:
+        raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
+    check_topic_name(header.topic)
+    check_sendable(header.topic)
+    topic = known or await _created_topic(broker, header)
+    if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+        raise _system_error(
+            f"request queueId[{header.queue_id}] is illegal, {topic} "
+            f"Producer: {request.connection.remote_address}"
+        )
+    return topic
+
+
+async def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig:
+    is_retry = header.topic.startswith(RETRY_PREFIX)
+    sys_flag = 0
+    if header.unit_mode:
+        sys_flag = UNIT_SUBSCRIBED_FLAG if is_retry else UNIT_FLAG
+    topic = broker.topics.create_for_send(
+        header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
+    )
+    if topic is None and is_retry:
+        topic = broker.topics.create_for_group(header.topic, 1, sys_flag=sys_flag)
+    if topic is None:
+        raise BrokerError(
+            f"topic[{header.topic}] not exist, apply first please!{SEE_FAQ}",
+            code=ResponseCode.TOPIC_NOT_EXIST,
+        )
+    # Acknowledged messages of a topic that a crash forgets could not be read.
+    await broker.topics.file.flush()
+    return topic
+
+
+def _chosen_queue(topic: TopicConfig, queue_id: int) -> int:
+    if queue_id >= 0:
+        return queue_id
+    if topic.write_queue_nums <= 0:
+        raise _system_error(f"the topic[{topic.topic_name}] has no queue to write to")
+    return random.randrange(topic.write_queue_nums)
+
+
+async def _store_one(
+    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+) -> Put:
+    record = _new_record(broker, header, request, topic, queue_id)
+    dead_letters = _dead_letter_topic(broker, header, request)
+    if dead_letters is not None:
+        record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
+        if PropertyKey.DELAY in record.properties:
+            record.properties[PropertyKey.DELAY] = "0"
+    stored = {name: value for name, value in record.properties.items() if name != PropertyKey.WAIT}
+    record.property_text = encode_properties(stored)
+    if len(record.property_text) > PROPERTY_BYTES_MAX:
+        return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+    if record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true":
+        if broker.config.reject_transaction_message:
+            raise _forbidden(
+                f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden"
+            )
+        raise _system_error("transactions are not supported yet")
+    return await broker.writer.put(record)
+
+
+async def _store_batch(
+    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+) -> Put:
+    if len(request.body) > broker.config.max_message_size:
+        return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+    record = _new_record(broker, header, request, topic, queue_id)
+    common = encode_properties(record.properties).encode()
+    items = []
+    try:
+        for flag, body, text in iterate_batch(request.body):
+            separator = b"" if not text or text.endswith(b"\x02") else b"\x02"
+            items.append((flag, body, text + separator + common))
+    except RemoteProtocolError as error:
+        raise _system_error(f"the batch is malformed: {error}") from None
+    if not items:
+        raise _system_error("the batch is empty")
+    if len(items) > BATCH_ITEMS_MAX:
+        raise _system_error(f"a batch of {len(items)} messages; at most {BATCH_ITEMS_MAX}")
+    if any(len(text) > PROPERTY_BYTES_MAX for _flag, _body, text in items):
+        return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+    return await broker.writer.put_batch(record, items)
+
+
+def _new_record(
+    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+) -> NewRecord:
+    properties = decode_properties(header.properties)
+    properties[PropertyKey.CLUSTER] = broker.config.broker_cluster_name
+    multiple = topic.topic_filter_type == "MULTI_TAG"
+    return NewRecord(
+        topic=header.topic,
+        queue_id=queue_id,
+        body=request.body,
+        properties=properties,
+        born_timestamp=header.born_timestamp,
+        born_host=request.born_host,
+        store_host=broker.store_host,
+        flag=header.flag,
+        sys_flag=header.sys_flag | (MessageSysFlag.MULTI_TAGS if multiple else 0),
+        reconsume_times=header.reconsume_times,
+    )
+
+
+def _dead_letter_topic(broker: Broker, header: SendMessageHeader, request: Request) -> str | None:
+    """``handleRetryAndDLQ``: where a message to a retry topic goes that was retried too often."""
+    if not header.topic.startswith(RETRY_PREFIX):
+        return None
+    name = header.topic.removeprefix(RETRY_PREFIX)
+    group = _known_group(broker, name)
+    limit = group.retry_max_times
+    if request.command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+        limit = header.max_reconsume_times
+    if header.reconsume_times < limit:
+        return None
+    return broker.topics.create_for_group(DLQ_PREFIX + name, DLQ_QUEUES).topic_name
+
+
+@router.on(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackHeader.decode)
+async def send_back(broker: Broker, header: SendBackHeader, request: Request) -> Reply:
+    """Store a message again that a consumer could not handle: later into the group's retry topic,
+    or, after too many times, into its dead letters."""
+    group = _known_group(broker, header.group)
+    config = broker.config
+    if not config.broker_permission & Perm.WRITE:
+        raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
+    if group.retry_queue_nums <= 0:
+        return Reply()
+    sys_flag = UNIT_SUBSCRIBED_FLAG if header.unit_mode else 0
+    topic = broker.topics.create_for_group(
+        RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
+    )
+    if not topic.perm & Perm.WRITE:
+        raise _forbidden(f"the topic[{topic.topic_name}] sending message is forbidden")
+    message = _look_up(broker, header.offset)
+    record = _record_given_back(message)
+    limit = group.retry_max_times
+    if request.command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+        limit = header.max_reconsume_times
+    if message.reconsume_times >= limit or header.delay_level < 0:
+        dead = broker.topics.create_for_group(DLQ_PREFIX + header.group, DLQ_QUEUES)
+        record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
+        record.properties[PropertyKey.DELAY] = "0"
+    else:
+        record.topic, record.queue_id = topic.topic_name, random.randrange(group.retry_queue_nums)
+        level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+        record.properties[PropertyKey.DELAY] = str(level)
+    await broker.topics.file.flush()
+    put = await broker.writer.put(record)
+    if put.status != PutMessageStatus.PUT_OK:
+        raise _system_error(put.status.name)
+    return Reply()
+
+
+def _look_up(broker: Broker, offset: int) -> MessageExt:
+    data = broker.store.lookup(offset) if offset >= 0 else None
+    if data is None:
+        raise _system_error(f"look message by offset failed, {offset}")
+    return decode_record(data, inflate=False)[0]
+
+
+def _record_given_back(message: MessageExt) -> NewRecord:
+    properties = dict(message.properties)
+    properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
+    properties[PropertyKey.WAIT] = "false"
+    properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.offset_message_id)
+    return NewRecord(
+        topic=message.topic,
+        queue_id=0,
+        body=message.body,
+        properties=properties,
+        born_timestamp=message.born_timestamp,
+        born_host=pack_host(*message.born_host),
+        store_host=pack_host(*message.store_host),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times + 1,
+    )
+
+
+def _known_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
+    group = broker.groups.find(name)
+    if group is None:
+        raise BrokerError(
+            f"subscription group not exist, {name} {SEE_FAQ}",
+            code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        )
+    return group
+
+
+def _code_of(broker: Broker, put: Put) -> ResponseCode:
+    """The response code of a put that stored; the texts are those of ``handlePutMessageResult``.
+
+    Raises:
+        BrokerError: it did not store.
+    """
+    status = put.status
+    if status == PutMessageStatus.PUT_OK:
+        return ResponseCode.SUCCESS
+    if status == PutMessageStatus.FLUSH_DISK_TIMEOUT:
+        return ResponseCode.FLUSH_DISK_TIMEOUT
+    if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+        raise BrokerError(
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {broker.config.max_message_size}B, msg properties length limit 32KB.",
+            code=ResponseCode.MESSAGE_ILLEGAL,
+        )
+    if status == PutMessageStatus.SERVICE_NOT_AVAILABLE:
+        raise BrokerError(
+            "service not available now. It may be caused by one of the following reasons: the "
+            f"broker's disk is full [{_disk_use(broker)}], messages are put to the slave, message "
+            "store has been shut down, etc.",
+            code=ResponseCode.SERVICE_NOT_AVAILABLE,
+        )
+    if status == PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+        raise _system_error("create mapped file failed, server is busy or broken.")
+    if status == PutMessageStatus.OS_PAGECACHE_BUSY:
+        raise _system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+    raise _system_error("UNKNOWN_ERROR")
+
+
+def _disk_use(broker: Broker) -> str:
+    log, root = broker.config.commit_log_folder, broker.config.store_path_root_dir
+    used = {"CL": _used_ratio(log), "CQ": _used_ratio(root), "INDEX": _used_ratio(root)}
+    return " ".join(f"{name}: {ratio:5.2f}" for name, ratio in used.items())
+
+
+def _used_ratio(folder: Path) -> float:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return -1.0
+    return usage.used / usage.total if usage.total else -1.0
+
+
+def _system_error(remark: str) -> BrokerError:
+    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
+
+
+def _forbidden(remark: str) -> BrokerError:
+    return BrokerError(remark, code=ResponseCode.NO_PERMISSION)

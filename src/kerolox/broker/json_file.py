@@ -1,0 +1,152 @@
+"""A table kept in a JSON file, the way RocketMQ keeps its ``config/*.json``.
+
+The file is written whole: ``name.tmp`` first and to the disk, then the old file becomes
+``name.bak``, then ``name.tmp`` takes its place. A crash leaves the old file or the new one. Loading
+falls back to ``.bak``; no file at all is an empty table.
+
+Changes are written by a worker thread. Any number of changes made while a write runs are covered by
+the one write after it; :meth:`JsonFile.flush` waits until all changes made before it are on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kerolox.errors import StoreError
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import BodyError, decode_body, wire_value
+
+__all__ = ["JsonFile"]
+
+JSON_FILE_BYTES_MAX = 256 * 1024 * 1024
+"""Larger files are refused: they are no table of ours."""
+
+_log = logging.getLogger(__name__)
+_Table = TypeVar("_Table")
+
+
+class JsonFile:
+    """One table's file. ``snapshot`` gives what to write; it must not be changed afterwards."""
+
+    def __init__(self, path: Path, snapshot: Callable[[], object]) -> None:
+        self.path = path
+        self._snapshot = snapshot
+        self._changed = 0
+        self._written = 0
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def backup_path(self) -> Path:
+        """Where the version before the newest one lies."""
+        return self.path.with_name(self.path.name + ".bak")
+
+    def load(self, table_type: type[_Table]) -> _Table | None:
+        """The table; None when there is no file.
+
+        Raises:
+            StoreError: file and backup can't be read or are broken; says what to do.
+        """
+        reasons = []
+        for path in (self.path, self.backup_path):
+            try:
+                table = _read(path, table_type)
+            except FileNotFoundError:
+                continue
+            except (OSError, BodyError) as error:
+                reasons.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+                continue
+            if reasons:
+                _log.warning("%s; the backup %s is used instead", reasons[0], path)
+            return table
+        if reasons:
+            raise StoreError(
+                f"{'; '.join(reasons)}; restore the file from a backup, or remove it and its .bak "
+                "to start with an empty table"
+            )
+        return None
+
+    def mark(self) -> None:
+        """The table changed; the next ``flush`` writes it."""
+        self._changed += 1
+
+    def write_soon(self) -> None:
+        """The table changed; write it in the background. Errors are logged."""
+        self.mark()
+        if self._writer is None or self._writer.done():
+            self._start_writer().add_done_callback(self._log_failure)
+
+    async def flush(self) -> None:
+        """Wait until every change made so far is on disk.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        wanted = self._changed
+        while self._written < wanted:
+            writer = self._writer
+            if writer is None or writer.done():
+                writer = self._start_writer()
+            await asyncio.shield(writer)
+
+    def _start_writer(self) -> asyncio.Task[None]:
+        self._writer = asyncio.get_running_loop().create_task(self._write())
+        return self._writer
+
+    async def _write(self) -> None:
+        while self._written < self._changed:
+            version = self._changed
+            value = self._snapshot()
+            await asyncio.to_thread(_store, self.path, self.backup_path, value)
+            self._written = version
+
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("%s can't be written: %s; the change is in memory only", self.path, error)
+
+
+def _read(path: Path, table_type: type[_Table]) -> _Table:
+    with path.open("rb") as file:
+        data = file.read(JSON_FILE_BYTES_MAX + 1)
+    if len(data) > JSON_FILE_BYTES_MAX:
+        raise BodyError(f"larger than {JSON_FILE_BYTES_MAX} bytes")
+    if not data.strip():
+        raise BodyError("the file is empty")
+    return decode_body(data, table_type)
+
+
+def _store(path: Path, backup: Path, value: object) -> None:
+    data = fastjson.dumps_pretty(wire_value(value))
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        _keep(path, backup)
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """Make the file the backup too, without a moment in which neither exists."""
+    link = backup.with_name(backup.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        link.unlink()
+    try:
+        os.link(path, link)
+    except OSError:
+        # Not every file system has hard links.
+        shutil.copyfile(path, link)
+    link.replace(backup)

@@ -1,0 +1,48 @@
+"""Locks on queues for orderly consumers: ``RebalanceLockManager`` of RocketMQ.
+
+A lock belongs to one client of a group and ends :data:`LOCK_MS` after it was last taken or renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+
+__all__ = ["QueueLocks"]
+
+LOCK_MS = 60_000
+"""How long a lock lives (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+
+class QueueLocks:
+    """The queue locks of all groups."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def lock(
+        self, group: str, queues: Iterable[MessageQueue], client_id: str
+    ) -> list[MessageQueue]:
+        """Take or renew locks; the queues that the client holds now."""
+        now = self._now_ms()
+        locks = self._locks.setdefault(group, {})
+        held = []
+        for queue in queues:
+            owner, since = locks.get(queue, (client_id, now))
+            if owner == client_id or now - since > LOCK_MS:
+                locks[queue] = (client_id, now)
+                held.append(queue)
+        return held
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give up the locks that the client holds; those of others stay."""
+        locks = self._locks.get(group, {})
+        for queue in queues:
+            if locks.get(queue, ("", 0))[0] == client_id:
+                del locks[queue]
+        if not locks:
+            self._locks.pop(group, None)

@@ -1,0 +1,158 @@
+"""How far each group has consumed each queue: ``ConsumerOffsetManager`` of RocketMQ.
+
+Hot pulls commit inside the kernel; every method here takes those commits over first, so that a
+reader never sees an older offset than the one it is told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerolox.broker.json_file import JsonFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["OffsetTable"]
+
+SEPARATOR = "@"
+
+_log = logging.getLogger(__name__)
+
+
+class _OffsetFile(msgspec.Struct):
+    offsetTable: dict[str, dict[int, int]] = {}
+
+
+class OffsetTable:
+    """Offsets by ``topic@group`` and queue id, kept in ``consumerOffset.json``.
+
+    Not written on each change: :meth:`persist` does it, every few seconds and at the stop.
+    """
+
+    def __init__(self, config_folder: Path, store: StoreKernel) -> None:
+        self._store = store
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._dirty = False
+        self.file = JsonFile(config_folder / "consumerOffset.json", self._snapshot)
+
+    def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            StoreError: the file is broken and so is its backup.
+        """
+        loaded = self.file.load(_OffsetFile)
+        if loaded is not None:
+            self._offsets = loaded.offsetTable
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """Set the offset of a queue; going back is allowed and logged."""
+        self.drain()
+        before = self._put(group, topic, queue_id, offset)
+        if before is not None and offset < before:
+            _log.warning(
+                "offset of group %s, topic %s, queue %d goes back from %d to %d, said %s",
+                group,
+                topic,
+                queue_id,
+                before,
+                offset,
+                client,
+            )
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset of a queue; -1 when there is none."""
+        self.drain()
+        return self._offsets.get(topic + SEPARATOR + group, {}).get(queue_id, -1)
+
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """All offsets of a group for a topic, by queue id."""
+        self.drain()
+        return dict(self._offsets.get(topic + SEPARATOR + group, {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that a group has offsets for."""
+        self.drain()
+        return [topic for topic, each in self._pairs() if each == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets for a topic."""
+        self.drain()
+        return [group for each, group in self._pairs() if each == topic]
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give group ``target`` the offsets that ``source`` has for a topic."""
+        offsets = self.of_topic(source, topic)
+        if offsets:
+            self._offsets[topic + SEPARATOR + target] = offsets
+            self._dirty = True
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        for topic in self.topics_of(group):
+            del self._offsets[topic + SEPARATOR + group]
+            self._dirty = True
+
+    def lowest(self, topic: str, without_groups: set[str]) -> dict[int, int]:
+        """The lowest offset of each queue over all groups but some, as far as it still exists."""
+        lowest: dict[int, int] = {}
+        for group in self.groups_of(topic):
+            if group in without_groups:
+                continue
+            for queue_id, offset in self._offsets[topic + SEPARATOR + group].items():
+                if offset >= self._store.queue_bounds(topic, queue_id)[0]:
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        return lowest
+
+    def table(self) -> dict[str, dict[int, int]]:
+        """A copy of everything."""
+        self.drain()
+        return {key: dict(queues) for key, queues in self._offsets.items()}
+
+    def drain(self) -> None:
+        """Take over what hot pulls committed."""
+        for group, topic, queue_id, offset in self._store.take_commits():
+            self._put(group, topic, queue_id, offset)
+
+    async def persist(self) -> None:
+        """Write the file when something changed.
+
+        Raises:
+            OSError: it can't be written; tried again at the next call.
+        """
+        self.drain()
+        if not self._dirty:
+            return
+        self._dirty = False
+        self.file.mark()
+        try:
+            await self.file.flush()
+        except (OSError, asyncio.CancelledError):
+            self._dirty = True
+            raise
+
+    def _put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        queues = self._offsets.setdefault(topic + SEPARATOR + group, {})
+        before = queues.get(queue_id)
+        if before != offset:
+            queues[queue_id] = offset
+            self._dirty = True
+        return before
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        pairs = []
+        for key in self._offsets:
+            parts = key.split(SEPARATOR)
+            if len(parts) == 2:
+                pairs.append((parts[0], parts[1]))
+        return pairs
+
+    def _snapshot(self) -> object:
+        return {"offsetTable": self.table()}

@@ -1,0 +1,184 @@
+"""Telling the name servers what this broker has.
+
+:class:`Registration` registers with every name server at the start, every
+``registerNameServerPeriod``, and soon after each change (changes within :data:`COALESCE_SECONDS`
+become one registration). A name server that does not answer is logged and tried again, at first
+after :data:`RETRY_SECONDS_MIN`; the others are not held up. At the stop the broker unregisters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.errors import BrokerError, KeroloxError
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.namesrv import RegisterBody, encode_registration
+from kerolox.protocol.records import body_crc
+from kerolox.remoting.client import RemotingClient
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.protocol.bodies import TopicConfigTable
+
+__all__ = ["Registration"]
+
+COALESCE_SECONDS = 0.01
+RETRY_SECONDS_MIN = 1.0
+PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
+UNREGISTER_SECONDS_MAX = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Registration:
+    """Keeps all name servers of one broker informed."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        address: str,
+        ha_address: str,
+        topics: Callable[[], TopicConfigTable],
+        on_order_topics: Callable[[list[str]], None],
+    ) -> None:
+        self._config = config
+        self._servers = config.name_servers
+        self._identity = {
+            "brokerAddr": address,
+            "brokerId": config.broker_id,
+            "brokerName": config.broker_name,
+            "clusterName": config.broker_cluster_name,
+        }
+        self._ha_address = ha_address
+        self._topics = topics
+        self._on_order_topics = on_order_topics
+        self._client = RemotingClient()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failures: dict[str, int] = {}
+        self._turns = 0
+        self._in_turn = False
+        self._turn_done = asyncio.Condition()
+
+    @property
+    def failing(self) -> list[str]:
+        """The name servers whose last registration failed."""
+        return sorted(self._failures)
+
+    async def start(self) -> None:
+        """Register with all name servers once, then keep on doing it."""
+        if self._servers:
+            await self._register_all()
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def soon(self) -> None:
+        """Something changed: register with all name servers, without waiting for it."""
+        self._wanted.set()
+
+    async def now(self, *, timeout_seconds: float) -> None:
+        """Something changed: register, and wait until it was tried, at most ``timeout_seconds``."""
+        if self._task is None:
+            return
+        self._wanted.set()
+        # A turn under way may have taken the table before the change.
+        wanted = self._turns + (2 if self._in_turn else 1)
+        # A handler is no task before its first wait, and only a task may have a timeout.
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(timeout_seconds), self._turn_done:
+                await self._turn_done.wait_for(lambda: self._turns >= wanted)
+        except TimeoutError:
+            _log.warning("registration takes long; it goes on in the background")
+
+    async def stop(self) -> None:
+        """Unregister everywhere, at most ``UNREGISTER_SECONDS_MAX``, and close the connections."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+            await asyncio.gather(*(self._unregister(server) for server in self._servers))
+        await self._client.close()
+
+    async def _run(self) -> None:
+        period = self._config.register_name_server_period / 1000
+        period = min(max(period, PERIOD_SECONDS_MIN), PERIOD_SECONDS_MAX)
+        while True:
+            seconds = period
+            if self._failures:
+                attempts = min(min(self._failures.values()), 6)
+                seconds = min(period, RETRY_SECONDS_MIN * 2 ** (attempts - 1))
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wanted.wait()
+                # What changes together is registered together.
+                await asyncio.sleep(COALESCE_SECONDS)
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            await self._register_all()
+
+    async def _register_all(self) -> None:
+        self._in_turn = True
+        body = encode_registration(
+            RegisterBody(topic_config_serialize_wrapper=self._topics()),
+            compressed=self._config.compressed_register,
+        )
+        header = {
+            **self._identity,
+            "bodyCrc32": body_crc(body),
+            "compressed": self._config.compressed_register,
+            "haServerAddr": self._ha_address,
+        }
+        turn = [self._register(server, header, body) for server in self._servers]
+        answers = await asyncio.gather(*turn)
+        order = next((answer for answer in answers if answer is not None), None)
+        if order is not None:
+            self._on_order_topics(order)
+        self._turns += 1
+        self._in_turn = False
+        async with self._turn_done:
+            self._turn_done.notify_all()
+
+    async def _register(
+        self, server: str, header: dict[str, object], body: bytes
+    ) -> list[str] | None:
+        """The ordered topics that the name server names; None when it failed."""
+        seconds = self._config.register_broker_timeout_mills / 1000
+        request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
+        try:
+            response = await self._client.invoke(server, request, timeout_seconds=seconds)
+            if response.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_response(response.code, response.remark, server)
+        except KeroloxError as error:
+            count = self._failures.get(server, 0)
+            self._failures[server] = count + 1
+            if not count:
+                _log.warning("name server %s: registration failed, tried again: %s", server, error)
+            return None
+        if self._failures.pop(server, 0):
+            _log.info("name server %s: registered", server)
+        return _order_topics(response.body)
+
+    async def _unregister(self, server: str) -> None:
+        request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, self._identity)
+        try:
+            await self._client.invoke(server, request, timeout_seconds=UNREGISTER_SECONDS_MAX)
+        except KeroloxError as error:
+            _log.warning("name server %s: not unregistered: %s", server, error)
+
+
+def _order_topics(body: bytes) -> list[str] | None:
+    if not body:
+        return None
+    try:
+        table = fastjson.loads(body)
+    except fastjson.FastjsonError as error:
+        _log.warning("the name server's order table is unreadable: %s", error)
+        return None
+    topics = table.get("table") if isinstance(table, dict) else None
+    return list(topics) if isinstance(topics, dict) else None

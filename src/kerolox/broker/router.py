@@ -1,0 +1,132 @@
+"""Which handler answers which request code.
+
+A handler is a coroutine function of broker, header and request. The header arrives decoded and
+typed; a header that does not decode is answered with code 1 before the handler is called. What a
+handler returns is the answer; a :class:`~kerolox.errors.BrokerError` that it raises is the answer
+of that code. A code without a handler is answered with code 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kerolox.errors import BrokerError
+from kerolox.message import pack_host
+from kerolox.protocol.bodies import BodyError
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.headers import HeaderFieldError
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.server import ServerConnection
+
+__all__ = ["Reply", "Request", "Router"]
+
+_Header = TypeVar("_Header")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request and who sent it."""
+
+    command: RemotingCommand
+    connection: ServerConnection
+
+    @property
+    def body(self) -> bytes:
+        """The body; empty when there is none."""
+        return self.command.body
+
+    @property
+    def born_host(self) -> bytes:
+        """The sender's address, packed as records hold it."""
+        return pack_host(*self.connection.peer)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. ``fields`` become extFields, texts as Java writes them."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    fields: Mapping[str, object] | None = None
+    body: bytes = b""
+
+
+_Handler = Callable[["Broker", Any, Request], Coroutine[Any, Any, Reply | None]]
+_Route = tuple[Callable[[Mapping[str, str]], Any], _Handler]
+
+
+class Router:
+    """A table of handlers. Each module of handlers has one; the broker's includes them all."""
+
+    def __init__(self) -> None:
+        self._routes: dict[int, _Route] = {}
+
+    def on(
+        self, code: RequestCode, decode: Callable[[Mapping[str, str]], _Header]
+    ) -> Callable[
+        [Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]]],
+        Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]],
+    ]:
+        """Decorate the handler of a code; ``decode`` makes its header from the extFields.
+
+        Raises:
+            ValueError: the code has a handler already.
+        """
+
+        def add(
+            handler: Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]],
+        ) -> Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]]:
+            self._add(code, (decode, handler))
+            return handler
+
+        return add
+
+    def include(self, other: Router) -> None:
+        """Take over all handlers of another router.
+
+        Raises:
+            ValueError: a code has a handler in both.
+        """
+        for code, route in other._routes.items():
+            self._add(code, route)
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The codes that have a handler."""
+        return frozenset(self._routes)
+
+    async def dispatch(
+        self, broker: Broker, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        """Answer one request; None: nothing is answered now."""
+        route = self._routes.get(command.code)
+        if route is None:
+            return not_supported(command)
+        decode, handler = route
+        try:
+            header = decode(command.ext_fields)
+            reply = await handler(broker, header, Request(command, connection))
+        except (HeaderFieldError, BodyError) as error:
+            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
+        except BrokerError as error:
+            return command.response(error.code, error.remark)
+        if reply is None:
+            return None
+        return command.response(reply.code, reply.remark, reply.fields, body=reply.body)
+
+    def _add(self, code: int, route: _Route) -> None:
+        if code in self._routes:
+            raise ValueError(f"request code {code} has a handler already")
+        self._routes[code] = route
+
+
+def not_supported(command: RemotingCommand) -> RemotingCommand:
+    """The answer to a code that nobody handles here."""
+    return command.response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+    )

@@ -1,0 +1,157 @@
+"""Delivering delayed messages: ``ScheduleMessageService`` of RocketMQ.
+
+A message with delay level n lies in queue n-1 of ``SCHEDULE_TOPIC_XXXX``; its queue entry carries
+the time it is due instead of a tags code. All messages of a level wait equally long, so each
+queue is in order of delivery: one position per level, kept in ``delayOffset.json``, is all the
+state there is. What is due is appended again under its real topic, where consumers find it.
+
+A crash may deliver again what was delivered since the last write of the file, as in RocketMQ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerolox.broker.json_file import JsonFile
+from kerolox.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.errors import RemoteProtocolError
+from kerolox.message import PropertyKey, encode_properties, pack_host
+from kerolox.protocol.records import decode_record
+from kerolox.store.status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["DelaySchedule"]
+
+DELIVERIES_PER_SLICE = 100
+"""Messages delivered before other work of the loop gets its turn."""
+
+_log = logging.getLogger(__name__)
+
+
+class _DelayFile(msgspec.Struct):
+    offsetTable: dict[int, int] = {}
+
+
+class DelaySchedule:
+    """The schedule queues of one broker."""
+
+    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._levels_ms = config.delay_levels_ms
+        self._offsets: dict[int, int] = {}
+        self._dirty = False
+        self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
+
+    def load(self) -> None:
+        """Read the file and bring every position inside its queue.
+
+        Raises:
+            StoreError: the file is broken and so is its backup.
+        """
+        loaded = self.file.load(_DelayFile)
+        if loaded is not None:
+            self._offsets = loaded.offsetTable
+        for level in self._offsets:
+            low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            self._offsets[level] = min(max(self._offsets[level], low), high)
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Level → queue offset of the next message to deliver."""
+        return dict(self._offsets)
+
+    async def deliver_due(self) -> int:
+        """Deliver everything that is due; how many messages that were."""
+        delivered = 0
+        for level in range(1, len(self._levels_ms) + 1):
+            more = True
+            while more:
+                count, more = self._deliver_slice(level)
+                delivered += count
+                if more:
+                    await asyncio.sleep(0)
+        return delivered
+
+    async def persist(self) -> None:
+        """Write the positions when they moved.
+
+        Raises:
+            OSError: the file can't be written; tried again at the next call.
+        """
+        if not self._dirty:
+            return
+        self._dirty = False
+        self.file.mark()
+        try:
+            await self.file.flush()
+        except (OSError, asyncio.CancelledError):
+            self._dirty = True
+            raise
+
+    def _deliver_slice(self, level: int) -> tuple[int, bool]:
+        """Deliver some of a level's messages: (how many, whether more are due)."""
+        offset = self._offsets.get(level, 0)
+        low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+        start = offset = max(offset, low)
+        for _ in range(DELIVERIES_PER_SLICE):
+            entry = self._store.queue_entry(SCHEDULE_TOPIC, level - 1, offset)
+            if offset >= high or entry is None or not self._is_due(level, entry[2]):
+                break
+            if not self._deliver(entry[0]):
+                break
+            offset += 1
+        if offset != self._offsets.get(level, 0):
+            self._offsets[level] = offset
+            self._dirty = True
+        return offset - start, offset - start == DELIVERIES_PER_SLICE
+
+    def _is_due(self, level: int, due_ms: int) -> bool:
+        now = self._now_ms()
+        # A time further away than the delay itself comes from a clock that was set back.
+        return due_ms <= now or due_ms > now + self._levels_ms[level - 1]
+
+    def _deliver(self, physical_offset: int) -> bool:
+        """Append one message under its real topic. False: try again later."""
+        data = self._store.lookup(physical_offset)
+        if data is None:
+            return True
+        try:
+            message, _ = decode_record(data, inflate=False)
+            topic = message.properties[PropertyKey.REAL_TOPIC]
+            queue_id = int(message.properties[PropertyKey.REAL_QUEUE_ID])
+        except (RemoteProtocolError, KeyError, ValueError) as error:
+            _log.error("delayed message at %d can't be delivered: %r", physical_offset, error)
+            return True
+        if topic == HALF_TOPIC:
+            _log.error("delayed message at %d is a half message; dropped", physical_offset)
+            return True
+        status = self._store.append(
+            topic.encode(),
+            queue_id,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            pack_host(*message.born_host),
+            pack_host(*message.store_host),
+            message.reconsume_times,
+            0,
+            message.body,
+            # The text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does.
+            encode_properties(message.properties).encode(),
+        )[0]
+        if status != PutMessageStatus.PUT_OK:
+            name = PutMessageStatus(status).name
+            _log.error("delayed message at %d: %s; tried again", physical_offset, name)
+        return status == PutMessageStatus.PUT_OK
+
+    def _snapshot(self) -> object:
+        return {"offsetTable": dict(self._offsets)}

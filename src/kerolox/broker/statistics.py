@@ -1,0 +1,116 @@
+"""The figures of GET_BROKER_RUNTIME_INFO (28), from the kernel's counters.
+
+The counters are sampled every :data:`SAMPLE_SECONDS`; rates are given over the last 10, 60 and 600
+seconds, as ``StoreStatsService`` gives them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["SAMPLE_SECONDS", "Statistics"]
+
+SAMPLE_SECONDS = 10.0
+SPANS_SECONDS = (10, 60, 600)
+SAMPLES_MAX = int(max(SPANS_SECONDS) / SAMPLE_SECONDS) + 1
+
+
+class _Sample(NamedTuple):
+    at_ms: int
+    put: int
+    found: int
+    miss: int
+    got: int
+
+
+class _Day(NamedTuple):
+    """Totals at the beginning of a day."""
+
+    day: int
+    put: int
+    got: int
+
+
+class Statistics:
+    """Rates and totals of one broker."""
+
+    def __init__(self, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self.boot_ms = now_ms()
+        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self._today = self._yesterday = _Day(_day_of(self.boot_ms), 0, 0)
+        self.sample()
+
+    def sample(self) -> None:
+        """Remember the counters as they are now."""
+        sample = self._read()
+        self._samples.append(sample)
+        day = _day_of(sample.at_ms)
+        if day != self._today.day:
+            self._yesterday, self._today = self._today, _Day(day, sample.put, sample.got)
+
+    def runtime(self) -> dict[str, str]:
+        """The part of the answer that comes from counters."""
+        stats = self._store.stats()
+        put_count, put_bytes = stats.get("put_count", 0), stats.get("put_bytes", 0)
+        now = self._read()
+        values: dict[str, object] = {
+            "bootTimestamp": self.boot_ms,
+            "runtime": _duration_text(now.at_ms - self.boot_ms),
+            "putMessageEntireTimeMax": 0,
+            "putMessageTimesTotal": max(put_count, 1),
+            "putMessageFailedTimes": 0,
+            "putMessageSizeTotal": put_bytes,
+            "putMessageDistributeTime": "null",
+            "putMessageAverageSize": put_bytes / max(put_count, 1),
+            "dispatchMaxBuffer": 0,
+            "getMessageEntireTimeMax": 0,
+            "putTps": self._rates(now, lambda s: s.put),
+            "getFoundTps": self._rates(now, lambda s: s.found),
+            "getMissTps": self._rates(now, lambda s: s.miss),
+            "getTotalTps": self._rates(now, lambda s: s.found + s.miss),
+            "getTransferedTps": self._rates(now, lambda s: s.got),
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+            "dispatchBehindBytes": stats.get("dispatch_behind_bytes", 0),
+            "msgPutTotalYesterdayMorning": self._yesterday.put,
+            "msgPutTotalTodayMorning": self._today.put,
+            "msgPutTotalTodayNow": now.put,
+            "msgGetTotalYesterdayMorning": self._yesterday.got,
+            "msgGetTotalTodayMorning": self._today.got,
+            "msgGetTotalTodayNow": now.got,
+        }
+        return {name: str(value) for name, value in values.items()}
+
+    def _read(self) -> _Sample:
+        stats = self._store.stats()
+        names = ("put_count", "get_found", "get_miss", "get_count")
+        return _Sample(self._now_ms(), *(stats.get(name, 0) for name in names))
+
+    def _rates(self, now: _Sample, value: Callable[[_Sample], int]) -> str:
+        texts = []
+        for span in SPANS_SECONDS:
+            oldest = now.at_ms - span * 1000 - int(SAMPLE_SECONDS * 1000)
+            before = next((s for s in self._samples if s.at_ms >= oldest), now)
+            seconds = max((now.at_ms - before.at_ms) / 1000, 0.001)
+            texts.append(str((value(now) - value(before)) / seconds))
+        return " ".join(texts)
+
+
+def _day_of(at_ms: int) -> int:
+    local = time.localtime(at_ms / 1000)
+    return local.tm_year * 1000 + local.tm_yday
+
+
+def _duration_text(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    days, hours = seconds // 86_400, seconds // 3_600 % 24
+    minutes = seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"

@@ -1,0 +1,288 @@
+"""The topics of a broker: ``TopicConfigManager`` and ``TopicValidator`` of RocketMQ.
+
+The table is the authority; each change goes to the kernel's table at once, to ``topics.json``
+soon, and to the name servers through ``on_change``. Configurations are immutable, so that a
+snapshot can be written by another thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerolox.broker.json_file import JsonFile
+from kerolox.errors import BrokerError, MessageIllegalError
+from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from kerolox.protocol.codes import Perm, ResponseCode
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = [
+    "AUTO_CREATE_TOPIC",
+    "DLQ_PREFIX",
+    "HALF_TOPIC",
+    "OFFSET_MOVED_TOPIC",
+    "OP_HALF_TOPIC",
+    "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "TopicTable",
+    "check_sendable",
+    "check_topic_name",
+]
+
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+TOPIC_CHARACTERS_MAX = 127
+QUEUES_MAX = 65536
+"""Queues of one topic on one broker; more in a request are refused."""
+
+SCHEDULE_QUEUES = 18
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+_NOT_SENDABLE = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    )
+)
+_SYSTEM = _NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+
+
+def check_topic_name(topic: str) -> None:
+    """``TopicValidator.validateTopic``.
+
+    Raises:
+        BrokerError: code 1; the name is blank, too long, or has characters that are not allowed.
+    """
+    if not topic.strip():
+        raise BrokerError("The specified topic is blank.", code=ResponseCode.SYSTEM_ERROR)
+    if not _LEGAL.fullmatch(topic):
+        raise BrokerError(
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    if len(topic) > TOPIC_CHARACTERS_MAX:
+        raise BrokerError(
+            "The specified topic is longer than topic max length.", code=ResponseCode.SYSTEM_ERROR
+        )
+
+
+def check_sendable(topic: str) -> None:
+    """``TopicValidator.isNotAllowedSendTopic``.
+
+    Raises:
+        BrokerError: code 16; clients may not send to it.
+    """
+    if topic in _NOT_SENDABLE:
+        raise BrokerError(
+            f"Sending message to topic[{topic}] is forbidden.", code=ResponseCode.NO_PERMISSION
+        )
+
+
+class TopicTable:
+    """All topics of one broker."""
+
+    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._store = store
+        self._now_ms = now_ms
+        self._topics: dict[str, TopicConfig] = {}
+        self._system = set(_SYSTEM)
+        self.version = DataVersion(counter=0, timestamp=now_ms())
+        self.on_change: Callable[[], None] = _nothing
+        """Called after each change that name servers must hear of."""
+        self.file = JsonFile(config.config_folder / "topics.json", self.snapshot)
+
+    def load(self) -> None:
+        """Read the file over the built-in topics and give all to the kernel.
+
+        Raises:
+            StoreError: the file is broken and so is its backup.
+        """
+        for topic in self._built_in():
+            self._topics[topic.topic_name] = topic
+            self._system.add(topic.topic_name)
+        loaded = self.file.load(TopicConfigTable)
+        if loaded is not None:
+            self._topics.update(loaded.topic_config_table)
+            self.version = loaded.data_version
+        template = self._topics.get(AUTO_CREATE_TOPIC)
+        if template is not None and not self._config.auto_create_topic_enable:
+            plain = msgspec.structs.replace(template, perm=template.perm & ~Perm.INHERIT)
+            self._topics[AUTO_CREATE_TOPIC] = plain
+        for topic in self._topics.values():
+            self._push(topic)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The configuration of a topic; None when there is none."""
+        return self._topics.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    @property
+    def names(self) -> list[str]:
+        """All topic names."""
+        return list(self._topics)
+
+    @property
+    def system_names(self) -> list[str]:
+        """The names that users may not take."""
+        return sorted(self._system)
+
+    def is_system(self, topic: str) -> bool:
+        """``TopicValidator.isSystemTopic``."""
+        return topic in self._system or topic.startswith(SYSTEM_PREFIX)
+
+    def snapshot(self) -> TopicConfigTable:
+        """The whole table, as ``topics.json`` holds it."""
+        return TopicConfigTable(data_version=self.version, topic_config_table=dict(self._topics))
+
+    def registration(self) -> TopicConfigTable:
+        """The table as name servers get it: without permissions that the broker withholds."""
+        table = self.snapshot()
+        permission = self._config.broker_permission
+        if permission & Perm.READ and permission & Perm.WRITE:
+            return table
+        limited = {
+            name: msgspec.structs.replace(topic, perm=permission)
+            for name, topic in table.topic_config_table.items()
+        }
+        return msgspec.structs.replace(table, topic_config_table=limited)
+
+    def create_for_send(
+        self, topic: str, default_topic: str, client_queues: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """``createTopicInSendMessageMethod``: make a topic after a template; None when the template
+        does not exist or must not be inherited from."""
+        template = self._topics.get(default_topic)
+        if template is None or not template.perm & Perm.INHERIT:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return None
+        queues = max(min(client_queues, template.write_queue_nums), 0)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~Perm.INHERIT,
+            topic_sys_flag=sys_flag,
+            topic_filter_type=template.topic_filter_type,
+        )
+        self.put(created)
+        return created
+
+    def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
+        """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group.
+
+        Raises:
+            MessageIllegalError: the name is longer than a record can hold.
+        """
+        existing = self._topics.get(topic)
+        if existing is not None:
+            return existing
+        if len(topic.encode()) > TOPIC_CHARACTERS_MAX:
+            raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=Perm.READ | Perm.WRITE,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(created)
+        return created
+
+    def put(self, topic: TopicConfig) -> None:
+        """Add or replace a topic."""
+        self._topics[topic.topic_name] = topic
+        self._push(topic)
+        self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Take a topic out; its files stay. False: there was none."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._store.delete_topic(topic)
+        self._changed()
+        return True
+
+    def set_ordered(self, ordered: Iterable[str]) -> None:
+        """Apply the name servers' ORDER_TOPIC_CONFIG: these topics are ordered, all others not."""
+        wanted = set(ordered)
+        changed = [t for t in self._topics.values() if t.order != (t.topic_name in wanted)]
+        for topic in changed:
+            turned = msgspec.structs.replace(topic, order=not topic.order)
+            self._topics[topic.topic_name] = turned
+            self._push(turned)
+        if changed:
+            self.version = self.version.next(self._now_ms())
+            self.file.write_soon()
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._now_ms())
+        self.file.write_soon()
+        self.on_change()
+
+    def _push(self, topic: TopicConfig) -> None:
+        name = topic.topic_name
+        writable = bool(self._config.broker_permission & Perm.WRITE)
+        # The kernel knows neither retry limits, nor topics that are closed to clients, nor that a
+        # broker without write permission refuses ordered topics only.
+        hot = (
+            name not in _NOT_SENDABLE
+            and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+            and topic.topic_filter_type == "SINGLE_TAG"
+            and (writable or not topic.order)
+        )
+        self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, hot)
+
+    def _built_in(self) -> Iterable[TopicConfig]:
+        config = self._config
+        read_write = Perm.READ | Perm.WRITE
+        yield _topic(SELF_TEST_TOPIC, 1)
+        if config.auto_create_topic_enable:
+            template_perm = read_write | Perm.INHERIT
+            yield _topic(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, template_perm)
+        yield _topic(BENCHMARK_TOPIC, 1024)
+        cluster_perm = read_write if config.cluster_topic_enable else Perm(0)
+        yield _topic(config.broker_cluster_name, 16, Perm.INHERIT | cluster_perm)
+        broker_perm = read_write if config.broker_topic_enable else Perm(0)
+        yield _topic(config.broker_name, 1, Perm.INHERIT | broker_perm)
+        yield _topic(OFFSET_MOVED_TOPIC, 1)
+        yield _topic(SCHEDULE_TOPIC, max(SCHEDULE_QUEUES, len(config.delay_levels_ms)))
+        if config.trace_topic_enable:
+            yield _topic(config.msg_trace_topic_name, 1)
+        yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)
+
+
+def _topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm)
+    )
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,217 @@
+"""Writing records for the cold path: delay, flush waits, statuses.
+
+The hot path writes inside the kernel; everything that it declines comes through
+:class:`RecordWriter`, which does what ``CommitLog.asyncPutMessage`` does around the append: a
+message with a delay level goes to its schedule queue, and under SYNC_FLUSH the caller waits until
+the record is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.errors import BrokerError
+from kerolox.message import PropertyKey, encode_properties
+from kerolox.protocol.codes import MessageSysFlag, ResponseCode
+from kerolox.store.status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
+
+TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+@dataclass(slots=True, kw_only=True)
+class NewRecord:
+    """One message to store. ``body`` is stored as it is, hosts are packed."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    property_text: str | None = None
+    """What to store; None: ``properties``, encoded."""
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def delay_level(self) -> int:
+        """The DELAY property; 0 when absent.
+
+        Raises:
+            BrokerError: code 1; it is no number.
+        """
+        text = self.properties.get(PropertyKey.DELAY, "0")
+        try:
+            return int(text)
+        except ValueError:
+            raise BrokerError(
+                f"the property {PropertyKey.DELAY} is no number: {text[:32]!r}",
+                code=ResponseCode.SYSTEM_ERROR,
+            ) from None
+
+    @property
+    def waits_for_flush(self) -> bool:
+        """The producer wants to hear only when it is on disk (WAIT, true unless said otherwise)."""
+        return self.properties.get(PropertyKey.WAIT, "true").lower() == "true"
+
+
+class Put(NamedTuple):
+    """What became of a record or batch."""
+
+    status: PutMessageStatus
+    physical_offsets: Sequence[int] = ()
+    queue_offset: int = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """It is in the log, though perhaps not on disk in time."""
+        return self.status in (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+
+class FlushWaits:
+    """Coroutines that wait for the flushed position; one wake-up releases all that it covers."""
+
+    def __init__(self, store: StoreKernel, timeout_seconds: float) -> None:
+        self._store = store
+        self._timeout_seconds = timeout_seconds
+        self._waits: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._order = itertools.count()
+
+    async def wait(self, physical_offset: int) -> bool:
+        """Wait until everything below an offset is on disk. False: not within the time limit."""
+        if self._store.flushed_offset >= physical_offset:
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        heapq.heappush(self._waits, (physical_offset, next(self._order), future))
+        timer = loop.call_later(self._timeout_seconds, _settle, future, False)
+        self._store.request_flush(physical_offset)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def wake(self) -> None:
+        """The flushed position may have moved."""
+        if not self._waits:
+            return
+        flushed = self._store.flushed_offset
+        while self._waits and (self._waits[0][0] <= flushed or self._waits[0][2].done()):
+            _settle(heapq.heappop(self._waits)[2], True)
+
+
+class RecordWriter:
+    """Appends records on behalf of the handlers."""
+
+    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._store = store
+        self._now_ms = now_ms
+        self._delay_levels_ms = config.delay_levels_ms
+        self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
+        self.writable = True
+        """False: every put ends with SERVICE_NOT_AVAILABLE."""
+        self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
+
+    async def put(self, record: NewRecord) -> Put:
+        """Append one record, after its delay if it has one, and wait for the flush if it must."""
+        if not self.writable:
+            return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        if len(record.body) > self._config.max_message_size:
+            return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+        tags_code = self._delay(record)
+        text = record.property_text
+        appended = self._store.append(
+            record.topic.encode(),
+            record.queue_id,
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            record.body,
+            (encode_properties(record.properties) if text is None else text).encode(),
+            tags_code,
+        )
+        status, physical_offset, queue_offset, size, _ = appended
+        if status != PutMessageStatus.PUT_OK:
+            return Put(PutMessageStatus(status))
+        done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
+        return await self._flushed(done, physical_offset + size, record.waits_for_flush)
+
+    async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
+        """Append (flag, body, property text) items with everything else from ``record``."""
+        if not self.writable:
+            return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:
+            return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+        status, offsets, queue_offset, end_offset, _ = self._store.append_batch(
+            record.topic.encode(),
+            record.queue_id,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.store_host,
+            record.reconsume_times,
+            items,
+        )
+        if status != PutMessageStatus.PUT_OK:
+            return Put(PutMessageStatus(status))
+        done = Put(PutMessageStatus.PUT_OK, offsets, queue_offset)
+        return await self._flushed(done, end_offset, record.waits_for_flush)
+
+    def _delay(self, record: NewRecord) -> int | None:
+        """Turn a delayed record into one of its schedule queue; its tags code, the due time."""
+        kind = record.sys_flag & TRANSACTION_MASK
+        if kind not in (0, MessageSysFlag.TRANSACTION_COMMIT):
+            return None
+        level = min(record.delay_level, len(self._delay_levels_ms))
+        if level <= 0:
+            return None
+        record.properties = {
+            **record.properties,
+            PropertyKey.DELAY: str(level),
+            PropertyKey.REAL_TOPIC: record.topic,
+            PropertyKey.REAL_QUEUE_ID: str(record.queue_id),
+        }
+        record.property_text = None
+        record.topic, record.queue_id = SCHEDULE_TOPIC, level - 1
+        return self._now_ms() + self._delay_levels_ms[level - 1]
+
+    async def _flushed(self, done: Put, end_offset: int, waits: bool) -> Put:
+        if not self._is_sync:
+            return done
+        if not waits:
+            self._store.request_flush(end_offset)
+            return done
+        if await self.flush_waits.wait(end_offset):
+            return done
+        return done._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+
+def memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _settle(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)

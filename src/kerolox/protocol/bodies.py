@@ -1,0 +1,233 @@
+"""JSON bodies with types: what brokers, name servers and clients exchange beside records.
+
+Fields stand in alphabetical order of their wire names, as fastjson writes them, so that
+:func:`wire_value` gives the members in RocketMQ's order. Unknown members (a 5.x peer's
+``attributes``, ``stateVersion``) are ignored. Anything malformed is a :class:`BodyError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from kerolox.message import MessageQueue
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import Perm
+
+__all__ = [
+    "BodyError",
+    "CheckClientBody",
+    "Connection",
+    "ConsumerData",
+    "DataVersion",
+    "HeartbeatData",
+    "LockBatchBody",
+    "ProducerData",
+    "SubscriptionData",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroupTable",
+    "TopicConfig",
+    "TopicConfigTable",
+    "decode_body",
+    "encode_body",
+    "wire_value",
+]
+
+ALL_TAGS = "*"
+
+_Body = TypeVar("_Body")
+
+
+class BodyError(ValueError):
+    """A body is no JSON, or not of the shape that the request needs."""
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class DataVersion(_Struct, frozen=True, kw_only=True):
+    """Version of a table: a count of its changes and the time of the last one."""
+
+    counter: int = 0
+    timestamp: int = 0
+
+    def next(self, now_ms: int) -> DataVersion:
+        """The version after one more change."""
+        return DataVersion(counter=self.counter + 1, timestamp=now_ms)
+
+
+class TopicConfig(_Struct, frozen=True, kw_only=True):
+    """What a broker knows of a topic."""
+
+    order: bool = False
+    perm: int = 6
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+    def __str__(self) -> str:
+        """As RocketMQ prints it in remarks."""
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
+            f"writeQueueNums={self.write_queue_nums}, perm={permission_text(self.perm)}, "
+            f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
+            f"order={'true' if self.order else 'false'}]"
+        )
+
+
+class TopicConfigTable(_Struct, frozen=True, kw_only=True):
+    """``TopicConfigSerializeWrapper``: topics.json and the body of a registration."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
+    """What a broker knows of a consumer group."""
+
+    broker_id: int = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    group_name: str
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+    which_broker_when_consume_slowly: int = 1
+
+
+class SubscriptionGroupTable(_Struct, frozen=True, kw_only=True):
+    """subscriptionGroup.json."""
+
+    data_version: DataVersion = DataVersion()
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+
+
+class SubscriptionData(_Struct, frozen=True, kw_only=True):
+    """One topic that a consumer subscribes to."""
+
+    class_filter_mode: bool = False
+    code_set: list[int] = []
+    expression_type: str | None = "TAG"
+    sub_string: str | None = ALL_TAGS
+    sub_version: int = 0
+    tags_set: list[str] = []
+    topic: str
+
+    @property
+    def is_tag_type(self) -> bool:
+        """It filters by tags; else by an expression such as SQL92."""
+        return self.expression_type in (None, "", "TAG")
+
+    @property
+    def tag_codes(self) -> tuple[int, ...] | None:
+        """The codes to match; None when every message matches."""
+        if self.class_filter_mode or self.sub_string in (None, "", ALL_TAGS):
+            return None
+        return tuple(self.code_set)
+
+
+class ProducerData(_Struct, frozen=True, kw_only=True):
+    """A producer group of a heartbeat."""
+
+    group_name: str
+
+
+class ConsumerData(_Struct, frozen=True, kw_only=True):
+    """A consumer group of a heartbeat."""
+
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str = "CONSUME_PASSIVELY"
+    group_name: str
+    message_model: str = "CLUSTERING"
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class HeartbeatData(_Struct, frozen=True, kw_only=True):
+    """HEART_BEAT (34)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+
+
+class Connection(_Struct, frozen=True, kw_only=True):
+    """One client in the answers of 203 and 204."""
+
+    client_addr: str
+    client_id: str
+    language: str
+    version: int
+
+
+class _QueueMember(_Struct, frozen=True, kw_only=True):
+    broker_name: str | None = ""
+    queue_id: int
+    topic: str
+
+
+class LockBatchBody(_Struct, frozen=True, kw_only=True):
+    """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[_QueueMember] = []
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues to lock or unlock."""
+        return [MessageQueue(q.topic, q.broker_name or "", q.queue_id) for q in self.mq_set]
+
+
+class CheckClientBody(_Struct, frozen=True, kw_only=True):
+    """CHECK_CLIENT_CONFIG (46)."""
+
+    client_id: str | None = ""
+    group: str | None = ""
+    subscription_data: SubscriptionData | None = None
+
+
+def decode_body(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
+    """Decode a JSON body; fastjson's bare and object keys are understood.
+
+    Raises:
+        BodyError: it is no JSON, or a member is missing or has the wrong type.
+    """
+    try:
+        return msgspec.convert(fastjson.loads(data), body_type, strict=False)
+    except (fastjson.FastjsonError, msgspec.ValidationError) as error:
+        name = getattr(body_type, "__name__", str(body_type))
+        raise BodyError(f"the body is no {name}: {error}") from None
+
+
+def encode_body(value: object) -> bytes:
+    """Encode as fastjson does; structs, mappings, queues and lists may be nested."""
+    return fastjson.dumps(wire_value(value))
+
+
+def wire_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """``value`` with its structs turned into mappings of wire names; None members are left out."""
+    if isinstance(value, msgspec.Struct):
+        fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        members = ((wire, getattr(value, name)) for wire, name in fields)
+        return {wire: wire_value(member) for wire, member in members if member is not None}
+    if isinstance(value, MessageQueue):
+        return value
+    if isinstance(value, dict):
+        return {key: wire_value(member) for key, member in value.items() if member is not None}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [wire_value(member) for member in value]
+    return value
+
+
+def permission_text(perm: int) -> str:
+    """``perm2String``: R, W and X (inherit), or dashes."""
+    return "".join(
+        letter if perm & bit else "-"
+        for letter, bit in (("R", Perm.READ), ("W", Perm.WRITE), ("X", Perm.INHERIT))
+    )

@@ -1,0 +1,332 @@
+"""Request headers (``extFields``) with types: one class per request, fields as RocketMQ names them.
+
+``SomeHeader.decode(ext_fields)`` converts the texts of the wire once: camelCase names are derived
+by rule, numbers are checked against their Java width, members that nobody knows are ignored, a
+missing required member is an error that names it. The short names of SEND_MESSAGE_V2 and
+SEND_BATCH_MESSAGE (a, b, c ...) decode into the same class as the long ones of SEND_MESSAGE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import msgspec
+
+__all__ = [
+    "CloneGroupOffsetHeader",
+    "ConsumeDirectlyHeader",
+    "ConsumeTimeSpanHeader",
+    "ConsumerGroupHeader",
+    "ConsumerStatsHeader",
+    "ConsumerStatusHeader",
+    "CorrectionOffsetHeader",
+    "CreateTopicHeader",
+    "DeleteGroupHeader",
+    "EmptyHeader",
+    "Header",
+    "HeaderFieldError",
+    "ProducerGroupHeader",
+    "PullMessageHeader",
+    "QueryConsumeQueueHeader",
+    "QueryConsumerOffsetHeader",
+    "QueryMessageHeader",
+    "QueueHeader",
+    "QueueTimestampHeader",
+    "ResetOffsetHeader",
+    "RunningInfoHeader",
+    "SendBackHeader",
+    "SendMessageHeader",
+    "TopicHeader",
+    "UnregisterClientHeader",
+    "UpdateConsumerOffsetHeader",
+    "ViewMessageHeader",
+]
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+_MISSING = re.compile(r"missing required field `([^`]+)`")
+_AT_FIELD = re.compile(r"\$\.(\w+)")
+
+
+class HeaderFieldError(ValueError):
+    """A member of a request's header is missing or malformed; the text names it."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all request headers."""
+
+    @classmethod
+    def decode(cls, ext_fields: Mapping[str, str]) -> Self:
+        """Convert the members of a header.
+
+        Raises:
+            HeaderFieldError: a required member is missing, or one does not fit its type.
+        """
+        try:
+            return msgspec.convert(ext_fields, cls, strict=False)
+        except msgspec.ValidationError as error:
+            text = str(error)
+            missing = _MISSING.search(text)
+            if missing is not None:
+                raise HeaderFieldError(f"the custom field <{missing[1]}> is null") from None
+            field = _AT_FIELD.search(text)
+            name = field[1] if field is not None else "?"
+            value = ext_fields.get(name, "")
+            raise HeaderFieldError(
+                f"the custom field <{name}> is illegal: {value[:64]!r}, {text.partition(' - ')[0]}"
+            ) from None
+
+
+class EmptyHeader(Header, frozen=True, kw_only=True):
+    """A request without members."""
+
+
+class SendMessageHeader(Header, frozen=True, kw_only=True):
+    """SEND_MESSAGE (10)."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str = ""
+    reconsume_times: Int32 = 0
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: Int32 | None = None
+
+    @classmethod
+    def decode_short(cls, ext_fields: Mapping[str, str]) -> SendMessageHeader:
+        """Convert the members of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+
+        Raises:
+            HeaderFieldError: as :meth:`decode`.
+        """
+        long_names = {_LONG_NAMES.get(name, name): value for name, value in ext_fields.items()}
+        try:
+            return cls.decode(long_names)
+        except HeaderFieldError as error:
+            text = str(error)
+            for short, long in _LONG_NAMES.items():
+                text = text.replace(f"<{long}>", f"<{short}>")
+            raise HeaderFieldError(text) from None
+
+
+_LONG_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+}
+
+
+class PullMessageHeader(Header, frozen=True, kw_only=True):
+    """PULL_MESSAGE (11)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+
+
+class QueryMessageHeader(Header, frozen=True, kw_only=True):
+    """QUERY_MESSAGE (12)."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+
+
+class QueryConsumerOffsetHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class UpdateConsumerOffsetHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+class CreateTopicHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_AND_CREATE_TOPIC (17). ``order`` is required on the wire and not kept."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 = 0
+    order: bool
+
+
+class TopicHeader(Header, frozen=True, kw_only=True):
+    """Requests about one topic: 202, 215, 300."""
+
+    topic: str
+
+
+class QueueHeader(Header, frozen=True, kw_only=True):
+    """Requests about one queue: 30, 31, 32."""
+
+    topic: str
+    queue_id: Int32
+
+
+class QueueTimestampHeader(Header, frozen=True, kw_only=True):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+
+
+class ViewMessageHeader(Header, frozen=True, kw_only=True):
+    """VIEW_MESSAGE_BY_ID (33): the physical offset inside the message id."""
+
+    offset: Int64
+
+
+class UnregisterClientHeader(Header, frozen=True, kw_only=True):
+    """UNREGISTER_CLIENT (35)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class SendBackHeader(Header, frozen=True, kw_only=True):
+    """CONSUMER_SEND_MSG_BACK (36)."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str = ""
+    origin_topic: str = ""
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+
+
+class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    consumer_group: str
+
+
+class ProducerGroupHeader(Header, frozen=True, kw_only=True):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class DeleteGroupHeader(Header, frozen=True, kw_only=True):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group_name: str
+    remove_offset: bool = False
+
+
+class ConsumerStatsHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUME_STATS (208)."""
+
+    consumer_group: str
+    topic: str = ""
+
+
+class ResetOffsetHeader(Header, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+
+    topic: str
+    group: str
+    timestamp: Int64
+    is_force: bool
+
+
+class ConsumerStatusHeader(Header, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
+
+    topic: str
+    group: str
+    client_addr: str = ""
+
+
+class ConsumeTimeSpanHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    topic: str
+    group: str
+
+
+class RunningInfoHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_RUNNING_INFO (307)."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class CorrectionOffsetHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    compare_group: str
+    topic: str
+    filter_groups: str = ""
+
+
+class ConsumeDirectlyHeader(Header, frozen=True, kw_only=True):
+    """CONSUME_MESSAGE_DIRECTLY (309)."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    broker_name: str = ""
+
+
+class CloneGroupOffsetHeader(Header, frozen=True, kw_only=True):
+    """CLONE_GROUP_OFFSET (314)."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+class QueryConsumeQueueHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str = ""
+    queue_id: Int32 = 0
+    index: Int64 = 0
+    count: Int32 = 0
+    consumer_group: str = ""
