@@ -1,0 +1,40 @@
+"""The blocking clients: the same names and arguments as :mod:`kerolox.client`, without asyncio.
+
+Each client runs its asyncio twin in a thread of its own. It may be used from many threads;
+listeners are plain functions that run in threads of the consumer.
+"""
+
+from kerolox.client.aio.consuming import ConsumeStatus
+from kerolox.client.aio.producer import QueueSelector
+from kerolox.client.aio.settings import (
+    ProducerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+)
+from kerolox.client.core.pull import PullResult, PullStatus
+from kerolox.client.core.send import SendResult, SendStatus, split_batches
+from kerolox.client.sync._generated import (
+    MessageListener,
+    OneMessageListener,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+
+__all__ = [
+    "ConsumeStatus",
+    "MessageListener",
+    "OneMessageListener",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PullConsumerSettings",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "PushConsumerSettings",
+    "QueueSelector",
+    "SendResult",
+    "SendStatus",
+    "split_batches",
+]

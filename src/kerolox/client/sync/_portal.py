@@ -1,0 +1,278 @@
+"""How a blocking client runs its asyncio twin: an event loop in a thread of its own.
+
+Each blocking client owns one :class:`Portal`. ``run`` hands a coroutine to the loop and waits for
+its result; many threads may do so at the same time. Listeners are plain functions and run in a
+bounded number of daemon threads, so a listener that never returns can't keep the program alive.
+Stopping is bounded: tasks are cancelled, the loop ends, the thread is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from kerolox.errors import ClientClosedError, ClientError
+
+__all__ = ["Portal"]
+
+STOP_SECONDS_MAX = 5.0
+"""How long ``stop`` waits for the loop's thread."""
+
+_Result = TypeVar("_Result")
+_Argument = TypeVar("_Argument")
+
+
+class _Call:
+    """One coroutine on its way through the loop; the caller waits on a lock, which is cheap."""
+
+    __slots__ = ("_coroutine", "_done", "_error", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._task: asyncio.Task[Any] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """In the loop: run the coroutine as a task."""
+        self._task = asyncio.ensure_future(self._coroutine)
+        self._task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._error = ClientClosedError("the client was closed during the call")
+        else:
+            self._error = task.exception()
+            if self._error is None:
+                self._result = task.result()
+        self._done.release()
+
+    def cancel(self) -> None:
+        """In the loop: the caller gave up."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> Any:  # noqa: ANN401 - the coroutine's
+        """In the caller's thread: the result, or the error."""
+        try:
+            self._done.acquire()
+        except BaseException:  # an interrupt of the caller ends the call too
+            loop.call_soon_threadsafe(self.cancel)
+            raise
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # the traceback refers to us: no cycle
+        return self._result
+
+
+class _Threads:
+    """At most so many daemon threads that run listeners."""
+
+    def __init__(self, name: str, threads_max: int) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def submit(self, action: Callable[[], None]) -> None:
+        """Called in the loop's thread only. Runs ``action`` when a thread is free."""
+        if self._idle == 0 and len(self._threads) < self._threads_max:
+            name = f"{self._name}-listener-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        else:
+            self._idle = max(self._idle - 1, 0)
+        self._work.put(action)
+
+    def finished(self) -> None:
+        """Called in the loop's thread: an action ended."""
+        self._idle += 1
+
+    def _run(self) -> None:
+        while (action := self._work.get()) is not None:
+            action()
+
+    def stop(self) -> None:
+        """End the threads as they become free."""
+        for _ in self._threads:
+            self._work.put(None)
+
+
+class Portal:
+    """The event loop, its thread and the listener threads of one blocking client."""
+
+    def __init__(self, name: str, *, threads_max: int = 1) -> None:
+        """Nothing is started yet.
+
+        Args:
+            name: of the threads.
+            threads_max: most listeners that run at the same time.
+        """
+        self._name = name
+        self._threads_max = threads_max
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._threads: _Threads | None = None
+        self._finalizer: weakref.finalize[..., Portal] | None = None
+        self._changing = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """The loop runs."""
+        return self._loop is not None
+
+    def open(self, start: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Start the loop, then run the client's start; when that fails the loop ends again."""
+        with self._changing:
+            if self._loop is None:
+                loop = _new_loop()
+                self._threads = _Threads(self._name, self._threads_max)
+                self._thread = threading.Thread(
+                    target=_run_loop, args=(loop,), name=f"{self._name}-loop", daemon=True
+                )
+                self._thread.start()
+                self._finalizer = weakref.finalize(self, _end, loop, self._thread)
+                self._loop = loop
+        try:
+            return self.run(start())
+        except BaseException:
+            self._stop()
+            raise
+
+    def shut(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the client's close, then end the loop. Idempotent."""
+        if self._loop is None:
+            # Never started: the client only has to remember that it is closed.
+            coroutine = close()
+            with contextlib.suppress(StopIteration):
+                coroutine.send(None)
+            coroutine.close()
+            return
+        try:
+            self.run(close())
+        finally:
+            self._stop()
+
+    def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run a coroutine in the loop and wait for its result or error.
+
+        Raises:
+            ClientClosedError: the client is not running.
+            ClientError: called from the loop's own thread, where waiting would never end.
+        """
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise ClientClosedError(
+                f"{self._name} is not running; call start(), or use it in a with statement"
+            )
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ClientError(
+                f"{self._name} can't be used in its own event loop; use kerolox.client there"
+            )
+        call = _Call(coroutine)
+        try:
+            loop.call_soon_threadsafe(call.start)
+        except RuntimeError:
+            coroutine.close()
+            raise ClientClosedError(f"{self._name} was closed by another thread") from None
+        result: _Result = call.wait(loop)
+        return result
+
+    def call(self, function: Callable[..., _Result], *args: object, **named: object) -> _Result:
+        """Call a plain function in the loop, if it runs, and wait for its result."""
+
+        async def call() -> _Result:
+            return function(*args, **named)
+
+        if self._loop is None or threading.current_thread() is self._thread:
+            return function(*args, **named)
+        return self.run(call())
+
+    def listener(
+        self, function: Callable[[_Argument], _Result]
+    ) -> Callable[[_Argument], Awaitable[_Result]]:
+        """The asyncio listener that runs a plain one in a listener thread."""
+
+        async def listen(argument: _Argument) -> _Result:
+            assert self._threads is not None
+            threads = self._threads
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[_Result] = loop.create_future()
+
+            def settle(result: _Result | None, error: BaseException | None) -> None:
+                threads.finished()
+                if future.done():
+                    return
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)  # type: ignore[arg-type]  # its own type
+
+            def act() -> None:
+                result: _Result | None = None
+                failure: BaseException | None = None
+                try:
+                    result = function(argument)
+                except Exception as error:
+                    failure = error
+                except BaseException as error:  # SystemExit and the like end no thread of ours
+                    failure = ClientError(f"listener raised {type(error).__name__}: {error}")
+                with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                    loop.call_soon_threadsafe(settle, result, failure)
+
+            threads.submit(act)
+            return await future
+
+        return listen
+
+    def _stop(self) -> None:
+        with self._changing:
+            if self._threads is not None:
+                self._threads.stop()
+            self._loop = self._thread = self._threads = None
+            finalizer, self._finalizer = self._finalizer, None
+        if finalizer is not None:
+            finalizer()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS_MAX / 2))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    with contextlib.suppress(RuntimeError):  # it has ended already
+        loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(STOP_SECONDS_MAX)
