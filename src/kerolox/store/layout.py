@@ -41,6 +41,7 @@ __all__ = [
     "crc_matches",
     "delay_levels_ms",
     "entries_packer",
+    "entries_unpacker",
     "head_packer",
     "is_blank",
     "parse_record",
@@ -119,6 +120,19 @@ def entries_packer(count: int) -> Callable[..., bytes]:
             _ENTRY_PACKERS.clear()
         pack = _ENTRY_PACKERS[count] = struct.Struct(">" + "qiq" * count).pack
     return pack
+
+
+_ENTRY_UNPACKERS: dict[int, Callable[[bytes], tuple[int, ...]]] = {}
+
+
+def entries_unpacker(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """An unpack function for ``count`` queue entries, giving one flat tuple."""
+    unpack = _ENTRY_UNPACKERS.get(count)
+    if unpack is None:
+        if len(_ENTRY_UNPACKERS) >= _ENTRY_PACKERS_MAX:
+            _ENTRY_UNPACKERS.clear()
+        unpack = _ENTRY_UNPACKERS[count] = struct.Struct(">" + "qiq" * count).unpack
+    return unpack
 
 
 class RecordView(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Read
-from kerolox.store.layout import ENTRY, ENTRY_BYTES
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, entries_unpacker
 from kerolox.store.status import GetMessageStatus
 from kerolox.store.store_files import StoreFiles
 
@@ -96,12 +96,57 @@ class StoreReads(StoreFiles):
         data = queue.read_entries(offset, wanted)
         if data is None:
             return None
+        if tag_codes is None:
+            fast = self._take_all(data, max_count)
+            if fast is not None:
+                return fast
         found = self._scan(data, max_count, tag_codes)
         if found[1] * ENTRY_BYTES == len(data) == wanted * ENTRY_BYTES and wanted < scan_entries:
             more = queue.read_entries(offset, scan_entries)
             if more is not None:
                 found = self._scan(more, max_count, tag_codes)
         return found
+
+    def _take_all(self, data: bytes, max_count: int) -> tuple[int, int, bool, int, bytes] | None:
+        """What :meth:`_scan` gives when the first entries just fit: no filter, one file of the
+        log, nothing old or gone. None: it is not so simple.
+
+        A third of the time of the loop, for the shape that nearly all pulls have.
+        """
+        log = self.log
+        settings = self.settings
+        count = min(
+            len(data) // ENTRY_BYTES,
+            max(max_count, 1),
+            settings.max_transfer_count_on_message_in_memory,
+        )
+        entries = entries_unpacker(count)(data[: count * ENTRY_BYTES])
+        positions = entries[0::3]
+        sizes = entries[1::3]
+        start = positions[0]
+        end = positions[-1] + sizes[-1]
+        total = sum(sizes)
+        file = log.files.get(start // log.file_size)
+        if (
+            file is None
+            or start < log.max_offset - self._memory_bytes
+            or end > log.max_offset
+            or end > file.end
+            or min(sizes) <= 0
+            or (total > settings.max_transfer_bytes_on_message_in_memory and count > 1)
+        ):
+            return None
+        view = file.view
+        base = file.start
+        if end - start == total:
+            return _FOUND, count, False, count, view[start - base : end - base]
+        records = b"".join(
+            [
+                view[position - base : position - base + size]
+                for position, size in zip(positions, sizes, strict=True)
+            ]
+        )
+        return _FOUND, count, False, count, records
 
     def _scan(
         self, data: bytes, max_count: int, tag_codes: AbstractSet[int] | None

@@ -1,0 +1,82 @@
+"""The golden store: one that the Java broker of RocketMQ 4.9.8 wrote, with a list of its messages.
+
+It is found in the folder that ``KEROLOX_GOLDEN_DIR`` names (with ``store/`` and ``manifest.jsonl``
+in it), else in the archive ``../shared/golden/store.tar.xz`` beside the checkout. Each test gets
+its own copy, since opening a store changes files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerolox.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Golden", "copy_golden", "golden"]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def _archives() -> list[Path]:
+    """Where the archive may lie: beside the checkout, or beside the repository of a worktree."""
+    return [parent / "shared" / "golden" / "store.tar.xz" for parent in CHECKOUT.parents[:2]]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A copy of the golden store."""
+
+    folder: Path
+
+    @property
+    def settings(self) -> StoreSettings:
+        """Settings with the small files of its broker.conf."""
+        return StoreSettings(
+            store_path_root_dir=str(self.folder / "store"),
+            mapped_file_size_commit_log=1_048_576,
+            mapped_file_size_consume_queue=6_000,
+            max_hash_slot_num=1_000,
+            max_index_num=1_500,
+        )
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """The lines of the manifest."""
+        with (self.folder / "manifest.jsonl").open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+
+def copy_golden(target: Path) -> Golden:
+    """Unpack or copy the golden store below ``target``.
+
+    Raises:
+        FileNotFoundError: there is neither a folder nor an archive.
+    """
+    named = os.environ.get("KEROLOX_GOLDEN_DIR")
+    if named:
+        shutil.copytree(named, target / "golden")
+        return Golden(target / "golden")
+    for archive in _archives():
+        if archive.exists():
+            with tarfile.open(archive) as file:
+                file.extractall(target, filter="data")
+            return Golden(target / "golden")
+    raise FileNotFoundError(
+        f"no golden store: set KEROLOX_GOLDEN_DIR or put it at {_archives()[0]}"
+    )
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Golden:
+    """A fresh copy of the golden store."""
+    return copy_golden(tmp_path)
