@@ -1,0 +1,409 @@
+"""The server's rules, over real sockets on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.support.eventually import until
+
+from kerolox.errors import (
+    ConfigError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+)
+from kerolox.kernel import FED_MORE, FED_READY
+from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from kerolox.remoting import connection as connection_module
+from kerolox.remoting.server import RemotingServer, ServerConnection
+
+ECHO, WAIT, FAIL, NOTHING, BIG, REFUSE = 1, 2, 3, 4, 5, 6
+
+
+class Peer:
+    """A client made of a raw socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, *commands: RemotingCommand) -> None:
+        self.writer.write(b"".join(command.encode() for command in commands))
+
+    async def receive(self) -> RemotingCommand:
+        async with asyncio.timeout(5):
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return RemotingCommand.decode(await self.reader.readexactly(size))
+
+    async def at_end(self) -> bool:
+        async with asyncio.timeout(5):
+            return await self.reader.read(1) == b""
+
+
+def request(code: int, opaque: int = 0, **settings: object) -> RemotingCommand:
+    return RemotingCommand(code, opaque=opaque, **settings)
+
+
+class Handler:
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.calls = 0
+
+    async def __call__(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        self.calls += 1
+        match command.code:
+            case 1:
+                return command.response(0, "echo", body=command.body)
+            case 2:
+                await self.gate.wait()
+                return command.response(0, "waited")
+            case 3:
+                raise ValueError("out of order")
+            case 5:
+                return command.response(0, body=bytes(1 << 20))
+            case 6:
+                await asyncio.sleep(0)
+                raise TopicNotFoundError("no such topic")
+        return None
+
+
+@asynccontextmanager
+async def serving(**settings: object):
+    handler = settings.pop("handler", None) or Handler()
+    server = RemotingServer(handler, host="127.0.0.1", port=0, **settings)
+    await server.start()
+    writers = []
+
+    async def connect() -> Peer:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writers.append(writer)
+        return Peer(reader, writer)
+
+    try:
+        yield server, handler, connect
+    finally:
+        for writer in writers:
+            writer.close()
+        await server.stop()
+
+
+async def test_a_response_has_the_opaque_and_the_encoding_of_its_request() -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        binary = request(ECHO, -7, body=b"x", serialize_type=SerializeType.ROCKETMQ)
+        peer.send(binary, request(ECHO, 8))
+        first, second = await peer.receive(), await peer.receive()
+        assert (first.opaque, first.serialize_type, first.body) == (
+            -7,
+            SerializeType.ROCKETMQ,
+            b"x",
+        )
+        assert (second.opaque, second.serialize_type) == (8, SerializeType.JSON)
+        assert first.flag == second.flag == FLAG_RESPONSE
+
+
+async def test_a_request_cut_into_single_bytes_is_answered() -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        for byte in request(ECHO, 3, body=b"slow").encode():
+            peer.writer.write(bytes([byte]))
+            await peer.writer.drain()
+        assert (await peer.receive()).body == b"slow"
+
+
+async def test_a_handler_that_waits_does_not_hold_up_the_others() -> None:
+    async with serving() as (_, handler, connect):
+        peer = await connect()
+        peer.send(request(WAIT, 1), request(ECHO, 2))
+        assert (await peer.receive()).opaque == 2
+        handler.gate.set()
+        assert (await peer.receive()).remark == "waited"
+
+
+async def test_an_error_of_a_handler_is_code_1_with_its_name(caplog) -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        peer.send(request(FAIL, 1))
+        answer = await peer.receive()
+        assert (answer.code, answer.remark) == (1, "ValueError: out of order")
+    assert "request 3" in caplog.text
+
+
+async def test_a_broker_error_of_a_handler_is_the_answer_of_its_code() -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        peer.send(request(REFUSE, 1))
+        answer = await peer.receive()
+        assert (answer.code, answer.remark) == (17, "no such topic")
+
+
+async def test_neither_one_way_requests_nor_none_are_answered() -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        peer.send(
+            request(ECHO, 1, flag=FLAG_ONEWAY),
+            request(FAIL, 2, flag=FLAG_ONEWAY),
+            request(NOTHING, 3),
+            request(ECHO, 4),
+        )
+        assert (await peer.receive()).opaque == 4
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        struct.pack(">iI", 16 * 1024 * 1024 + 1, 0),
+        struct.pack(">iI", -1, 0),
+        struct.pack(">iI", 3, 0),
+        struct.pack(">iI", 100, 97),
+    ],
+    ids=["too long", "negative", "too short", "header longer than the frame"],
+)
+async def test_a_frame_that_can_not_be_closes_only_its_connection(lengths: bytes, caplog) -> None:
+    async with serving() as (_, _handler, connect):
+        bad, good = await connect(), await connect()
+        bad.send(request(ECHO, 1))
+        bad.writer.write(lengths)
+        assert (await bad.receive()).opaque == 1
+        assert await bad.at_end()
+        good.send(request(ECHO, 2))
+        assert (await good.receive()).opaque == 2
+    assert "closing 127.0.0.1:" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x00\x00\x00\x05nope!",
+        b"\x00\x00\x00\x0e" + b'{"code":"ten"}',
+        b"\x00\x00\x00\x02" + b"[]",
+        b"\x07\x00\x00\x02{}",
+        b"\x01\x00\x00\x04\x00\x01\x00\x01",
+        b"\x00\x00\x00\x04\xff\xfe\xfd\xfc",
+    ],
+    ids=["no JSON", "wrong type", "no object", "unknown encoding", "cut binary", "no UTF-8"],
+)
+async def test_a_header_that_can_not_be_read_closes_the_connection(frame: bytes, caplog) -> None:
+    async with serving() as (_, _handler, connect):
+        peer = await connect()
+        peer.send(request(ECHO, 1))
+        peer.writer.write(struct.pack(">i", len(frame)) + frame)
+        assert (await peer.receive()).opaque == 1
+        assert await peer.at_end()
+    assert "closing 127.0.0.1:" in caplog.text
+
+
+async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:
+    async with serving() as (server, handler, connect):
+        peer = await connect()
+        peer.writer.write(request(ECHO).encode()[:-3])
+        peer.writer.write_eof()
+        assert await peer.at_end()
+        assert (server.connections, handler.calls) == ([], 0)
+
+
+async def test_requests_beyond_the_bound_wait_for_a_handler_to_finish() -> None:
+    async with serving(in_flight_max=2) as (_, handler, connect):
+        peer = await connect()
+        peer.send(*(request(WAIT, i) for i in range(5)), request(ECHO, 9))
+        await until(lambda: handler.calls == 2)
+        handler.gate.set()
+        answers = [await peer.receive() for _ in range(6)]
+        assert sorted(answer.opaque for answer in answers) == [0, 1, 2, 3, 4, 9]
+
+
+async def test_a_peer_that_does_not_read_is_not_read() -> None:
+    async with serving() as (server, handler, connect):
+        peer = await connect()
+        peer.send(*(request(BIG, i) for i in range(64)))
+        await until(lambda: server.connections and server.connections[0]._paused)
+        peer.send(request(ECHO, 99, body=bytes(1 << 20)))
+        handled = handler.calls
+        assert [(await peer.receive()).opaque for _ in range(64)] == list(range(64))
+        assert (await peer.receive()).opaque == 99
+        assert handler.calls == handled + 1
+
+
+async def test_a_peer_that_takes_nothing_is_cut_off(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(connection_module, "WRITE_BYTES_MAX", 8 << 20)
+    async with serving() as (server, _handler, connect):
+        peer = await connect()
+        peer.send(request(ECHO))
+        await peer.receive()
+        [connection] = server.connections
+        for _ in range(20):
+            connection.send(bytes(4 << 20))
+            if connection.closed:
+                break
+        await until(lambda: not server.connections)
+    assert "bytes unread" in caplog.text
+
+
+async def test_a_silent_connection_is_closed() -> None:
+    async with serving(idle_seconds_max=0.1) as (_, _handler, connect):
+        assert await (await connect()).at_end()
+
+
+async def test_the_server_asks_the_client() -> None:
+    async def handler(
+        command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        answer = await connection.request(RemotingCommand.request(40), timeout_seconds=5)
+        return command.response(0, answer.remark)
+
+    async with serving(handler=handler) as (_, _handler, connect):
+        peer = await connect()
+        peer.send(request(1, 77))
+        asked = await peer.receive()
+        assert asked.code == 40
+        peer.send(asked.response(0, "here I am"))
+        answer = await peer.receive()
+        assert (answer.opaque, answer.remark) == (77, "here I am")
+
+
+async def test_a_client_that_does_not_answer_the_server_times_out_or_is_lost() -> None:
+    async with serving() as (server, _handler, connect):
+        peer = await connect()
+        await until(lambda: server.connections)
+        [connection] = server.connections
+        with pytest.raises(RequestTimeoutError, match="request 40"):
+            await connection.request(RemotingCommand.request(40), timeout_seconds=0.02)
+        waiting = asyncio.ensure_future(
+            connection.request(RemotingCommand.request(40), timeout_seconds=5)
+        )
+        await peer.receive()
+        peer.writer.close()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        with pytest.raises(ConnectionLostError):
+            await connection.request(RemotingCommand.request(40), timeout_seconds=5)
+
+
+async def test_connections_are_announced_when_they_open_and_when_they_close() -> None:
+    seen: list[tuple[str, int, str]] = []
+
+    def note(what: str) -> Callable[[ServerConnection], None]:
+        return lambda c: seen.append((what, c.connection_id, c.remote_address))
+
+    async with serving(on_connect=note("open"), on_close=note("close")) as (_, _handler, connect):
+        peer = await connect()
+        host, port = peer.writer.get_extra_info("sockname")
+        peer.writer.close()
+        await until(lambda: len(seen) == 2)
+        assert seen == [("open", 1, f"{host}:{port}"), ("close", 1, f"{host}:{port}")]
+
+
+async def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    async with serving() as (server, handler, _connect):
+        with pytest.raises(ConfigError, match=rf"port {server.port} .* in use .* choose another"):
+            await RemotingServer(handler, host="127.0.0.1", port=server.port).start()
+
+
+async def test_an_address_of_another_machine_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="can't be listened on"):
+        await RemotingServer(Handler(), host="192.0.2.1", port=0).start()
+
+
+async def test_stop_ends_waiting_handlers_and_closes_connections() -> None:
+    async with serving() as (server, handler, connect):
+        peer = await connect()
+        peer.send(request(WAIT, 1))
+        await until(lambda: handler.calls)
+        started = asyncio.get_running_loop().time()
+        await server.stop()
+        assert asyncio.get_running_loop().time() - started < 2
+        assert await peer.at_end()
+        await server.stop()
+
+
+class FakeKernel:
+    """Answers each chunk from a script: tuples of what ``feed`` gives."""
+
+    def __init__(self, script: list[tuple[bytes, list[bytes] | None, int, str | None]]) -> None:
+        self.script, self.fed, self.closed = script, [], False
+
+    def feed(self, data: bytes, size: int) -> tuple[bytes, list[bytes] | None, int, str | None]:
+        self.fed.append(bytes(data[:size]))
+        return self.script.pop(0) if self.script else (b"", None, 0, None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@asynccontextmanager
+async def fed_by(*script: tuple[bytes, list[bytes] | None, int, str | None]):
+    kernel = FakeKernel(list(script))
+    identity = []
+
+    def feeder(connection_id: int, born_host: bytes) -> FakeKernel:
+        identity.append((connection_id, born_host))
+        return kernel
+
+    async with serving(feeder=feeder) as (server, _handler, connect):
+        peer = await connect()
+        yield server, kernel, peer, identity
+
+
+async def test_the_kernel_answers_hot_frames_and_hands_up_cold_ones() -> None:
+    cold = request(ECHO, 5, body=b"cold").encode()[4:]
+    hot = request(0, 4, flag=FLAG_RESPONSE).encode()
+    async with fed_by((hot, [cold], 0, None)) as (_, kernel, peer, identity):
+        peer.writer.write(b"anything")
+        assert (await peer.receive()).opaque == 4
+        assert (await peer.receive()).body == b"cold"
+        assert kernel.fed == [b"anything"]
+        [(connection_id, born_host)] = identity
+        assert connection_id == 1
+        assert born_host[:4] == bytes([127, 0, 0, 1])
+        peer.writer.close()
+        await until(lambda: kernel.closed)
+
+
+async def test_frames_that_the_kernel_kept_are_fed_before_more_is_read() -> None:
+    part = [request(0, i, flag=FLAG_RESPONSE).encode() for i in range(3)]
+    script = (
+        (part[0], None, FED_MORE, None),
+        (part[1], None, FED_MORE, None),
+        (part[2], None, 0, None),
+    )
+    async with fed_by(*script) as (_, kernel, peer, _identity):
+        peer.writer.write(b"first")
+        assert [(await peer.receive()).opaque for _ in range(3)] == [0, 1, 2]
+        peer.writer.write(b"second")
+        await until(lambda: len(kernel.fed) == 4)
+        assert kernel.fed == [b"first", b"", b"", b"second"]
+
+
+async def test_a_framing_error_of_the_kernel_closes_after_its_answers(caplog) -> None:
+    hot = request(0, 4, flag=FLAG_RESPONSE).encode()
+    async with fed_by((hot, None, 0, "frame of -1 bytes")) as (_, _kernel, peer, _identity):
+        peer.writer.write(b"anything")
+        assert (await peer.receive()).opaque == 4
+        assert await peer.at_end()
+    assert "frame of -1 bytes" in caplog.text
+
+
+async def test_answers_that_become_ready_later_are_delivered() -> None:
+    async with fed_by((b"", None, FED_READY, None)) as (server, _kernel, peer, identity):
+        answer = request(0, 8, flag=FLAG_RESPONSE).encode()
+        server.on_ready = lambda: server.deliver(identity[0][0], answer)
+        peer.writer.write(b"anything")
+        assert (await peer.receive()).opaque == 8
+        server.deliver(12345, answer)
+
+
+async def test_a_slow_reader_gets_all_that_the_kernel_kept() -> None:
+    big = request(0, 1, flag=FLAG_RESPONSE, body=bytes(4 << 20)).encode()
+    script = [(big, None, FED_MORE, None)] * 5 + [(big, None, 0, None)]
+    async with fed_by(*script) as (server, kernel, peer, _identity):
+        peer.writer.write(b"x")
+        await until(lambda: server.connections and server.connections[0]._paused)
+        for _ in range(6):
+            assert len((await peer.receive()).body) == 4 << 20
+        assert kernel.script == []
