@@ -97,7 +97,7 @@ class ClusterQueries:
         return await self._queue_number(queue, RequestCode.GET_MAX_OFFSET, "offset")
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time (ms since the epoch)."""
+        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
         return await self._queue_number(
             queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "offset", timestamp=timestamp_ms
         )

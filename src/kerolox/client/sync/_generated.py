@@ -77,7 +77,7 @@ class ClusterQueries:
         return self._portal.run(self._client.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time (ms since the epoch)."""
+        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
         return self._portal.run(self._client.offset_by_time(queue, timestamp_ms))
 
     def earliest_store_time(self, queue: MessageQueue) -> int:

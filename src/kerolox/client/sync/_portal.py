@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -22,6 +23,9 @@ __all__ = ["Portal"]
 
 STOP_SECONDS_MAX = 5.0
 """How long ``stop`` waits for the loop's thread."""
+
+LISTENER_STOP_SECONDS_MAX = 1.0
+"""How long ``stop`` waits for listener threads; one whose listener never returns stays behind."""
 
 _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
@@ -104,9 +108,13 @@ class _Threads:
             action()
 
     def stop(self) -> None:
-        """End the threads as they become free."""
+        """End the threads as they become free; wait a little for those that are."""
         for _ in self._threads:
             self._work.put(None)
+        deadline = time.monotonic() + LISTENER_STOP_SECONDS_MAX
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(deadline - time.monotonic(), 0.0))
 
 
 class Portal:

@@ -1,0 +1,100 @@
+"""The tests of this folder run against our broker and against the Java broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from kerolox.client import Producer, PushConsumer, PushConsumerSettings
+from kerolox.message import ConsumeFromWhere
+from tests.support.clusters import cluster, java_cluster, our_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kerolox.message import MessageExt
+    from tests.support.clusters import Cluster
+
+__all__ = ["cluster", "java_cluster", "our_cluster"]
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("contract"))
+
+
+async def eventually(
+    condition: Callable[[], object], *, seconds: float = 20.0, what: str = "the condition"
+) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not hold within {seconds:g} s"
+        await asyncio.sleep(0.005)
+
+
+class Inbox:
+    """Consumers of one test and what they got."""
+
+    def __init__(self, name_server: str) -> None:
+        self.name_server = name_server
+        self.consumers: list[PushConsumer] = []
+
+    async def consumer(
+        self, group: str, topic: str, expression: str = "*", **settings: object
+    ) -> tuple[PushConsumer, list[MessageExt]]:
+        """A running consumer from the first offset, and the list that it fills."""
+        got: list[MessageExt] = []
+
+        async def listen(messages: list[MessageExt]) -> None:
+            got.extend(messages)
+
+        given = {"consume_from_where": FIRST, **settings}
+        made = PushConsumer(group, self.name_server, settings=PushConsumerSettings(**given))
+        made.subscribe(topic, expression, listen)
+        self.consumers.append(made)
+        await made.start()
+        return made, got
+
+    async def close(self) -> None:
+        for made in self.consumers:
+            await made.close()
+
+
+@pytest_asyncio.fixture
+async def producer(cluster: Cluster) -> AsyncIterator[Producer]:
+    async with Producer("contract-producers", cluster.name_server) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def inbox(cluster: Cluster) -> AsyncIterator[Inbox]:
+    made = Inbox(cluster.name_server)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
+@pytest_asyncio.fixture
+async def topic(producer: Producer) -> str:
+    """A fresh topic of four queues, known to the name server."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    await producer.create_topic(name, queues=4)
+    deadline = time.monotonic() + 10
+    while await producer._open_cluster().fetch_route(name) is None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    return name
