@@ -381,6 +381,7 @@ class StoreKernel(Protocol):
         ...
 
 
+@runtime_checkable
 class ConnectionKernel(Protocol):
     """The hot path of one connection. Constructed as ``Connection(store, id, born_host)``."""
 

@@ -1,0 +1,63 @@
+"""Which kernel is taken, and what is said when it can't be."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+
+import pytest
+from kerolox.errors import ConfigError
+from kerolox.kernel import KERNEL_VARIABLE, kernel_name, load_kernel
+
+from tests.kernel.conftest import KERNELS, MODULES
+
+
+def test_the_native_kernel_is_there_when_it_can_be_built() -> None:
+    assert "native" in KERNELS or shutil.which("cargo") is None, (
+        "cargo is here, but kerolox_kernel is not built: run make setup"
+    )
+
+
+def test_the_best_kernel_is_taken_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KERNEL_VARIABLE, raising=False)
+    assert kernel_name() == KERNELS[-1]
+    assert load_kernel().__name__ == MODULES[KERNELS[-1]]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_variable_forces_a_kernel(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(KERNEL_VARIABLE, name)
+    assert kernel_name() == name
+    assert load_kernel().__name__ == MODULES[name]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_name_loads_that_kernel(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(KERNEL_VARIABLE, "nonsense")
+    assert load_kernel(name).__name__ == MODULES[name]
+
+
+def test_another_value_is_an_error_that_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KERNEL_VARIABLE, "rust")
+    with pytest.raises(ConfigError, match="KEROLOX_KERNEL=rust.*native or python"):
+        kernel_name()
+    with pytest.raises(ConfigError, match="'rust'.*native or python"):
+        load_kernel("rust")
+
+
+def test_a_native_kernel_that_is_not_installed_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == MODULES["native"] else real(name)
+    )
+    monkeypatch.setitem(sys.modules, MODULES["native"], None)
+    monkeypatch.setenv(KERNEL_VARIABLE, "native")
+    with pytest.raises(ConfigError, match="kerolox-kernel.*KEROLOX_KERNEL=python"):
+        kernel_name()
+    with pytest.raises(ConfigError, match="kerolox-kernel.*KEROLOX_KERNEL=python"):
+        load_kernel("native")
+    monkeypatch.delenv(KERNEL_VARIABLE)
+    assert kernel_name() == "python"
