@@ -39,6 +39,7 @@ from kerolox.store.layout import (
 from kerolox.store.mapped_file import zero_from
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Collection
 
     from kerolox.store.checkpoint import Checkpoint
@@ -75,12 +76,14 @@ class Recovery:
         self._delays_ms = delays_ms
         self._check_crc = check_crc
         self._touched: dict[ConsumeQueue, None] = {}
+        self._clean = False
         self.notes: list[str] = []
         self.dispatched = 0
         self.last_store_timestamp = 0
 
     def run(self, index: Index | None, *, clean: bool, same_boot: bool) -> RecoveryReport:
         """Recover; the files have been loaded before."""
+        self._clean = clean
         log = self._log
         start = end = truncated = indexed = 0
         if log.files:
@@ -169,6 +172,9 @@ class Recovery:
                 record = parse_record(view, position, size, offset)
                 if record is None or (self._check_crc and not crc_matches(view, record)):
                     break
+                if 0 in record.topic or self._is_torn_text(view, position, size, offset, record):
+                    record = None
+                    break
                 if not self._dispatch(offset, record, is_whole):
                     self._write_pending()
                     return None
@@ -185,6 +191,20 @@ class Recovery:
             offset = file.end
         self._write_pending()
         return offset
+
+    def _is_torn_text(
+        self, view: mmap.mmap, position: int, limit: int, offset: int, record: RecordView
+    ) -> bool:
+        """The property text ends in zeros that were never written.
+
+        The CRC covers the body only. What was not written yet is zero, and no client ends its
+        properties so; that nothing follows makes it sure.
+        """
+        if self._clean or not record.properties.endswith(b"\0"):
+            return False
+        behind = position + record.size
+        follows = parse_record(view, behind, limit, offset + record.size)
+        return follows is None and not is_blank(view, behind, limit)
 
     def _dispatch(self, offset: int, record: RecordView, is_whole: bool) -> bool:
         """See to the queue entry of a record; False: entries before it are missing."""

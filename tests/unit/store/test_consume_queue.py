@@ -104,9 +104,7 @@ def test_the_minimum_follows_the_log(tmp_path: Path) -> None:
     queue.close()
 
 
-@pytest.mark.parametrize(
-    ("end", "left"), [(2_500, 25), (2_450, 24), (1_000, 10), (990, 9), (0, 0)]
-)
+@pytest.mark.parametrize(("end", "left"), [(2_500, 25), (2_450, 24), (1_000, 10), (990, 9), (0, 0)])
 def test_entries_behind_the_end_of_the_log_are_cut(tmp_path: Path, end: int, left: int) -> None:
     queue = filled(tmp_path, 25)
     assert queue.truncate(end) == 25 - left

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.store.message_store import MessageStore
+from kerolox.store.status import PutMessageStatus
+from tests.unit.store.support import opened, put, small_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+
+def wait_until(is_true: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.002)
+
+
+def test_a_requested_flush_moves_the_offset_and_wakes_the_loop(tmp_path: Path) -> None:
+    settings = small_settings(
+        tmp_path, flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=60_000
+    )
+    with opened(settings) as store:
+        for _ in range(3):
+            put(store)
+            end = store.max_physical_offset
+            store.request_flush(end)
+            readable, _, _ = select.select([store.notify_fd], [], [], 10)
+            assert readable
+            os.read(store.notify_fd, 8)
+            assert store.flushed_offset == end
+        assert store.stats()["flush_count"] == 3
+
+
+def test_unrequested_pages_are_flushed_by_the_interval(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path, flush_interval_commit_log=5, flush_commit_log_least_pages=2)
+    with opened(settings) as store:
+        put(store, body=b"x" * 10_000)
+        wait_until(lambda: store.flushed_offset == store.max_physical_offset)
+
+
+def test_a_flush_crosses_files_of_the_log(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path, flush_interval_commit_log=60_000)
+    with opened(settings) as store:
+        for _ in range(20):
+            put(store, body=b"x" * 20_000)
+        assert store.flush() == store.max_physical_offset
+        assert len(store.log.files) > 5
+        checkpoint = (tmp_path / "store" / "checkpoint").read_bytes()
+        times = {int.from_bytes(checkpoint[at : at + 8], "big") for at in (0, 8)}
+        assert times == {store.last_store_timestamp}
+
+
+def test_an_error_of_the_disk_ends_the_writes_and_keeps_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings(tmp_path, flush_interval_commit_log=60_000)
+    store = MessageStore(settings)
+    store.open()
+    put(store, body=b"before")
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    store.request_flush(store.max_physical_offset)
+    wait_until(lambda: store.failure)
+    monkeypatch.undo()
+    assert "Input/output error" in store.failure
+    assert "takes no more writes" in store.failure
+    assert store.flushed_offset == 0
+    assert put(store).status == PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.append_chunk([(store.queue("T", 0), 0, 0, 0, 0, 0, b"", b"")], bytes(8)) == []
+    assert store.read("T", 0, 0, 1, None).count == 1
+    store.close()
+    assert (tmp_path / "store" / "abort").exists()
+
+
+def test_a_failed_write_stores_nothing_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(small_settings(tmp_path)) as store:
+        put(store, body=b"one")
+        real = os.pwrite
+
+        def full(_descriptor: int, _data: bytes, _position: int) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "No space left" in store.refusal
+        queue = store.queue("T", 0)
+        assert store.append_chunk([(queue, 0, 0, 0, 0, 0, b"", b"")] * 3, bytes(8)) == []
+        monkeypatch.setattr(os, "pwrite", real)
+        assert put(store, body=b"three").queue_offset == 1
+        assert store.queue_bounds("T", 0) == (0, 2)
+
+
+def test_a_failed_queue_write_ends_the_writes_and_recovery_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings(tmp_path)
+    store = MessageStore(settings)
+    store.open()
+    put(store, body=b"one")
+    queue = store.queue("T", 0)
+    real = os.pwrite
+    descriptor = queue._tail_descriptor
+
+    def full(target: int, data: bytes, position: int) -> int:
+        if target == descriptor:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(target, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
+    monkeypatch.undo()
+    assert "consume queue" in store.failure
+    store.close()
+    with opened(settings) as again:
+        assert again.queue_bounds("T", 0) == (0, 2)
+
+
+def test_no_thread_outlives_its_store(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    store = MessageStore(small_settings(tmp_path))
+    store.open()
+    names = {thread.name for thread in set(threading.enumerate()) - before}
+    assert names == {"kerolox-flush-log", "kerolox-flush-queues", "kerolox-index"}
+    store.close()
+    store.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_the_index_follows_by_itself(tmp_path: Path) -> None:
+    with opened(small_settings(tmp_path)) as store:
+        for index in range(200):
+            put(store, properties=f"KEYS\x01k{index}".encode())
+        wait_until(lambda: store.stats()["dispatch_behind_bytes"] == 0)
+        assert store.stats()["index_pending"] == 0
