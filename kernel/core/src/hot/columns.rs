@@ -255,14 +255,15 @@ fn variable(
     column: &'static str,
     mut push: impl FnMut(&Record<'_>, &mut Vec<u8>) -> Result<bool, ColumnError>,
 ) -> Result<Column, ColumnError> {
-    let mut bits = vec![0xFF; records.len().div_ceil(8)];
+    let mut bits = vec![0; records.len().div_ceil(8)];
     let mut has_null = false;
     let mut offsets = Offsets::new(column, records.len());
     let mut data = Vec::new();
     for (row, record) in records.iter().enumerate() {
-        if !push(record, &mut data)? {
+        if push(record, &mut data)? {
+            bits[row / 8] |= 1 << (row % 8);
+        } else {
             has_null = true;
-            bits[row / 8] &= !(1 << (row % 8));
         }
         offsets.push(data.len())?;
     }

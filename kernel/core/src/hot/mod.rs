@@ -40,7 +40,7 @@ use self::policy::Identity;
 use self::state::State;
 use crate::{
     Appended, BatchAppended, BatchItem, Core, NewBatch, NewRecord, PutStatus, QueueHandle,
-    Settings, Store,
+    ReadOutcome, Settings, Store,
 };
 
 /// The store together with the tables and waiting rooms of the hot path.
@@ -219,6 +219,23 @@ impl HotPath {
             self.store.notify();
         }
         appended
+    }
+
+    /// `getMessage` of RocketMQ; raw records are appended to `records`.
+    pub fn read(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        max_count: i32,
+        tag_codes: Option<&[i32]>,
+        records: &mut Vec<u8>,
+    ) -> ReadOutcome {
+        let mut core = self.store.lock();
+        let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
+            return pull::NO_QUEUE;
+        };
+        core.read_into(queue, offset, max_count.max(0) as usize, tag_codes, records)
     }
 
     /// Holds a pull; false when the table is full. When the queue has grown past the pull's offset

@@ -11,6 +11,17 @@ use crate::{Core, GetStatus, ReadOutcome};
 /// Most messages that one pull may ask for; more is unusual and goes to Python.
 pub const PULL_COUNT_MAX: i32 = 1_024;
 
+/// What a read of a queue that does not exist gives.
+pub const NO_QUEUE: ReadOutcome = ReadOutcome {
+    status: GetStatus::NoMessageInQueue,
+    next_offset: 0,
+    min_offset: 0,
+    max_offset: 0,
+    suggest_slave: false,
+    count: 0,
+    bytes: 0,
+};
+
 /// Pull sysFlag bits.
 const COMMIT: i32 = 1;
 const SUSPEND: i32 = 2;
@@ -94,16 +105,7 @@ pub fn read(
     out: &mut Vec<u8>,
 ) -> (Kind, ReadOutcome) {
     let Some(queue) = tables.reading(core, wanted.topic, wanted.queue_id) else {
-        let outcome = ReadOutcome {
-            status: GetStatus::NoMessageInQueue,
-            next_offset: 0,
-            min_offset: 0,
-            max_offset: 0,
-            suggest_slave: false,
-            count: 0,
-            bytes: 0,
-        };
-        return (Kind::of(outcome.status, wanted.offset), outcome);
+        return (Kind::of(NO_QUEUE.status, wanted.offset), NO_QUEUE);
     };
     let start = out.len();
     let guessed = header.bytes.len();

@@ -1,0 +1,1 @@
+../../kerolox_kernel.pyi

@@ -1,0 +1,82 @@
+//! `Connection` of the Python face.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use kerolox_core::hot::{self, HotPath};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::buffer::with_bytes;
+use crate::checked_host;
+use crate::store::Store;
+
+/// `Fed` flags.
+const FED_READY: u8 = 1;
+const FED_MORE: u8 = 2;
+
+/// The answer buffer is given back when one call left it larger than this.
+const KEPT_BYTES_MAX: usize = 8 << 20;
+
+thread_local! {
+    /// Answers of one call, copied once into `bytes`; kept so that no call allocates it.
+    static ANSWERS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What `feed` returns: the fields of `Fed`.
+type Fed<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyList>>, u8, Option<String>);
+
+/// The hot path of one connection.
+#[pyclass(module = "kerolox_kernel")]
+pub struct Connection {
+    hot: Arc<HotPath>,
+    connection: hot::Connection,
+}
+
+#[pymethods]
+impl Connection {
+    /// `connection_id` is chosen by the caller and unique; `born_host` is the peer's address and
+    /// port as records store it.
+    #[new]
+    fn new(store: &Store, connection_id: u64, born_host: &[u8]) -> PyResult<Self> {
+        let connection = hot::Connection::new(connection_id, checked_host(born_host)?);
+        Ok(Self { hot: Arc::clone(store.hot()), connection })
+    }
+
+    /// Take `data[:size]`, all complete frames of it and of what was left before.
+    fn feed<'py>(
+        &mut self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        size: usize,
+    ) -> PyResult<Fed<'py>> {
+        let mut answers = ANSWERS.take();
+        answers.clear();
+        // Only `bytes` objects are made while the engine's locks are held: they are not tracked by
+        // the garbage collector, so no other Python code can run there.
+        let mut cold = Vec::new();
+        let mut take_cold = |frame: &[u8]| cold.push(PyBytes::new(py, frame));
+        let Self { hot, connection } = self;
+        let fed = with_bytes(data, Some(size), |data| {
+            connection.feed(hot, data, &mut answers, &mut take_cold)
+        })?;
+        let frames = PyBytes::new(py, &answers);
+        if answers.capacity() <= KEPT_BYTES_MAX {
+            ANSWERS.set(answers);
+        }
+        let cold = if cold.is_empty() { None } else { Some(PyList::new(py, cold)?) };
+        let flags = if fed.ready { FED_READY } else { 0 } | if fed.more { FED_MORE } else { 0 };
+        Ok((frames, cold, flags, fed.error.map(|error| error.to_string())))
+    }
+
+    /// Drop held pulls and pending answers of this connection. Idempotent.
+    fn close(&mut self) {
+        self.connection.close(&self.hot);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.connection.close(&self.hot);
+    }
+}

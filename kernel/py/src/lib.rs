@@ -1,0 +1,43 @@
+//! The Python module `kerolox_kernel`: the engine of `kerolox-core` behind the face of
+//! `kerolox.kernel`. No logic is here: arguments in, named tuples out, errors turned into Python's.
+
+mod buffer;
+mod columns;
+mod connection;
+mod errors;
+mod settings;
+mod shapes;
+mod store;
+
+use pyo3::prelude::*;
+
+/// The native part of `kerolox_kernel`, which exports all of it.
+#[pymodule]
+mod _kernel {
+    use pyo3::prelude::*;
+
+    use crate::shapes;
+
+    #[pymodule_export]
+    use crate::columns::decode_columns;
+    #[pymodule_export]
+    use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::store::Store;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        shapes::add_to(module)
+    }
+}
+
+/// A host as records store it.
+fn checked_host(host: &[u8]) -> PyResult<&[u8]> {
+    if matches!(host.len(), 8 | 20) {
+        Ok(host)
+    } else {
+        let text =
+            format!("a host has 8 bytes (IPv4 and port) or 20 (IPv6 and port), not {}", host.len());
+        Err(pyo3::exceptions::PyValueError::new_err(text))
+    }
+}

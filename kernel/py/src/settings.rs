@@ -1,0 +1,68 @@
+//! `StoreSettings` of Python as the engine's settings.
+
+use std::path::PathBuf;
+
+use kerolox_core::{FlushDiskType, Settings};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Reads every field by its name.
+///
+/// # Errors
+///
+/// `AttributeError`, `TypeError`, `OverflowError` or `ValueError` for a field that is missing or
+/// not of its type.
+pub fn from_python(settings: &Bound<'_, PyAny>) -> PyResult<Settings> {
+    /// One field, of the type that the engine wants.
+    fn field<'py, T>(settings: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+    {
+        settings.getattr(name)?.extract()
+    }
+    let flush: String = field(settings, "flush_disk_type")?;
+    let flush_disk_type = match flush.as_str() {
+        "ASYNC_FLUSH" => FlushDiskType::Async,
+        "SYNC_FLUSH" => FlushDiskType::Sync,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "flushDiskType is ASYNC_FLUSH or SYNC_FLUSH, not {other}"
+            )));
+        }
+    };
+    macro_rules! fields {
+        ($($name:ident),* $(,)?) => {
+            Settings {
+                store_path_root_dir: field::<PathBuf>(settings, "store_path_root_dir")?,
+                flush_disk_type,
+                $($name: field(settings, stringify!($name))?,)*
+            }
+        };
+    }
+    Ok(fields! {
+        store_path_commit_log,
+        mapped_file_size_commit_log,
+        mapped_file_size_consume_queue,
+        max_hash_slot_num,
+        max_index_num,
+        message_index_enable,
+        message_index_safe,
+        max_message_size,
+        flush_interval_commit_log,
+        flush_commit_log_least_pages,
+        flush_commit_log_thorough_interval,
+        flush_interval_consume_queue,
+        flush_consume_queue_least_pages,
+        flush_consume_queue_thorough_interval,
+        sync_flush_timeout,
+        check_crc_on_recover,
+        max_transfer_bytes_on_message_in_memory,
+        max_transfer_count_on_message_in_memory,
+        max_transfer_bytes_on_message_in_disk,
+        max_transfer_count_on_message_in_disk,
+        access_message_in_memory_max_ratio,
+        default_query_max_num,
+        max_msgs_num_batch,
+        long_polling_enable,
+    })
+}

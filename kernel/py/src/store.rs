@@ -1,0 +1,412 @@
+//! `Store` of the Python face.
+
+use std::sync::Arc;
+
+use kerolox_core::hot::{Commit, Encoding, HotPath, NewHold, NewIdentity, Subscription};
+use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::checked_host;
+use crate::errors::to_python;
+use crate::shapes::{APPENDED, BATCH_APPENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters};
+
+/// Commit log, consume queues, index and the tables of the hot path.
+#[pyclass(frozen, module = "kerolox_kernel")]
+pub struct Store {
+    hot: Arc<HotPath>,
+}
+
+impl Store {
+    /// What connections share.
+    pub fn hot(&self) -> &Arc<HotPath> {
+        &self.hot
+    }
+}
+
+/// Tag codes as the engine wants them: Java's 32-bit hashes.
+#[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
+fn hashes(codes: Option<Vec<i64>>) -> Option<Vec<i32>> {
+    codes.map(|codes| codes.iter().map(|code| *code as i32).collect())
+}
+
+/// One item of a batch: flag, body, property text.
+type Item<'py> = (i32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+#[pymethods]
+#[allow(clippy::needless_pass_by_value)] // arguments are made from Python objects for one call
+impl Store {
+    /// Touches no file. `settings` is a `kerolox.store.settings.StoreSettings`.
+    #[new]
+    fn new(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let settings = crate::settings::from_python(settings)?;
+        Ok(Self { hot: Arc::new(HotPath::new(settings)) })
+    }
+
+    /// Lock the folder, load the files, recover, start the helper threads.
+    fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let report = py.detach(|| self.hot.store().open()).map_err(|error| to_python(&error))?;
+        let values = (
+            report.clean,
+            report.min_offset,
+            report.max_offset,
+            report.scanned_bytes,
+            report.truncated_bytes,
+            report.dispatched,
+            report.indexed,
+            report.queues,
+            report.notes,
+        );
+        RECOVERY_REPORT.make(py, values)
+    }
+
+    /// Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.hot.store().close()).map_err(|error| to_python(&error))
+    }
+
+    /// Flush everything now, queues, index and checkpoint too; the new flushed offset.
+    fn flush(&self, py: Python<'_>) -> PyResult<i64> {
+        py.detach(|| self.hot.store().flush()).map_err(|error| to_python(&error))
+    }
+
+    /// A descriptor that becomes readable when `take_ready` or `flushed_offset` moved.
+    #[getter]
+    fn notify_fd(&self) -> i32 {
+        self.hot.store().notify_fd()
+    }
+
+    /// Freeze the clock at `now_ms` for store timestamps (tests); None thaws it.
+    fn set_clock(&self, now_ms: Option<i64>) {
+        self.hot.store().set_clock(now_ms);
+    }
+
+    /// What goes into records and answers.
+    #[pyo3(signature = (*, cluster, region, trace_on, store_host, broker_id))]
+    fn set_identity(
+        &self,
+        cluster: &str,
+        region: &str,
+        trace_on: bool,
+        store_host: &[u8],
+        broker_id: i64,
+    ) -> PyResult<()> {
+        let store_host = checked_host(store_host)?;
+        self.hot.set_identity(&NewIdentity { cluster, region, trace_on, store_host, broker_id });
+        Ok(())
+    }
+
+    /// Put a topic into the table.
+    fn set_topic(&self, topic: &str, read_queues: i32, write_queues: i32, perm: i32, hot: bool) {
+        self.hot.set_topic(topic, read_queues, write_queues, perm, hot);
+    }
+
+    /// Take a topic out of the table; its files stay.
+    fn delete_topic(&self, topic: &str) {
+        self.hot.delete_topic(topic);
+    }
+
+    /// Put a consumer group into the table.
+    fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
+        self.hot.set_group(group, hot, slow_broker_id);
+    }
+
+    /// Take a group and its subscriptions out of the tables.
+    fn delete_group(&self, group: &str) {
+        self.hot.delete_group(group);
+    }
+
+    /// What a group's heartbeat said of a topic; None: all tags.
+    fn set_subscription(
+        &self,
+        group: &str,
+        topic: &str,
+        version: i64,
+        tag_codes: Option<Vec<i64>>,
+    ) {
+        let tag_codes = hashes(tag_codes).map(Into::into);
+        self.hot.set_subscription(group, topic, Subscription { version, tag_codes });
+    }
+
+    /// Take a subscription out of the table.
+    fn delete_subscription(&self, group: &str, topic: &str) {
+        self.hot.delete_subscription(group, topic);
+    }
+
+    /// False: every hot send is cold.
+    fn set_writable(&self, writable: bool) {
+        self.hot.set_writable(writable);
+    }
+
+    /// Append one record, its queue entry and its index entries; wakes held pulls.
+    #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+        reconsume_times, prepared_transaction_offset, body, properties, tags_code=None))]
+    #[allow(clippy::too_many_arguments)] // the fields of a record
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &[u8],
+        queue_id: i32,
+        flag: i32,
+        sys_flag: i32,
+        born_timestamp: i64,
+        born_host: &[u8],
+        store_host: &[u8],
+        reconsume_times: i32,
+        prepared_transaction_offset: i64,
+        body: &[u8],
+        properties: &[u8],
+        tags_code: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let record = NewRecord {
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host: checked_host(born_host)?,
+            store_host: checked_host(store_host)?,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            properties: Text::one(properties),
+            marks: None,
+            tags_code,
+        };
+        let values = match self.hot.append(topic, queue_id, &record) {
+            Ok(done) => {
+                (0, done.physical_offset, done.queue_offset, done.size, done.store_timestamp)
+            }
+            Err(status) => (status as i32, 0, 0, 0, 0),
+        };
+        APPENDED.make(py, values)
+    }
+
+    /// Append (flag, body, properties) items as records that follow each other, or none.
+    #[allow(clippy::too_many_arguments)] // the fields of a batch
+    fn append_batch<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &[u8],
+        queue_id: i32,
+        sys_flag: i32,
+        born_timestamp: i64,
+        born_host: &[u8],
+        store_host: &[u8],
+        reconsume_times: i32,
+        items: Vec<Item<'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let items: Vec<BatchItem<'_>> = items
+            .iter()
+            .map(|(flag, body, properties)| BatchItem {
+                flag: *flag,
+                body: body.as_bytes(),
+                properties: Text::one(properties.as_bytes()),
+                marks: None,
+            })
+            .collect();
+        let batch = NewBatch {
+            sys_flag,
+            born_timestamp,
+            born_host: checked_host(born_host)?,
+            store_host: checked_host(store_host)?,
+            reconsume_times,
+        };
+        let mut offsets = Vec::new();
+        let values = match self.hot.append_batch(topic, queue_id, &batch, &items, &mut offsets) {
+            Ok(done) => (0, offsets, done.queue_offset, done.end_offset, done.store_timestamp),
+            Err(status) => (status as i32, Vec::new(), 0, 0, 0),
+        };
+        BATCH_APPENDED.make(py, values)
+    }
+
+    /// getMessage of RocketMQ, with its limits and its next offsets.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        max_count: i32,
+        tag_codes: Option<Vec<i64>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let codes = hashes(tag_codes);
+        let mut records = Vec::new();
+        let found =
+            self.hot.read(topic, queue_id, offset, max_count, codes.as_deref(), &mut records);
+        let values = (
+            found.status as i32,
+            found.next_offset,
+            found.min_offset,
+            found.max_offset,
+            found.suggest_slave,
+            found.count,
+            PyBytes::new(py, &records),
+        );
+        READ.make(py, values)
+    }
+
+    /// The record that starts at a physical offset; None when none does.
+    fn lookup<'py>(&self, py: Python<'py>, physical_offset: i64) -> Option<Bound<'py, PyBytes>> {
+        let mut record = Vec::new();
+        let is_there = self.hot.store().lock().lookup_into(physical_offset, &mut record);
+        is_there.then(|| PyBytes::new(py, &record))
+    }
+
+    /// (index last update timestamp, its physical offset, raw records) for topic#key.
+    fn query_key<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        key: &str,
+        max_count: usize,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> (i64, i64, Bound<'py, PyBytes>) {
+        let (found, records) = py.detach(|| {
+            let (topic, key) = (topic.as_bytes(), key.as_bytes());
+            let mut records = Vec::new();
+            let mut core = self.hot.store().lock();
+            let found = core.query_key_into(topic, key, max_count, begin_ms, end_ms, &mut records);
+            (found, records)
+        });
+        (found.0, found.1, PyBytes::new(py, &records))
+    }
+
+    /// (min offset, max offset) of a queue; (0, 0) when it does not exist.
+    fn queue_bounds(&self, topic: &str, queue_id: i32) -> (i64, i64) {
+        self.hot.store().lock().queue_bounds(topic.as_bytes(), queue_id)
+    }
+
+    /// Every consume queue.
+    fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let queues = self.hot.store().lock().queues();
+        queues
+            .into_iter()
+            .map(|queue| {
+                let values = (queue.topic, queue.queue_id, queue.min_offset, queue.max_offset);
+                QUEUE_BOUNDS.make(py, values)
+            })
+            .collect()
+    }
+
+    /// getOffsetInQueueByTime: exact match, else the nearest; 0 when there is no queue.
+    fn offset_by_time(&self, topic: &str, queue_id: i32, timestamp_ms: i64) -> i64 {
+        self.hot.store().lock().offset_by_time(topic.as_bytes(), queue_id, timestamp_ms)
+    }
+
+    /// Store timestamp of the message at a queue offset; -1 when there is none.
+    fn store_time(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
+        self.hot.store().lock().store_time(topic.as_bytes(), queue_id, offset)
+    }
+
+    /// (physical offset, size, tags code) of a queue entry; None when there is none.
+    fn queue_entry(&self, topic: &str, queue_id: i32, offset: i64) -> Option<(i64, i32, i64)> {
+        self.hot.store().lock().queue_entry(topic.as_bytes(), queue_id, offset)
+    }
+
+    /// Delete a topic's consume queue files; how many queues there were.
+    fn delete_queues(&self, topic: &str) -> usize {
+        self.hot.store().lock().delete_queues(topic.as_bytes())
+    }
+
+    /// First physical offset of the log.
+    #[getter]
+    fn min_physical_offset(&self) -> i64 {
+        self.hot.store().lock().min_physical_offset()
+    }
+
+    /// Physical offset behind the last record.
+    #[getter]
+    fn max_physical_offset(&self) -> i64 {
+        self.hot.store().lock().max_physical_offset()
+    }
+
+    /// Physical offset up to which the log is on disk.
+    #[getter]
+    fn flushed_offset(&self) -> i64 {
+        self.hot.store().flushed_offset()
+    }
+
+    /// Ask the flush thread to reach an offset; `notify_fd` tells when it did.
+    fn request_flush(&self, physical_offset: i64) {
+        self.hot.store().request_flush(physical_offset);
+    }
+
+    /// Counters since open.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.hot.store().lock().stats();
+        let values = [
+            ("put_count", stats.put_count),
+            ("put_bytes", stats.put_bytes),
+            ("get_found", stats.get_found),
+            ("get_miss", stats.get_miss),
+            ("get_count", stats.get_count),
+            ("get_bytes", stats.get_bytes),
+            ("flush_count", stats.flush_count),
+            ("held_pulls", self.hot.held_pulls() as u64),
+            ("index_pending", stats.index_pending),
+            ("dispatch_behind_bytes", stats.dispatch_behind_bytes),
+        ];
+        counters(py, &values)
+    }
+
+    /// (topic, messages put, bytes put) since open.
+    fn topic_stats(&self) -> Vec<(String, u64, u64)> {
+        self.hot.store().lock().topic_stats()
+    }
+
+    /// (group, topic, messages got, bytes got) since open.
+    fn group_stats(&self) -> Vec<(String, String, u64, u64)> {
+        self.hot.group_stats()
+    }
+
+    /// Hold a pull of the cold path; False: the table is full, answer it now.
+    #[allow(clippy::too_many_arguments)] // the fields of a pull
+    fn hold(
+        &self,
+        connection_id: u64,
+        serialize_type: u8,
+        opaque: i32,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        max_count: i32,
+        tag_codes: Option<Vec<i64>>,
+        deadline_ms: i64,
+    ) -> PyResult<bool> {
+        let encoding = Encoding::of(serialize_type).ok_or_else(|| {
+            PyValueError::new_err(format!("serialize type {serialize_type} is not 0 or 1"))
+        })?;
+        let codes = hashes(tag_codes);
+        Ok(self.hot.hold(&NewHold {
+            connection: connection_id,
+            encoding,
+            opaque,
+            group: group.as_bytes(),
+            topic: topic.as_bytes(),
+            queue_id,
+            offset,
+            max_count,
+            tag_codes: codes.as_deref(),
+            deadline_ms,
+        }))
+    }
+
+    /// Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
+    /// `take_ready`.
+    fn tick(&self, now_ms: i64) -> bool {
+        self.hot.tick(now_ms)
+    }
+
+    /// (connection id, frames) of answers that became ready elsewhere than in their own feed.
+    fn take_ready<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
+        let ready = self.hot.take_ready();
+        ready.into_iter().map(|(id, frames)| (id, PyBytes::new(py, &frames))).collect()
+    }
+
+    /// (group, topic, queue id, offset) that hot pulls committed since the last call.
+    fn take_commits(&self) -> Vec<Commit> {
+        self.hot.take_commits()
+    }
+}
