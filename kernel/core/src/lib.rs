@@ -7,16 +7,29 @@
 //! Nothing here panics on what a file or a peer says; failures are [`StoreError`]s or the statuses
 //! that RocketMQ names.
 
+mod ahead;
+mod append;
+mod commit_log;
+mod consume_queue;
 pub mod error;
+mod flush;
+mod folder;
 pub mod hot;
+mod index;
+mod map;
+mod read;
 pub mod record;
+mod recovery;
 pub mod settings;
+mod shared;
+mod state;
 pub mod store;
 
 pub use error::{GetStatus, PutStatus, StoreError};
 pub use record::{Marks, Text};
 pub use settings::{FlushDiskType, Settings};
+pub use state::Core;
 pub use store::{
-    Appended, BatchAppended, BatchItem, Core, Guard, NewBatch, NewRecord, QueueBounds, QueueHandle,
+    Appended, BatchAppended, BatchItem, Guard, NewBatch, NewRecord, QueueBounds, QueueHandle,
     ReadOutcome, RecoveryReport, Stats, Store,
 };

@@ -1,14 +1,23 @@
 //! The store as its callers see it: [`Store`] (shared, thread safe) and [`Guard`] (the lock, held
 //! once per chunk of a socket, on which reads and writes run without further locking).
 
+use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::{GetStatus, PutStatus, StoreError};
+use crate::error::{GetStatus, StoreError};
+use crate::flush;
+use crate::folder::{FolderLock, abort_path};
 use crate::record::{Marks, Text};
+use crate::recovery;
 use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::state::Core;
 
 /// A consume queue, cheap to copy and keep. It goes stale when its topic's queues are deleted: then
 /// `append` gives `UnknownError`, `read_into` `NoMatchedLogicQueue`. Keep `Core::handles_epoch()`
@@ -149,9 +158,18 @@ pub struct Stats {
 }
 
 /// Commit log, consume queues and index of one folder. `Send + Sync`.
+///
+/// Dropped without [`Store::close`] it leaves the files as a kill would: the next `open` recovers.
 pub struct Store {
-    settings: Settings,
-    core: parking_lot::Mutex<Core>,
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Core>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What an open store holds on to.
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    _lock: FolderLock,
 }
 
 /// The store's lock; derefs to [`Core`]. Taking it reads the clock once; all records appended under
@@ -160,26 +178,54 @@ pub struct Guard<'a> {
     core: MutexGuard<'a, Core>,
 }
 
-/// The locked state: every read and write.
-pub struct Core {}
-
 impl Store {
     /// Touches no file.
     pub fn new(settings: Settings) -> Self {
-        Store { settings, core: parking_lot::Mutex::new(Core {}) }
+        let shared = Arc::new(Shared::new(settings));
+        let core = Arc::new(Mutex::new(Core::new(Arc::clone(&shared))));
+        Store { shared, core, running: Mutex::new(None) }
     }
 
     /// The settings.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.shared.settings
     }
 
-    /// Locks the folder, loads, recovers, starts the threads.
+    /// Locks the folder, loads, recovers, starts the threads. An open store stays as it is, with an
+    /// empty report.
     ///
     /// # Errors
     /// I/O (`WouldBlock`: held by another process), or a file of a wrong size (`InvalidData`).
     pub fn open(&self) -> Result<RecoveryReport, StoreError> {
-        todo!()
+        let mut running = self.running.lock();
+        if running.is_some() {
+            return Ok(RecoveryReport::default());
+        }
+        let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
+        let mut core = self.core.lock();
+        let report = recovery::recover(&mut core, &self.shared)?;
+        drop(core);
+        let mut threads = Vec::with_capacity(3);
+        let started = self.start_threads(&mut threads);
+        *running = Some(Running { threads, _lock: lock });
+        drop(running);
+        if let Err(error) = started {
+            self.abandon();
+            return Err(StoreError::io("starting the store's threads", error));
+        }
+        self.core.lock().set_open(true);
+        Ok(report)
+    }
+
+    fn start_threads(&self, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+        let builder = |name: &str| thread::Builder::new().name(name.to_owned());
+        let shared = Arc::clone(&self.shared);
+        threads.push(builder("kerolox-ahead").spawn(move || shared.ahead.run())?);
+        let shared = Arc::clone(&self.shared);
+        threads.push(builder("kerolox-flush").spawn(move || flush::run_log(&shared))?);
+        let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
+        threads.push(builder("kerolox-back").spawn(move || flush::run_background(&shared, &core))?);
+        Ok(())
     }
 
     /// Flushes, writes the checkpoint, removes the abort file, unlocks. Idempotent.
@@ -187,7 +233,48 @@ impl Store {
     /// # Errors
     /// When the last flush failed; the abort file then stays, and the store is closed all the same.
     pub fn close(&self) -> Result<(), StoreError> {
-        todo!()
+        if self.running.lock().is_none() {
+            return Ok(());
+        }
+        self.core.lock().set_open(false);
+        self.stop_threads();
+        let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
+            let abort = abort_path(&self.shared.settings.store_path_root_dir);
+            fs::remove_file(&abort)
+                .map_err(|error| StoreError::io(format!("removing {}", abort.display()), error))
+        });
+        self.abandon();
+        flushed
+    }
+
+    /// Lets go of everything without flushing, as a kill would (also what dropping does).
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.stop_threads();
+        let mut running = self.running.lock();
+        self.core.lock().clear();
+        self.shared.log_files.lock().clear();
+        self.shared.ahead.reset();
+        *self.shared.index.lock() = crate::index::Index::default();
+        self.shared.index_pending.lock().clear();
+        *self.shared.checkpoint.lock() = None;
+        *running = None;
+    }
+
+    fn stop_threads(&self) {
+        self.shared.ahead.stop();
+        self.shared.flush_wait.stop();
+        self.shared.background_wait.stop();
+        let threads = self
+            .running
+            .lock()
+            .as_mut()
+            .map(|running| std::mem::take(&mut running.threads))
+            .unwrap_or_default();
+        for thread in threads {
+            // A thread of ours does not panic; if one did, closing goes on without it.
+            let _ = thread.join();
+        }
     }
 
     /// Flushes log, queues, index and checkpoint; the new flushed offset.
@@ -195,212 +282,80 @@ impl Store {
     /// # Errors
     /// A failed sync, now or before.
     pub fn flush(&self) -> Result<i64, StoreError> {
-        todo!()
+        if self.running.lock().is_none() {
+            return Err(StoreError::Closed);
+        }
+        flush::flush_all(&self.shared, &self.core)
     }
 
     /// Takes the lock; also while closed (then writes give `ServiceNotAvailable`, reads nothing).
     pub fn lock(&self) -> Guard<'_> {
-        Guard { core: self.core.lock() }
+        let mut core = self.core.lock();
+        core.refresh_clock();
+        Guard { core }
     }
 
     /// An eventfd (non-blocking), valid as long as the `Store`; readable when `flushed_offset` moved
-    /// or [`Store::notify`] was called.
+    /// or [`Store::notify`] was called. -1 when the system had no descriptor left.
     pub fn notify_fd(&self) -> RawFd {
-        todo!()
+        self.shared.notify.raw()
     }
 
     /// Makes `notify_fd` readable.
     pub fn notify(&self) {
-        todo!()
+        self.shared.notify.signal();
     }
 
     /// Physical offset up to which the log is on disk. Atomic, no lock.
     pub fn flushed_offset(&self) -> i64 {
-        todo!()
+        self.shared.flushed()
     }
 
     /// Asks the flush thread to reach an offset (group commit). Cheap, no lock of the core needed.
     pub fn request_flush(&self, physical_offset: i64) {
-        let _ = physical_offset;
-        todo!()
+        self.shared.request_flush(physical_offset);
+    }
+
+    /// Flushes of the log since open.
+    pub fn flush_count(&self) -> u64 {
+        self.shared.flush_count.load(Ordering::Relaxed)
     }
 
     /// Freezes the store clock; `None` thaws it.
     pub fn set_clock(&self, now_ms: Option<i64>) {
-        let _ = now_ms;
-        todo!()
+        self.shared.set_clock(now_ms);
     }
 
-    /// Why the store takes no writes, when it does not.
+    /// Why the store takes no writes, or refused the last one; why the index takes no keys.
     pub fn error(&self) -> Option<String> {
-        todo!()
+        self.shared.error().or_else(|| self.shared.index.lock().error.clone())
     }
 }
 
-#[allow(unused_variables, clippy::unused_self)]
-impl Core {
-    /// Whether the store is open and takes writes.
-    pub fn is_writable(&self) -> bool {
-        todo!()
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.running.lock().is_some() {
+            self.abandon();
+        }
     }
+}
 
-    /// The store's clock as of this guard.
-    pub fn now_ms(&self) -> i64 {
-        todo!()
-    }
-
-    /// Changes whenever handles went stale (queues deleted, store reopened).
-    pub fn handles_epoch(&self) -> u64 {
-        todo!()
-    }
-
-    /// Gets or creates a queue (no file before the first append).
-    ///
-    /// # Errors
-    /// `MessageIllegal` for a topic of 0 or more than 127 bytes or not UTF-8 or with `/` or NUL, or
-    /// a negative id; `ServiceNotAvailable` when closed.
-    pub fn queue(&mut self, topic: &[u8], queue_id: i32) -> Result<QueueHandle, PutStatus> {
-        todo!()
-    }
-
-    /// The queue, if it exists.
-    pub fn find_queue(&self, topic: &[u8], queue_id: i32) -> Option<QueueHandle> {
-        todo!()
-    }
-
-    /// Whether the handle still names a queue.
-    pub fn is_live(&self, queue: QueueHandle) -> bool {
-        todo!()
-    }
-
-    /// Appends one record, its queue entry and its index entries.
-    ///
-    /// # Errors
-    /// The status to answer; nothing was stored then.
-    pub fn append(
-        &mut self,
-        queue: QueueHandle,
-        record: &NewRecord<'_>,
-    ) -> Result<Appended, PutStatus> {
-        todo!()
-    }
-
-    /// Appends records that follow each other in one file, or none. `physical_offsets` and
-    /// `tags_codes` are cleared first and then get one value per record.
-    ///
-    /// # Errors
-    /// The status to answer; nothing was stored then.
-    pub fn append_batch(
-        &mut self,
-        queue: QueueHandle,
-        batch: &NewBatch<'_>,
-        items: &[BatchItem<'_>],
-        physical_offsets: &mut Vec<i64>,
-        tags_codes: &mut Vec<i64>,
-    ) -> Result<BatchAppended, PutStatus> {
-        todo!()
-    }
-
-    /// `getMessage` of RocketMQ; raw records are appended to `answer`, whose content before stays.
-    /// `tag_codes` `None`: all tags. (No queue at all is the caller's case: `NoMessageInQueue`, 0.)
-    pub fn read_into(
-        &mut self,
-        queue: QueueHandle,
-        offset: i64,
-        max_count: usize,
-        tag_codes: Option<&[i32]>,
-        answer: &mut Vec<u8>,
-    ) -> ReadOutcome {
-        todo!()
-    }
-
-    /// (min, max) offset; (0, 0) for a stale handle.
-    pub fn bounds(&self, queue: QueueHandle) -> (i64, i64) {
-        todo!()
-    }
-
-    /// (min, max) offset by name; (0, 0) when there is none.
-    pub fn queue_bounds(&self, topic: &[u8], queue_id: i32) -> (i64, i64) {
-        todo!()
-    }
-
-    /// Every queue that has files.
-    pub fn queues(&self) -> Vec<QueueBounds> {
-        todo!()
-    }
-
-    /// (physical offset, size, tags code) of a queue entry.
-    pub fn queue_entry(
-        &mut self,
-        topic: &[u8],
-        queue_id: i32,
-        offset: i64,
-    ) -> Option<(i64, i32, i64)> {
-        todo!()
-    }
-
-    /// The record that starts at a physical offset, appended to `answer`; false when none does.
-    pub fn lookup_into(&mut self, physical_offset: i64, answer: &mut Vec<u8>) -> bool {
-        todo!()
-    }
-
-    /// (index last update timestamp, its physical offset); records are appended to `answer`.
-    pub fn query_key_into(
-        &mut self,
-        topic: &[u8],
-        key: &[u8],
-        max_count: usize,
-        begin_ms: i64,
-        end_ms: i64,
-        answer: &mut Vec<u8>,
-    ) -> (i64, i64) {
-        todo!()
-    }
-
-    /// `getOffsetInQueueByTime`.
-    pub fn offset_by_time(&mut self, topic: &[u8], queue_id: i32, timestamp_ms: i64) -> i64 {
-        todo!()
-    }
-
-    /// Store timestamp of the message at a queue offset; -1 when there is none.
-    pub fn store_time(&mut self, topic: &[u8], queue_id: i32, offset: i64) -> i64 {
-        todo!()
-    }
-
-    /// Deletes a topic's queues and their files; how many there were.
-    pub fn delete_queues(&mut self, topic: &[u8]) -> usize {
-        todo!()
-    }
-
-    /// First physical offset of the log.
-    pub fn min_physical_offset(&self) -> i64 {
-        todo!()
-    }
-
-    /// Physical offset behind the last record.
-    pub fn max_physical_offset(&self) -> i64 {
-        todo!()
-    }
-
-    /// Counters since open.
-    pub fn stats(&self) -> Stats {
-        todo!()
-    }
-
-    /// (topic, messages put, bytes put) since open.
-    pub fn topic_stats(&self) -> Vec<(String, u64, u64)> {
-        todo!()
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.core.hand_over_keys();
     }
 }
 
 impl Deref for Guard<'_> {
     type Target = Core;
+    #[inline]
     fn deref(&self) -> &Core {
         &self.core
     }
 }
 
 impl DerefMut for Guard<'_> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Core {
         &mut self.core
     }

@@ -1,0 +1,208 @@
+//! Making the store durable, and the threads that do it.
+//!
+//! - The *flush* thread writes the log to the disk: each `flush_interval_commit_log` when enough
+//!   pages wait (`ASYNC_FLUSH`), and whenever somebody asked for an offset (group commit): one flush
+//!   covers all that asked meanwhile.
+//! - The *background* thread drains the index keys, and each `flush_interval_consume_queue` writes
+//!   the queues and the checkpoint.
+//!
+//! Neither holds the store's lock while the disk works.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::error::StoreError;
+use crate::map::PAGE;
+use crate::settings::FlushDiskType;
+use crate::shared::Shared;
+use crate::state::Core;
+
+/// How long index keys wait when they are few.
+const INDEX_INTERVAL: Duration = Duration::from_millis(100);
+/// Keys put into the index between two chances for others to take its lock.
+const INDEX_SLICE: usize = 2_048;
+/// Longest sleep of the flush thread under `SYNC_FLUSH`, when nobody asks.
+const SYNC_IDLE: Duration = Duration::from_millis(500);
+
+/// Writes the log to the disk up to what is written now, if that is at least `least_pages` pages
+/// (0: anything); the flushed offset.
+pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreError> {
+    let _turn = shared.flushing.lock();
+    if shared.has_failed() {
+        let text = shared.error().unwrap_or_default();
+        return Err(StoreError::io(text, std::io::ErrorKind::Other.into()));
+    }
+    let (written, timestamp) = shared.written();
+    let flushed = shared.flushed();
+    let (from, to) = (flushed as u64, written as u64);
+    if written <= flushed || (least_pages > 0 && to / PAGE - from / PAGE < least_pages) {
+        return Ok(flushed);
+    }
+    let files: Vec<_> = {
+        let files = shared.log_files.lock();
+        files.iter().filter(|file| file.end() > from && file.start() < to).cloned().collect()
+    };
+    for file in files {
+        let begin = from.saturating_sub(file.start());
+        let end = to.min(file.end()) - file.start();
+        if let Err(error) = file.sync(begin, end) {
+            let text = format!("flushing {}", file.path().display());
+            shared.fail(format!("{text}: {error}; the store takes no more writes"));
+            return Err(StoreError::io(text, error));
+        }
+        // The flush made the page read-only; the next append would fault on it.
+        if end < file.size() {
+            let _ = file.populate(end, end + 1);
+        }
+    }
+    if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
+        checkpoint.physic_ms = checkpoint.physic_ms.max(timestamp);
+    }
+    shared.set_flushed(written);
+    shared.flush_count.fetch_add(1, Ordering::Relaxed);
+    shared.notify.signal();
+    Ok(written)
+}
+
+/// The flush thread's life.
+pub(crate) fn run_log(shared: &Shared) {
+    let settings = &shared.settings;
+    let interval = match settings.flush_disk_type {
+        FlushDiskType::Async => Duration::from_millis(settings.flush_interval_commit_log.max(1)),
+        FlushDiskType::Sync => SYNC_IDLE,
+    };
+    let thorough = Duration::from_millis(settings.flush_commit_log_thorough_interval);
+    let mut last_thorough = Instant::now();
+    let mut last_flush = Instant::now();
+    loop {
+        if shared.requested() <= shared.flushed() || shared.has_failed() {
+            let left = interval.saturating_sub(last_flush.elapsed());
+            if !shared.flush_wait.sleep(left.max(Duration::from_millis(1))) {
+                return;
+            }
+        }
+        let is_requested = shared.requested() > shared.flushed();
+        if !is_requested && last_flush.elapsed() < interval {
+            continue;
+        }
+        let is_thorough = last_thorough.elapsed() >= thorough;
+        let least_pages = match settings.flush_disk_type {
+            FlushDiskType::Async if !is_requested && !is_thorough => {
+                settings.flush_commit_log_least_pages
+            }
+            _ => 0,
+        };
+        if is_thorough {
+            last_thorough = Instant::now();
+        }
+        last_flush = Instant::now();
+        if flush_log(shared, least_pages).is_ok_and(|flushed| flushed < shared.requested()) {
+            // Somebody asked for more than is written: nobody has a right to that.
+            shared.drop_excess_request();
+        }
+    }
+}
+
+/// Puts pending index keys into the index, at most `limit` of them (plus nothing left: false).
+pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
+    let mut index = shared.index.lock();
+    let now_ms = shared.now_ms();
+    let mut left = limit;
+    let has_more = loop {
+        if index.backlog_is_empty() {
+            let mut pending = shared.index_pending.lock();
+            if pending.is_empty() {
+                break false;
+            }
+            index.take_backlog(&mut pending);
+        }
+        if left == 0 {
+            break true;
+        }
+        left -= index.put_backlog(left, now_ms);
+    };
+    MutexGuard::unlock_fair(index);
+    has_more
+}
+
+/// Writes the queues to the disk, those with at least `least_pages` pages to write.
+fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result<(), StoreError> {
+    let (ranges, timestamp) = core.lock().collect_dirty(least_pages);
+    for range in &ranges {
+        if let Err(error) = range.sync() {
+            shared.fail(format!("{error}; the store takes no more writes"));
+            return Err(error);
+        }
+    }
+    if least_pages == 0
+        && let Some(checkpoint) = shared.checkpoint.lock().as_mut()
+    {
+        checkpoint.logics_ms = checkpoint.logics_ms.max(timestamp);
+    }
+    Ok(())
+}
+
+/// Writes the full index files (or `all`) to the disk.
+fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
+    let (files, timestamp) = shared.index.lock().take_dirty(all);
+    for file in &files {
+        file.sync(0, file.size()).map_err(|error| {
+            StoreError::io(format!("flushing {}", file.path().display()), error)
+        })?;
+    }
+    if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
+        checkpoint.index_ms = checkpoint.index_ms.max(timestamp);
+    }
+    Ok(())
+}
+
+fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
+    shared.checkpoint.lock().as_ref().map_or(Ok(()), |checkpoint| checkpoint.save())
+}
+
+/// Flushes everything; the flushed offset.
+pub(crate) fn flush_all(shared: &Shared, core: &Mutex<Core>) -> Result<i64, StoreError> {
+    core.lock().hand_over_keys();
+    drain_index(shared, usize::MAX);
+    let flushed = flush_log(shared, 0)?;
+    flush_queues(shared, core, 0)?;
+    flush_index(shared, true)?;
+    save_checkpoint(shared)?;
+    Ok(flushed)
+}
+
+/// The background thread's life.
+pub(crate) fn run_background(shared: &Shared, core: &Mutex<Core>) {
+    let settings = &shared.settings;
+    let interval = Duration::from_millis(settings.flush_interval_consume_queue.max(1));
+    let thorough = Duration::from_millis(settings.flush_consume_queue_thorough_interval);
+    let mut last_flush = Instant::now();
+    let mut last_thorough: Option<Instant> = None;
+    let mut saved = None;
+    while shared.background_wait.sleep(INDEX_INTERVAL.min(interval)) {
+        while drain_index(shared, INDEX_SLICE) {}
+        if last_flush.elapsed() < interval {
+            continue;
+        }
+        last_flush = Instant::now();
+        let is_thorough = last_thorough.is_none_or(|last| last.elapsed() >= thorough);
+        let least_pages = if is_thorough { 0 } else { settings.flush_consume_queue_least_pages };
+        // Errors stop the writes and are told by `Store::error`.
+        let _ = flush_queues(shared, core, least_pages);
+        if let Err(error) = flush_index(shared, false) {
+            shared.index.lock().error = Some(error.to_string());
+        }
+        if is_thorough {
+            last_thorough = Some(Instant::now());
+        }
+        let times =
+            shared.checkpoint.lock().as_ref().map(|checkpoint| {
+                (checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.index_ms)
+            });
+        if times != saved && save_checkpoint(shared).is_ok() {
+            saved = times;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The store's folder: who holds it, whether it was closed cleanly, and its checkpoint.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+const CHECKPOINT_SIZE: u64 = 4096;
+/// How far before the checkpoint's times recovery begins, in milliseconds.
+const CHECKPOINT_MARGIN_MS: i64 = 3_000;
+
+/// The exclusive lock of a store: bytes [0, 1) of `lock`, as the Java broker takes it.
+pub(crate) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Creates the folder when it is missing and locks it.
+    ///
+    /// An open-file-description lock: it conflicts with the record locks of the Java broker and
+    /// also with a second store in this process.
+    pub(crate) fn take(root: &Path) -> Result<Self, StoreError> {
+        create_folder(root)?;
+        let path = root.join("lock");
+        let context = || format!("opening the lock file {}", path.display());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| StoreError::io(context(), error))?;
+        // SAFETY: all-zero is a valid `flock` (plain integers).
+        let mut range: libc::flock = unsafe { std::mem::zeroed() };
+        range.l_type = libc::F_WRLCK as libc::c_short;
+        range.l_whence = libc::SEEK_SET as libc::c_short;
+        range.l_start = 0;
+        range.l_len = 1;
+        // SAFETY: the descriptor is open and the struct lives through the call.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) };
+        if result != 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EACCES) => StoreError::io(
+                    format!(
+                        "the store {} is in use by another broker: stop that one, or choose \
+                         another storePathRootDir",
+                        root.display()
+                    ),
+                    io::Error::from_raw_os_error(libc::EAGAIN),
+                ),
+                _ => StoreError::io(format!("locking {}", path.display()), error),
+            });
+        }
+        file.write_all(b"lock").map_err(|error| StoreError::io(context(), error))?;
+        Ok(FolderLock { _file: file })
+    }
+}
+
+/// Creates a folder and its parents.
+pub(crate) fn create_folder(path: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(path)
+        .map_err(|error| StoreError::io(format!("creating the folder {}", path.display()), error))
+}
+
+/// Makes new names in a folder durable. Best effort: not every file system can.
+pub(crate) fn sync_folder(path: &Path) {
+    if let Ok(folder) = File::open(path) {
+        let _ = folder.sync_all();
+    }
+}
+
+/// `abort` exists while a broker runs.
+pub(crate) fn abort_path(root: &Path) -> PathBuf {
+    root.join("abort")
+}
+
+/// Remembers in which boot of the machine the store was last opened, and tells whether the machine
+/// ran without interruption since: then whatever the last run wrote is in the page cache even if
+/// that run was killed.
+pub(crate) fn remember_boot(root: &Path) -> bool {
+    let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return false };
+    let path = root.join("boot");
+    let mut last = String::new();
+    let known = File::open(&path).and_then(|mut file| file.read_to_string(&mut last)).is_ok();
+    let same = known && !boot.trim().is_empty() && last.trim() == boot.trim();
+    if !same {
+        let _ = fs::write(&path, boot.trim());
+    }
+    same
+}
+
+/// `checkpoint`: up to which store timestamps log, queues and index are on disk.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    file: File,
+    path: PathBuf,
+    pub(crate) physic_ms: i64,
+    pub(crate) logics_ms: i64,
+    pub(crate) index_ms: i64,
+}
+
+impl Checkpoint {
+    /// Opens or creates the file. One of another size is taken as it is: only its first 24 bytes
+    /// matter, and missing ones are 0.
+    pub(crate) fn open(root: &Path) -> Result<Self, StoreError> {
+        let path = root.join("checkpoint");
+        let context = || format!("opening {}", path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| StoreError::io(context(), error))?;
+        let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
+        if length < CHECKPOINT_SIZE {
+            file.set_len(CHECKPOINT_SIZE).map_err(|error| StoreError::io(context(), error))?;
+        }
+        let mut bytes = [0_u8; 24];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| StoreError::io(context(), error))?;
+        let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, i64::from_be_bytes);
+        let (physic_ms, logics_ms, index_ms) = (long(0), long(8), long(16));
+        Ok(Checkpoint { file, path, physic_ms, logics_ms, index_ms })
+    }
+
+    /// Where recovery after a crash begins: nothing stored before can be missing on disk.
+    pub(crate) fn min_timestamp(&self) -> i64 {
+        (self.physic_ms.min(self.logics_ms) - CHECKPOINT_MARGIN_MS).max(0)
+    }
+
+    /// The same when the index must be complete, too (`messageIndexSafe`).
+    pub(crate) fn min_timestamp_index(&self) -> i64 {
+        self.min_timestamp().min(self.index_ms)
+    }
+
+    /// Writes the three times to the disk.
+    pub(crate) fn save(&self) -> Result<(), StoreError> {
+        let mut bytes = [0_u8; 24];
+        bytes[..8].copy_from_slice(&self.physic_ms.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.logics_ms.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.index_ms.to_be_bytes());
+        self.file
+            .write_all_at(&bytes, 0)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|error| StoreError::io(format!("writing {}", self.path.display()), error))
+    }
+}
+
+/// The file name of a log or queue file: its start offset in 20 digits.
+pub(crate) fn offset_name(start: u64) -> String {
+    format!("{start:020}")
+}
+
+/// The files of a folder that are named by an offset, sorted: (start, path, length). A missing
+/// folder has none; anything else in it becomes a note.
+pub(crate) fn offset_files(
+    folder: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(u64, PathBuf, u64)>, StoreError> {
+    let context = || format!("listing {}", folder.display());
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::io(context(), error)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| StoreError::io(context(), error))?;
+        let metadata = entry.metadata().map_err(|error| StoreError::io(context(), error))?;
+        let start = entry
+            .file_name()
+            .to_str()
+            .filter(|name| name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|name| name.parse::<u64>().ok())
+            .filter(|&start| i64::try_from(start).is_ok());
+        match start {
+            Some(start) if metadata.is_file() => {
+                files.push((start, entry.path(), metadata.len()));
+            }
+            _ => notes.push(format!("ignored {}: not a file of the store", entry.path().display())),
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_would_block_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = FolderLock::take(folder.path()).unwrap();
+        let error = FolderLock::take(folder.path()).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(error.to_string().contains("in use"));
+        assert_eq!(fs::read(folder.path().join("lock")).unwrap(), b"lock");
+        drop(first);
+        FolderLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn the_checkpoint_keeps_its_times_and_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut checkpoint = Checkpoint::open(folder.path()).unwrap();
+        assert_eq!(checkpoint.min_timestamp(), 0);
+        (checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.index_ms) = (10_000, 9_000, 7);
+        checkpoint.save().unwrap();
+        let again = Checkpoint::open(folder.path()).unwrap();
+        assert_eq!((again.min_timestamp(), again.min_timestamp_index()), (6_000, 7));
+        assert_eq!(fs::metadata(folder.path().join("checkpoint")).unwrap().len(), 4096);
+    }
+}

@@ -1,0 +1,403 @@
+//! One file of fixed size, mapped whole: the unit of the commit log, the queues and the index.
+//!
+//! Who may touch the bytes: only the holder of the owning structure's lock writes, and only bytes
+//! that no slice was handed out for (append-only), so shared slices of written bytes stay valid
+//! without a lock. Another process is kept out by the store's lock file.
+//!
+//! A write to a hole of a sparse file on a full disk is a SIGBUS. So nothing is written to a page
+//! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as an
+//! error instead; that is also what keeps page faults out of the append.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::error::StoreError;
+
+/// Page size of every platform we build for.
+pub(crate) const PAGE: u64 = 4096;
+
+/// `MADV_POPULATE_WRITE` (Linux 5.14); older `libc` headers lack it.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
+
+static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
+
+/// A mapped file.
+pub(crate) struct MappedFile {
+    path: PathBuf,
+    /// Offset of the first byte in the whole (log, queue); its name.
+    start: u64,
+    base: *mut u8,
+    size: u64,
+    /// Bytes from `populated_from` up to here are backed: they can be written without a fault
+    /// that fails.
+    populated: AtomicU64,
+}
+
+// SAFETY: `base` points to a mapping that lives as long as the value; see the module's rule on who
+// may touch the bytes.
+unsafe impl Send for MappedFile {}
+// SAFETY: as above.
+unsafe impl Sync for MappedFile {}
+
+impl MappedFile {
+    /// Creates (or takes over) a sparse file of that size; nothing is written to it.
+    pub(crate) fn create(path: &Path, start: u64, size: u64) -> Result<Self, StoreError> {
+        let context = || format!("creating {} ({size} bytes)", path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|error| StoreError::io(context(), error))?;
+        file.set_len(size).map_err(|error| StoreError::io(context(), error))?;
+        Self::map(&file, path, start, size)
+    }
+
+    /// Maps an existing file, whose size must be `size`; `setting` is named when it is not.
+    pub(crate) fn open(
+        path: &Path,
+        start: u64,
+        size: u64,
+        setting: &str,
+    ) -> Result<Self, StoreError> {
+        let context = || format!("opening {}", path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|error| StoreError::io(context(), error))?;
+        let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
+        check_size(path, length, size, setting)?;
+        Self::map(&file, path, start, size)
+    }
+
+    fn map(file: &File, path: &Path, start: u64, size: u64) -> Result<Self, StoreError> {
+        let length = size as usize;
+        // SAFETY: a fresh shared mapping of an open file, chosen by the kernel; no memory of ours
+        // is replaced.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            return Err(StoreError::io(format!("mapping {}", path.display()), error));
+        }
+        Ok(MappedFile {
+            path: path.to_owned(),
+            start,
+            base: base.cast(),
+            size,
+            populated: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Offset behind the last byte in the whole.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.size
+    }
+
+    /// Bytes at a position in the file; empty when they are not all inside.
+    #[inline]
+    pub(crate) fn bytes(&self, position: u64, length: usize) -> &[u8] {
+        if position.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return &[];
+        }
+        // SAFETY: inside the mapping (checked); written bytes are not changed while shared (module
+        // rule).
+        unsafe { std::slice::from_raw_parts(self.base.add(position as usize), length) }
+    }
+
+    /// Bytes to be written; empty when they are not all inside.
+    ///
+    /// # Safety
+    /// The caller holds the lock of the owning structure, and no slice of these bytes is alive.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // the mapping is interior; the contract above is the check
+    pub(crate) unsafe fn bytes_mut(&self, position: u64, length: usize) -> &mut [u8] {
+        if position.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return &mut [];
+        }
+        // SAFETY: inside the mapping (checked); exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(position as usize), length) }
+    }
+
+    /// Overwrites bytes anywhere in the file, which need not be backed yet.
+    ///
+    /// # Safety
+    /// As [`Self::bytes_mut`].
+    pub(crate) unsafe fn patch(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.populate(position, position + bytes.len() as u64)?;
+        // SAFETY: promised by the caller.
+        let target = unsafe { self.bytes_mut(position, bytes.len()) };
+        if target.len() != bytes.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        target.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn read_i32(&self, position: u64) -> i32 {
+        self.bytes(position, 4).try_into().map_or(0, i32::from_be_bytes)
+    }
+
+    pub(crate) fn read_i64(&self, position: u64) -> i64 {
+        self.bytes(position, 8).try_into().map_or(0, i64::from_be_bytes)
+    }
+
+    /// Up to where writes are safe, see [`Self::back`].
+    #[inline]
+    pub(crate) fn populated(&self) -> u64 {
+        self.populated.load(Ordering::Acquire)
+    }
+
+    /// Says that writing begins at `position`: what is before it was written earlier.
+    pub(crate) fn begin_at(&self, position: u64) {
+        self.populated.store(position / PAGE * PAGE, Ordering::Release);
+    }
+
+    /// Backs the file from where it is backed already up to `end` (clipped to the size).
+    pub(crate) fn back(&self, end: u64) -> io::Result<()> {
+        let end = end.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
+        let from = self.populated();
+        if end > from {
+            self.populate(from, end)?;
+            self.populated.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes the kernel back these bytes for writing. A full disk is an error, not a signal.
+    pub(crate) fn populate(&self, from: u64, to: u64) -> io::Result<()> {
+        let from = from / PAGE * PAGE;
+        let to = to.min(self.size);
+        if from >= to {
+            return Ok(());
+        }
+        let length = (to - from) as usize;
+        while !POPULATE_UNSUPPORTED.load(Ordering::Relaxed) {
+            // SAFETY: a page-aligned range inside the mapping; the advice changes no content.
+            let result = unsafe {
+                libc::madvise(self.base.add(from as usize).cast(), length, MADV_POPULATE_WRITE)
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN) => {}
+                Some(libc::EINVAL) => POPULATE_UNSUPPORTED.store(true, Ordering::Relaxed),
+                // The kernel says EFAULT where an access would be a SIGBUS.
+                Some(libc::EFAULT) => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                _ => return Err(error),
+            }
+        }
+        for page in (from..to).step_by(PAGE as usize) {
+            // SAFETY: inside the mapping. An atomic "or 0" changes nothing, whoever writes beside it.
+            unsafe { AtomicU8::from_ptr(self.base.add(page as usize)) }
+                .fetch_or(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes these bytes to the disk and waits.
+    pub(crate) fn sync(&self, from: u64, to: u64) -> io::Result<()> {
+        let from = from / PAGE * PAGE;
+        let to = to.min(self.size);
+        if from >= to {
+            return Ok(());
+        }
+        // SAFETY: a page-aligned range inside the mapping.
+        let result = unsafe {
+            libc::msync(self.base.add(from as usize).cast(), (to - from) as usize, libc::MS_SYNC)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Takes the pages out of our resident memory; their content stays in the page cache.
+    pub(crate) fn release_pages(&self) {
+        // SAFETY: for a shared file mapping the advice drops page table entries, not content.
+        unsafe { libc::madvise(self.base.cast(), self.size as usize, libc::MADV_DONTNEED) };
+    }
+
+    /// Zeroes everything from `position` on; how many bytes up to the last non-zero one there were.
+    ///
+    /// # Safety
+    /// As [`Self::bytes_mut`].
+    pub(crate) unsafe fn clear_from(&self, position: u64) -> Result<u64, StoreError> {
+        let context = || format!("clearing the tail of {}", self.path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .map_err(|error| StoreError::io(context(), error))?;
+        let mut last = position;
+        for (from, to) in data_ranges(&file, position, self.size) {
+            let mut at = from;
+            while at < to {
+                let length = (to - at).min(1 << 20) as usize;
+                let dirty = self.bytes(at, length).iter().rposition(|&byte| byte != 0);
+                if let Some(index) = dirty {
+                    last = at + index as u64 + 1;
+                }
+                at += length as u64;
+            }
+        }
+        if last > position {
+            let edge = position.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
+            let zeros = vec![0_u8; (edge.min(last).saturating_sub(position)) as usize];
+            // SAFETY: promised by the caller.
+            unsafe { self.patch(position, &zeros) }
+                .map_err(|error| StoreError::io(context(), error))?;
+            if last > edge {
+                self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
+            }
+        }
+        Ok(last - position)
+    }
+
+    /// Makes a hole from a page boundary to the end; writes zeros where holes are not supported.
+    fn punch(&self, file: &File, from: u64) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        let result = unsafe {
+            libc::fallocate(
+                file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                from as libc::off_t,
+                (self.size - from) as libc::off_t,
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        for (begin, end) in data_ranges(file, from, self.size) {
+            let zeros = vec![0_u8; 1 << 16];
+            let mut at = begin;
+            while at < end {
+                let length = (end - at).min(zeros.len() as u64) as usize;
+                std::os::unix::fs::FileExt::write_all_at(file, &zeros[..length], at)?;
+                at += length as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, unmapped once; slices borrow from `self` and are gone.
+        unsafe { libc::munmap(self.base.cast(), self.size as usize) };
+    }
+}
+
+/// Refuses a file whose size is not the configured one.
+pub(crate) fn check_size(
+    path: &Path,
+    length: u64,
+    size: u64,
+    setting: &str,
+) -> Result<(), StoreError> {
+    if length == size {
+        return Ok(());
+    }
+    Err(StoreError::InvalidData(format!(
+        "{} has {length} bytes, but the settings say {size} ({setting}): set {setting} to what the \
+         store was made with, or move the file away",
+        path.display()
+    )))
+}
+
+/// The ranges of a file that are not holes, from `from` to `size`. Where the file system can't tell,
+/// everything is data.
+pub(crate) fn data_ranges(file: &File, from: u64, size: u64) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    let mut at = from;
+    while at < size {
+        // SAFETY: plain system call on an open descriptor.
+        let data = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, libc::SEEK_DATA) };
+        if data < 0 {
+            if io::Error::last_os_error().raw_os_error() != Some(libc::ENXIO) {
+                ranges.push((at, size));
+            }
+            break;
+        }
+        // SAFETY: as above.
+        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
+        let end = if hole < 0 { size } else { (hole as u64).min(size) };
+        let begin = (data as u64).max(at);
+        if begin >= end {
+            break;
+        }
+        ranges.push((begin, end));
+        at = end;
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clear_from_zeroes_a_torn_tail_and_counts_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = MappedFile::create(&folder.path().join("0"), 0, 1 << 20).unwrap();
+        // SAFETY: the only owner.
+        unsafe {
+            file.patch(10, &[1; 30]).unwrap();
+            file.patch(500_000, &[2; 5]).unwrap();
+            assert_eq!(file.clear_from(20).unwrap(), 500_005 - 20);
+            assert_eq!(file.clear_from(20).unwrap(), 0);
+        }
+        assert_eq!(file.bytes(10, 30), [[1; 10].as_slice(), &[0; 20]].concat());
+        assert!(file.bytes(0, 1 << 20)[20..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_file_of_another_size_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("00000000000000000000");
+        std::fs::write(&path, [0; 100]).unwrap();
+        let error = MappedFile::open(&path, 0, 4096, "mappedFileSizeCommitLog").err().unwrap();
+        let text = error.to_string();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        for part in ["00000000000000000000", "100 bytes", "4096", "mappedFileSizeCommitLog"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn backing_moves_forward_only_and_stops_at_the_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = MappedFile::create(&folder.path().join("0"), 0, 10_000).unwrap();
+        file.begin_at(5_000);
+        assert_eq!(file.populated(), 4_096);
+        file.back(6_000).unwrap();
+        assert_eq!(file.populated(), 8_192);
+        file.back(1 << 40).unwrap();
+        assert_eq!(file.populated(), 10_000);
+        assert_eq!(file.bytes(9_999, 2), &[] as &[u8]);
+    }
+}

@@ -1,0 +1,292 @@
+//! Reading: pulls of a queue, records by offset, key and time.
+
+use crate::consume_queue::{ENTRY_SIZE, Entry};
+use crate::error::GetStatus;
+use crate::flush::drain_index;
+use crate::index::key_hash;
+use crate::record::java_hash;
+use crate::state::Core;
+use crate::store::{QueueHandle, ReadOutcome};
+
+/// Bytes of queue entries that one read looks at, at least.
+const SCAN_BYTES: usize = 16_000;
+/// Rounds in which a query by key goes back in time when no record of a round exists any more.
+const QUERY_ROUNDS: usize = 3;
+
+impl Core {
+    /// `getMessage` of RocketMQ; raw records are appended to `answer`, whose content before stays.
+    /// `tag_codes` `None`: all tags. (No queue at all is the caller's case: `NoMessageInQueue`, 0.)
+    pub fn read_into(
+        &mut self,
+        queue: QueueHandle,
+        offset: i64,
+        max_count: usize,
+        tag_codes: Option<&[i32]>,
+        answer: &mut Vec<u8>,
+    ) -> ReadOutcome {
+        let outcome = self.read(queue, offset, max_count, tag_codes, answer);
+        if outcome.status == GetStatus::Found {
+            self.stats.get_found += 1;
+            self.stats.get_count += u64::from(outcome.count);
+            self.stats.get_bytes += outcome.bytes as u64;
+        } else {
+            self.stats.get_miss += 1;
+        }
+        outcome
+    }
+
+    fn read(
+        &mut self,
+        queue: QueueHandle,
+        offset: i64,
+        max_count: usize,
+        tag_codes: Option<&[i32]>,
+        answer: &mut Vec<u8>,
+    ) -> ReadOutcome {
+        let mut outcome = ReadOutcome {
+            status: GetStatus::NoMatchedLogicQueue,
+            next_offset: 0,
+            min_offset: 0,
+            max_offset: 0,
+            suggest_slave: false,
+            count: 0,
+            bytes: 0,
+        };
+        let limits = Limits::new(&self.shared.settings, max_count);
+        let memory_bytes = self.memory_bytes;
+        let Some(parts) = self.parts(queue) else { return outcome };
+        let (queue, log) = (&mut parts.slot.queue, &*parts.log);
+        (outcome.min_offset, outcome.max_offset) = (queue.min(), queue.max());
+        (outcome.status, outcome.next_offset) = match offset {
+            _ if outcome.max_offset == 0 => (GetStatus::NoMessageInQueue, 0),
+            _ if offset < outcome.min_offset => (GetStatus::OffsetTooSmall, outcome.min_offset),
+            _ if offset == outcome.max_offset => (GetStatus::OffsetOverflowOne, offset),
+            _ if offset > outcome.max_offset => {
+                (GetStatus::OffsetOverflowBadly, outcome.max_offset)
+            }
+            _ => (GetStatus::NoMatchedMessage, offset),
+        };
+        if outcome.status != GetStatus::NoMatchedMessage {
+            return outcome;
+        }
+        let next_file = queue.roll_next_file(offset);
+        let entries = match queue.entries(offset) {
+            Ok(entries) if !entries.is_empty() => entries,
+            // The file can't be mapped or is gone.
+            _ => {
+                outcome.status = GetStatus::OffsetFoundNull;
+                outcome.next_offset = next_file;
+                return outcome;
+            }
+        };
+        let end_offset = log.max_offset() as i64;
+        let begin = answer.len();
+        let mut looked_at = 0;
+        let mut last_offset = 0;
+        // Records of a log file that is gone are skipped up to the begin of the next file.
+        let mut skip_below = i64::MIN;
+        for bytes in entries.iter().take(limits.scan_count) {
+            let entry = Entry::decode(bytes);
+            last_offset = entry.physical_offset;
+            if entry.physical_offset < skip_below {
+                looked_at += 1;
+                continue;
+            }
+            let is_in_disk = end_offset - entry.physical_offset > memory_bytes;
+            let held = answer.len() - begin;
+            if limits.is_full(entry.size, held, outcome.count as usize, is_in_disk) {
+                break;
+            }
+            looked_at += 1;
+            let is_matched =
+                tag_codes.is_none_or(|codes| codes.contains(&(entry.tags_code as i32)));
+            if !is_matched {
+                if held == 0 {
+                    outcome.status = GetStatus::NoMatchedMessage;
+                }
+                continue;
+            }
+            match log.bytes(entry.physical_offset, entry.size) {
+                Some(record) => {
+                    answer.extend_from_slice(record);
+                    outcome.count += 1;
+                    outcome.status = GetStatus::Found;
+                    skip_below = i64::MIN;
+                }
+                None => {
+                    if held == 0 {
+                        outcome.status = GetStatus::MessageWasRemoving;
+                    }
+                    // A filler says nothing about a file of the log.
+                    if !entry.is_pre_blank() {
+                        skip_below = log.roll_next_file(entry.physical_offset);
+                    }
+                }
+            }
+        }
+        outcome.next_offset = offset + looked_at;
+        outcome.bytes = answer.len() - begin;
+        outcome.suggest_slave = end_offset - last_offset > memory_bytes;
+        outcome
+    }
+
+    /// (physical offset, size, tags code) of a queue entry.
+    pub fn queue_entry(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        offset: i64,
+    ) -> Option<(i64, i32, i64)> {
+        let handle = self.find_queue(topic, queue_id)?;
+        let entry = self.entry(handle, offset)?;
+        Some((entry.physical_offset, entry.size, entry.tags_code))
+    }
+
+    fn entry(&mut self, handle: QueueHandle, offset: i64) -> Option<Entry> {
+        let queue = &mut self.slot_mut(handle)?.queue;
+        if offset < queue.min() {
+            return None;
+        }
+        queue.entry(offset).ok().flatten()
+    }
+
+    /// The record that starts at a physical offset, appended to `answer`; false when none does.
+    pub fn lookup_into(&mut self, physical_offset: i64, answer: &mut Vec<u8>) -> bool {
+        match self.log.record(physical_offset) {
+            Some((_, bytes)) => {
+                answer.extend_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// (index last update timestamp, its physical offset); records are appended to `answer`, in log
+    /// order. At most `max_count` and `max_msgs_num_batch`; times count in whole seconds.
+    pub fn query_key_into(
+        &mut self,
+        topic: &[u8],
+        key: &[u8],
+        max_count: usize,
+        begin_ms: i64,
+        end_ms: i64,
+        answer: &mut Vec<u8>,
+    ) -> (i64, i64) {
+        self.hand_over_keys();
+        drain_index(&self.shared, usize::MAX);
+        let max_count = max_count.min(self.shared.settings.max_msgs_num_batch);
+        let hash = key_hash(java_hash(&[topic, b"#"].concat()), key);
+        let begin = answer.len();
+        let mut last_update = (0, 0);
+        let mut round_end = end_ms;
+        for _ in 0..QUERY_ROUNDS {
+            let (mut offsets, timestamp, offset) =
+                self.shared.index.lock().query(hash, max_count, begin_ms, round_end);
+            if offsets.is_empty() {
+                break;
+            }
+            last_update = (timestamp, offset);
+            offsets.sort_unstable();
+            for (number, &offset) in offsets.iter().enumerate() {
+                if let Some((view, bytes)) = self.log.record(offset) {
+                    answer.extend_from_slice(bytes);
+                    if number == 0 {
+                        round_end = view.store_timestamp;
+                    }
+                }
+            }
+            if answer.len() > begin || round_end < begin_ms {
+                break;
+            }
+        }
+        last_update
+    }
+
+    /// `getOffsetInQueueByTime`: the message of that store timestamp, else the one nearest to it; 0
+    /// when there is no queue.
+    pub fn offset_by_time(&mut self, topic: &[u8], queue_id: i32, timestamp_ms: i64) -> i64 {
+        let Some(handle) = self.find_queue(topic, queue_id) else { return 0 };
+        let (min, max) = self.bounds(handle);
+        let physical_min = self.min_physical_offset();
+        let (mut low, mut high) = (min, max - 1);
+        let mut left: Option<(i64, i64)> = None;
+        let mut right: Option<(i64, i64)> = None;
+        while high >= low {
+            let middle = low + (high - low) / 2;
+            let Some(entry) = self.entry(handle, middle) else { return 0 };
+            if entry.physical_offset < physical_min || entry.is_pre_blank() {
+                low = middle + 1;
+                left = Some((middle, -1));
+                continue;
+            }
+            let time = self.log.store_timestamp(entry.physical_offset);
+            match time {
+                ..0 => return 0,
+                _ if time == timestamp_ms => return middle,
+                _ if time > timestamp_ms => {
+                    high = middle - 1;
+                    right = Some((middle, time));
+                }
+                _ => {
+                    low = middle + 1;
+                    left = Some((middle, time));
+                }
+            }
+        }
+        match (left.filter(|&(_, time)| time >= 0), right) {
+            (Some((left, before)), Some((right, after))) => {
+                let is_right_nearer = (timestamp_ms - before).abs() > (timestamp_ms - after).abs();
+                if is_right_nearer { right } else { left }
+            }
+            (None, Some((right, _))) => right,
+            (Some((left, _)), None) => left,
+            (None, None) => left.map_or(0, |(left, _)| left),
+        }
+    }
+
+    /// Store timestamp of the message at a queue offset; -1 when there is none.
+    pub fn store_time(&mut self, topic: &[u8], queue_id: i32, offset: i64) -> i64 {
+        let entry = self.find_queue(topic, queue_id).and_then(|queue| self.entry(queue, offset));
+        entry.map_or(-1, |entry| self.log.store_timestamp(entry.physical_offset))
+    }
+}
+
+/// When an answer is full.
+struct Limits {
+    max_count: usize,
+    scan_count: usize,
+    memory_bytes: usize,
+    memory_count: usize,
+    disk_bytes: usize,
+    disk_count: usize,
+}
+
+impl Limits {
+    fn new(settings: &crate::settings::Settings, max_count: usize) -> Self {
+        let unit = ENTRY_SIZE as usize;
+        Limits {
+            max_count,
+            scan_count: SCAN_BYTES.max(max_count.saturating_mul(unit)) / unit,
+            memory_bytes: settings.max_transfer_bytes_on_message_in_memory,
+            memory_count: settings.max_transfer_count_on_message_in_memory,
+            disk_bytes: settings.max_transfer_bytes_on_message_in_disk,
+            disk_count: settings.max_transfer_count_on_message_in_disk,
+        }
+    }
+
+    /// Never before the first message.
+    #[inline]
+    fn is_full(&self, size: i32, held: usize, count: usize, is_in_disk: bool) -> bool {
+        if held == 0 || count == 0 {
+            return false;
+        }
+        let (bytes_max, count_max) = if is_in_disk {
+            (self.disk_bytes, self.disk_count)
+        } else {
+            (self.memory_bytes, self.memory_count)
+        };
+        count >= self.max_count
+            || held + usize::try_from(size).unwrap_or(0) > bytes_max
+            || count >= count_max
+    }
+}

@@ -1,0 +1,227 @@
+//! What the threads of a store share beside the locked [`crate::store::Core`]: positions, the
+//! error that stopped the writes, the wake-ups.
+//!
+//! Order of locks: core, then index, then index pending. `flushing` is taken without core. All other
+//! locks here are leaves: nothing is locked under them.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::ahead::Ahead;
+use crate::folder::Checkpoint;
+use crate::index::{Index, PendingKey};
+use crate::map::MappedFile;
+use crate::settings::Settings;
+
+const THAWED: i64 = i64::MIN;
+
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) notify: EventFd,
+    pub(crate) ahead: Ahead,
+    pub(crate) index: Mutex<Index>,
+    /// Keys on their way to the index, in log order; bounded by `INDEX_PENDING_MAX`.
+    pub(crate) index_pending: Mutex<Vec<PendingKey>>,
+    pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
+    /// All files of the log, for the flush thread.
+    pub(crate) log_files: Mutex<Vec<Arc<MappedFile>>>,
+    /// Serializes flushes of the log.
+    pub(crate) flushing: Mutex<()>,
+    pub(crate) flush_wait: Waiter,
+    pub(crate) background_wait: Waiter,
+    pub(crate) flush_count: AtomicU64,
+    written: AtomicI64,
+    written_timestamp: AtomicI64,
+    flushed: AtomicI64,
+    requested: AtomicI64,
+    failed: AtomicBool,
+    error: Mutex<Option<String>>,
+    frozen: AtomicI64,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Shared {
+            settings,
+            notify: EventFd::new(),
+            ahead: Ahead::default(),
+            index: Mutex::new(Index::default()),
+            index_pending: Mutex::new(Vec::new()),
+            checkpoint: Mutex::new(None),
+            log_files: Mutex::new(Vec::new()),
+            flushing: Mutex::new(()),
+            flush_wait: Waiter::default(),
+            background_wait: Waiter::default(),
+            flush_count: AtomicU64::new(0),
+            written: AtomicI64::new(0),
+            written_timestamp: AtomicI64::new(0),
+            flushed: AtomicI64::new(0),
+            requested: AtomicI64::new(0),
+            failed: AtomicBool::new(false),
+            error: Mutex::new(None),
+            frozen: AtomicI64::new(THAWED),
+        }
+    }
+
+    /// Begins a new life at these positions.
+    pub(crate) fn reset(&self, written: i64, flushed: i64, timestamp: i64) {
+        self.written.store(written, Ordering::Release);
+        self.written_timestamp.store(timestamp, Ordering::Release);
+        self.flushed.store(flushed, Ordering::Release);
+        self.requested.store(0, Ordering::Release);
+        self.flush_count.store(0, Ordering::Relaxed);
+        self.failed.store(false, Ordering::Release);
+        *self.error.lock() = None;
+        self.flush_wait.reset();
+        self.background_wait.reset();
+    }
+
+    /// Says that the log is written up to an offset, the last record being of that time.
+    #[inline]
+    pub(crate) fn publish(&self, written: i64, timestamp: i64) {
+        self.written.store(written, Ordering::Release);
+        self.written_timestamp.store(timestamp, Ordering::Release);
+    }
+
+    /// (offset, timestamp of a record before it). The time is read first: whatever it names is
+    /// then below the offset.
+    pub(crate) fn written(&self) -> (i64, i64) {
+        let timestamp = self.written_timestamp.load(Ordering::Acquire);
+        (self.written.load(Ordering::Acquire), timestamp)
+    }
+
+    pub(crate) fn flushed(&self) -> i64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_flushed(&self, offset: i64) {
+        self.flushed.fetch_max(offset, Ordering::AcqRel);
+    }
+
+    pub(crate) fn requested(&self) -> i64 {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn request_flush(&self, offset: i64) {
+        if offset > self.flushed() && self.requested.fetch_max(offset, Ordering::AcqRel) < offset {
+            self.flush_wait.wake();
+        }
+    }
+
+    /// Takes back a request for more than is written.
+    pub(crate) fn drop_excess_request(&self) {
+        let flushed = self.flushed();
+        self.requested.fetch_min(flushed.max(self.written().0), Ordering::AcqRel);
+    }
+
+    /// Stops the writes for good: what is on disk can't be told any more.
+    pub(crate) fn fail(&self, text: String) {
+        *self.error.lock() = Some(text);
+        self.failed.store(true, Ordering::Release);
+        self.notify.signal();
+    }
+
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Notes why a write was refused, which the next one may not be.
+    #[cold]
+    pub(crate) fn note_refusal(&self, text: String) {
+        if !self.has_failed() {
+            *self.error.lock() = Some(text);
+        }
+    }
+
+    pub(crate) fn error(&self) -> Option<String> {
+        self.error.lock().clone()
+    }
+
+    pub(crate) fn set_clock(&self, now_ms: Option<i64>) {
+        self.frozen.store(now_ms.unwrap_or(THAWED), Ordering::Relaxed);
+    }
+
+    /// Milliseconds since the epoch, or the frozen time.
+    pub(crate) fn now_ms(&self) -> i64 {
+        match self.frozen.load(Ordering::Relaxed) {
+            THAWED => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |elapsed| elapsed.as_millis() as i64),
+            frozen => frozen,
+        }
+    }
+}
+
+/// A thread's sleep that can be cut short.
+#[derive(Default)]
+pub(crate) struct Waiter {
+    state: Mutex<WaiterState>,
+    condvar: Condvar,
+}
+
+#[derive(Default)]
+struct WaiterState {
+    woken: bool,
+    stop: bool,
+}
+
+impl Waiter {
+    pub(crate) fn wake(&self) {
+        let mut state = self.state.lock();
+        if !state.woken {
+            state.woken = true;
+            self.condvar.notify_one();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.condvar.notify_one();
+    }
+
+    fn reset(&self) {
+        *self.state.lock() = WaiterState::default();
+    }
+
+    /// Sleeps until woken or for that long; false when the thread must end.
+    pub(crate) fn sleep(&self, duration: std::time::Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.woken && !state.stop {
+            self.condvar.wait_for(&mut state, duration);
+        }
+        state.woken = false;
+        !state.stop
+    }
+}
+
+/// A descriptor that is readable after a signal. Where the system has none left it never is.
+pub(crate) struct EventFd {
+    descriptor: Option<OwnedFd>,
+}
+
+impl EventFd {
+    fn new() -> Self {
+        // SAFETY: plain system call; the result is checked before it is owned.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let descriptor = (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) });
+        EventFd { descriptor }
+    }
+
+    pub(crate) fn signal(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            let one = 1_u64.to_ne_bytes();
+            // SAFETY: 8 readable bytes and an open descriptor. A full counter is readable already.
+            unsafe { libc::write(descriptor.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        }
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+}

@@ -1,0 +1,421 @@
+//! The state under the store's lock: the log, the table of queues, the clock of the guard, counters.
+//! Writing is in [`crate::append`], reading in [`crate::read`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashMap;
+
+use crate::commit_log::CommitLog;
+use crate::consume_queue::{ConsumeQueue, DirtyRange};
+use crate::error::PutStatus;
+use crate::flush::drain_index;
+use crate::index::PendingKey;
+use crate::record::{TOPIC_SIZE_MAX, java_hash};
+use crate::shared::Shared;
+use crate::store::{QueueBounds, QueueHandle, Stats};
+
+/// Index keys that may wait for the background thread; when they are more, the append puts them into
+/// the index itself. 6 MiB.
+pub(crate) const INDEX_PENDING_MAX: usize = 262_144;
+/// Index keys at which the background thread is woken before its time.
+const INDEX_PENDING_WAKE: usize = 8_192;
+/// Index keys gathered under the store's lock before they are handed over.
+const KEYS_HANDED_OVER: usize = 1_024;
+
+/// A topic's name in the forms that are needed.
+pub(crate) struct Topic {
+    pub(crate) name: Box<str>,
+    /// Java's hash of `topic#`, where every index key of the topic begins.
+    pub(crate) key_hash: i32,
+}
+
+/// A queue and its counters.
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    pub(crate) topic: Arc<Topic>,
+    pub(crate) queue_id: i32,
+    pub(crate) queue: ConsumeQueue,
+    pub(crate) put_count: u64,
+    pub(crate) put_bytes: u64,
+}
+
+struct TopicQueues {
+    topic: Arc<Topic>,
+    /// Queue id to index in `slots`.
+    queues: HashMap<i32, u32>,
+}
+
+/// The locked state: every read and write.
+pub struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) log: CommitLog,
+    pub(crate) slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    topics: HashMap<Box<[u8]>, TopicQueues>,
+    generation: u32,
+    epoch: u64,
+    is_open: bool,
+    is_indexed: bool,
+    /// Queues with entries that are not on the disk.
+    dirty: Vec<u32>,
+    pub(crate) now_ms: i64,
+    /// Store timestamp of the last record.
+    pub(crate) last_timestamp: i64,
+    pub(crate) keys: Vec<PendingKey>,
+    pub(crate) stats: Stats,
+    /// Bytes behind the end of the log that are taken to be in memory.
+    pub(crate) memory_bytes: i64,
+}
+
+impl Core {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let ratio = shared.settings.access_message_in_memory_max_ratio as i64;
+        Core {
+            shared,
+            log: CommitLog::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            topics: HashMap::new(),
+            generation: 0,
+            epoch: 0,
+            is_open: false,
+            is_indexed: false,
+            dirty: Vec::new(),
+            now_ms: 0,
+            last_timestamp: 0,
+            keys: Vec::with_capacity(KEYS_HANDED_OVER),
+            stats: Stats::default(),
+            memory_bytes: physical_memory() / 100 * ratio,
+        }
+    }
+
+    pub(crate) fn refresh_clock(&mut self) {
+        self.now_ms = self.shared.now_ms();
+    }
+
+    pub(crate) fn set_open(&mut self, is_open: bool) {
+        self.is_open = is_open;
+        self.is_indexed = is_open && self.shared.settings.message_index_enable;
+    }
+
+    /// Forgets everything but the generations, so that old handles stay stale.
+    pub(crate) fn clear(&mut self) {
+        self.set_open(false);
+        self.log = CommitLog::default();
+        self.slots.clear();
+        self.free.clear();
+        self.topics.clear();
+        self.dirty.clear();
+        self.keys.clear();
+        self.stats = Stats::default();
+        self.epoch += 1;
+    }
+
+    /// Whether the store is open and takes writes.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.is_open && !self.shared.has_failed()
+    }
+
+    /// Whether index entries are made.
+    #[inline]
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.is_indexed
+    }
+
+    /// The store's clock as of this guard.
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// Changes whenever handles went stale (queues deleted, store reopened).
+    #[inline]
+    pub fn handles_epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Gets or creates a queue (no file before the first append).
+    ///
+    /// # Errors
+    /// `MessageIllegal` for a topic of 0 or more than 127 bytes or not UTF-8 or with `/` or NUL, or
+    /// a negative id; `ServiceNotAvailable` when closed.
+    pub fn queue(&mut self, topic: &[u8], queue_id: i32) -> Result<QueueHandle, PutStatus> {
+        if let Some(handle) = self.find_queue(topic, queue_id) {
+            return Ok(handle);
+        }
+        if !self.is_open {
+            return Err(PutStatus::ServiceNotAvailable);
+        }
+        let name = topic_name(topic).ok_or(PutStatus::MessageIllegal)?;
+        if queue_id < 0 {
+            return Err(PutStatus::MessageIllegal);
+        }
+        let folder = self.queue_folder(name, queue_id);
+        let size = queue_file_size(self.shared.settings.mapped_file_size_consume_queue);
+        Ok(self.add_queue(name, queue_id, ConsumeQueue::new(folder, size)))
+    }
+
+    pub(crate) fn queue_folder(&self, topic: &str, queue_id: i32) -> PathBuf {
+        let root = &self.shared.settings.store_path_root_dir;
+        root.join("consumequeue").join(topic).join(queue_id.to_string())
+    }
+
+    /// Puts a queue into the table.
+    pub(crate) fn add_queue(
+        &mut self,
+        name: &str,
+        queue_id: i32,
+        queue: ConsumeQueue,
+    ) -> QueueHandle {
+        let entry = self.topics.entry(name.as_bytes().into()).or_insert_with(|| {
+            let key_hash = java_hash(format!("{name}#").as_bytes());
+            TopicQueues {
+                topic: Arc::new(Topic { name: name.into(), key_hash }),
+                queues: HashMap::new(),
+            }
+        });
+        self.generation = self.generation.wrapping_add(1);
+        let slot = Slot {
+            generation: self.generation,
+            topic: Arc::clone(&entry.topic),
+            queue_id,
+            queue,
+            put_count: 0,
+            put_bytes: 0,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = Some(slot);
+                index
+            }
+            None => {
+                self.slots.push(Some(slot));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        entry.queues.insert(queue_id, index);
+        QueueHandle { index, generation: self.generation }
+    }
+
+    /// The queue, if it exists.
+    pub fn find_queue(&self, topic: &[u8], queue_id: i32) -> Option<QueueHandle> {
+        let index = *self.topics.get(topic)?.queues.get(&queue_id)?;
+        let slot = self.slots.get(index as usize)?.as_ref()?;
+        Some(QueueHandle { index, generation: slot.generation })
+    }
+
+    /// Whether the handle still names a queue.
+    pub fn is_live(&self, queue: QueueHandle) -> bool {
+        self.slot(queue).is_some()
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, handle: QueueHandle) -> Option<&Slot> {
+        let slot = self.slots.get(handle.index as usize)?.as_ref()?;
+        (slot.generation == handle.generation).then_some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn slot_mut(&mut self, handle: QueueHandle) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(handle.index as usize)?.as_mut()?;
+        (slot.generation == handle.generation).then_some(slot)
+    }
+
+    /// Every queue, with its handle.
+    pub(crate) fn handles(&self) -> Vec<QueueHandle> {
+        let live = |(index, slot): (usize, &Option<Slot>)| {
+            slot.as_ref()
+                .map(|slot| QueueHandle { index: index as u32, generation: slot.generation })
+        };
+        self.slots.iter().enumerate().filter_map(live).collect()
+    }
+
+    /// (min, max) offset; (0, 0) for a stale handle.
+    #[inline]
+    pub fn bounds(&self, queue: QueueHandle) -> (i64, i64) {
+        self.slot(queue).map_or((0, 0), |slot| (slot.queue.min(), slot.queue.max()))
+    }
+
+    /// (min, max) offset by name; (0, 0) when there is none.
+    pub fn queue_bounds(&self, topic: &[u8], queue_id: i32) -> (i64, i64) {
+        self.find_queue(topic, queue_id).map_or((0, 0), |queue| self.bounds(queue))
+    }
+
+    /// Every queue that has files, in no order.
+    pub fn queues(&self) -> Vec<QueueBounds> {
+        let mut bounds = Vec::new();
+        for slot in self.slots.iter().flatten().filter(|slot| slot.queue.has_files()) {
+            bounds.push(QueueBounds {
+                topic: slot.topic.name.to_string(),
+                queue_id: slot.queue_id,
+                min_offset: slot.queue.min(),
+                max_offset: slot.queue.max(),
+            });
+        }
+        bounds
+    }
+
+    /// Deletes a topic's queues and their files; how many had files.
+    pub fn delete_queues(&mut self, topic: &[u8]) -> usize {
+        let Some(entry) = self.topics.remove(topic) else { return 0 };
+        let mut count = 0;
+        for index in entry.queues.into_values() {
+            if let Some(mut slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
+                count += usize::from(slot.queue.has_files());
+                slot.queue.delete();
+                self.free.push(index);
+            }
+        }
+        let root = &self.shared.settings.store_path_root_dir;
+        let _ = std::fs::remove_dir(root.join("consumequeue").join(&*entry.topic.name));
+        self.dirty.retain(|&index| self.slots[index as usize].is_some());
+        self.epoch += 1;
+        count
+    }
+
+    /// First physical offset of the log.
+    pub fn min_physical_offset(&self) -> i64 {
+        self.log.min_offset() as i64
+    }
+
+    /// Physical offset behind the last record.
+    #[inline]
+    pub fn max_physical_offset(&self) -> i64 {
+        self.log.max_offset() as i64
+    }
+
+    /// Counters since open.
+    pub fn stats(&self) -> Stats {
+        let pending = self.shared.index_pending.lock().len() + self.keys.len();
+        Stats {
+            index_pending: pending as u64,
+            flush_count: self.shared.flush_count.load(Ordering::Relaxed),
+            ..self.stats
+        }
+    }
+
+    /// (topic, messages put, bytes put) since open, of topics that were written to.
+    pub fn topic_stats(&self) -> Vec<(String, u64, u64)> {
+        let mut stats = Vec::new();
+        for entry in self.topics.values() {
+            let slots =
+                entry.queues.values().filter_map(|&index| self.slots[index as usize].as_ref());
+            let (count, bytes) = slots.fold((0, 0), |(count, bytes), slot| {
+                (count + slot.put_count, bytes + slot.put_bytes)
+            });
+            if count > 0 {
+                stats.push((entry.topic.name.to_string(), count, bytes));
+            }
+        }
+        stats
+    }
+
+    /// Puts a queue on the list of those to flush.
+    #[inline]
+    pub(crate) fn mark_dirty(dirty: &mut Vec<u32>, slot: &mut Slot, index: u32) {
+        if !slot.queue.listed {
+            slot.queue.listed = true;
+            dirty.push(index);
+        }
+    }
+
+    /// Splits the borrow: a queue, the log, and what else an append touches.
+    #[inline]
+    pub(crate) fn parts(&mut self, handle: QueueHandle) -> Option<Parts<'_>> {
+        let slot = self.slots.get_mut(handle.index as usize)?.as_mut()?;
+        if slot.generation != handle.generation {
+            return None;
+        }
+        Some(Parts {
+            slot,
+            log: &mut self.log,
+            shared: &self.shared,
+            dirty: &mut self.dirty,
+            keys: &mut self.keys,
+            stats: &mut self.stats,
+            last_timestamp: &mut self.last_timestamp,
+        })
+    }
+
+    /// Collects what the queues have to flush (`least_pages` 0: all), and the time of the last
+    /// record whose entry is among it or on the disk already.
+    pub(crate) fn collect_dirty(&mut self, least_pages: u64) -> (Vec<DirtyRange>, i64) {
+        let mut ranges = Vec::new();
+        let slots = &mut self.slots;
+        self.dirty.retain(|&index| match slots.get_mut(index as usize) {
+            Some(Some(slot)) => {
+                let is_done = slot.queue.take_dirty(least_pages, &mut ranges);
+                slot.queue.listed = !is_done;
+                !is_done
+            }
+            _ => false,
+        });
+        (ranges, self.last_timestamp)
+    }
+
+    /// Gives the gathered index keys to the background thread.
+    #[inline]
+    pub(crate) fn hand_over_keys(&mut self) {
+        if !self.keys.is_empty() {
+            self.hand_over();
+        }
+    }
+
+    /// Whether it is time to hand over in the middle of a chunk.
+    #[inline]
+    pub(crate) fn hand_over_full(&mut self) {
+        if self.keys.len() >= KEYS_HANDED_OVER {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let count = {
+            let mut pending = self.shared.index_pending.lock();
+            pending.append(&mut self.keys);
+            pending.len()
+        };
+        if count >= INDEX_PENDING_MAX {
+            drain_index(&self.shared, usize::MAX);
+        } else if count >= INDEX_PENDING_WAKE {
+            self.shared.background_wait.wake();
+        }
+    }
+}
+
+/// What an append touches.
+pub(crate) struct Parts<'a> {
+    pub(crate) slot: &'a mut Slot,
+    pub(crate) log: &'a mut CommitLog,
+    pub(crate) shared: &'a Shared,
+    pub(crate) dirty: &'a mut Vec<u32>,
+    pub(crate) keys: &'a mut Vec<PendingKey>,
+    pub(crate) stats: &'a mut Stats,
+    pub(crate) last_timestamp: &'a mut i64,
+}
+
+/// A topic name that can be a folder's.
+pub(crate) fn topic_name(topic: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(topic).ok()?;
+    let is_name = !name.is_empty()
+        && topic.len() <= TOPIC_SIZE_MAX
+        && name != "."
+        && name != ".."
+        && !topic.iter().any(|&byte| byte == b'/' || byte == 0);
+    is_name.then_some(name)
+}
+
+/// The size of a queue's files: the setting, rounded up to whole entries as RocketMQ does.
+pub(crate) fn queue_file_size(setting: u64) -> u64 {
+    setting.max(1).next_multiple_of(crate::consume_queue::ENTRY_SIZE)
+}
+
+/// Bytes of RAM.
+fn physical_memory() -> i64 {
+    // SAFETY: plain system calls without pointers.
+    let (pages, size) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    pages.max(1) * size.max(1)
+}
