@@ -193,8 +193,12 @@ class Broker:
         for table in (self.topics, self.groups, self.offsets, self.schedule):
             table.load()
         self.clients = ClientTable(
-            store, self.now_ms, notify_enable=config.notify_consumer_ids_changed_enable
+            store,
+            self.now_ms,
+            may_broadcast=self._may_broadcast,
+            notify_enable=config.notify_consumer_ids_changed_enable,
         )
+        self.groups.on_change = self.clients.refresh
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.now_ms)
         self.statistics = Statistics(store, self.now_ms)
@@ -284,6 +288,10 @@ class Broker:
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         self.clients.connection_closed(connection)
+
+    def _may_broadcast(self, group: str) -> bool:
+        known = self.groups.get(group)
+        return known is None or known.consume_broadcast_enable
 
     # -- beside the requests ------------------------------------------------------------------
     def _on_notify(self) -> None:

@@ -70,10 +70,24 @@ class ClientTable:
     """All clients of one broker."""
 
     def __init__(
-        self, store: StoreKernel, now_ms: Callable[[], int], *, notify_enable: bool
+        self,
+        store: StoreKernel,
+        now_ms: Callable[[], int],
+        *,
+        may_broadcast: Callable[[str], bool],
+        notify_enable: bool,
     ) -> None:
+        """Without clients.
+
+        Args:
+            store: gets the subscriptions.
+            now_ms: the clock.
+            may_broadcast: a group's consumeBroadcastEnable.
+            notify_enable: the broker's notifyConsumerIdsChangedEnable.
+        """
         self._store = store
         self._now_ms = now_ms
+        self._may_broadcast = may_broadcast
         self._notify_enable = notify_enable
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
@@ -90,11 +104,14 @@ class ClientTable:
         """
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
         group.consume_type = data.consume_type
+        model_changed = group.message_model not in ("", data.message_model)
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         is_new = client.connection not in group.members
         group.members[client.connection] = client
         changed = self._subscribe(group, data.subscription_data_set) or is_new
+        if model_changed:
+            self.refresh(group.name)
         if changed and notify:
             self._notify(group)
         return changed
@@ -142,6 +159,13 @@ class ClientTable:
             self.connection_closed(client.connection)
             client.connection.close()
 
+    def refresh(self, group: str) -> None:
+        """The group's configuration changed: tell the kernel again what its hot pulls may do."""
+        found = self._groups.get(group)
+        if found is not None:
+            for subscription in found.subscriptions.values():
+                self._push(found, subscription)
+
     # -- questions ----------------------------------------------------------------------------
     def group(self, name: str) -> ConsumerGroup | None:
         """A consumer group that has members online."""
@@ -177,20 +201,21 @@ class ClientTable:
                 continue
             changed = changed or old is None
             group.subscriptions[subscription.topic] = subscription
-            self._push(group.name, subscription)
+            self._push(group, subscription)
         for topic in group.subscriptions.keys() - topics:
             del group.subscriptions[topic]
             self._store.delete_subscription(group.name, topic)
             changed = True
         return changed
 
-    def _push(self, group: str, subscription: SubscriptionData) -> None:
-        if not subscription.is_tag_type:
+    def _push(self, group: ConsumerGroup, subscription: SubscriptionData) -> None:
+        refused = group.message_model == "BROADCASTING" and not self._may_broadcast(group.name)
+        if refused or not subscription.is_tag_type:
             # Its pulls must come to Python, which refuses them.
-            self._store.delete_subscription(group, subscription.topic)
+            self._store.delete_subscription(group.name, subscription.topic)
             return
         self._store.set_subscription(
-            group, subscription.topic, subscription.sub_version, subscription.tag_codes
+            group.name, subscription.topic, subscription.sub_version, subscription.tag_codes
         )
 
     def _left(self, group: ConsumerGroup) -> None:

@@ -38,6 +38,8 @@ class GroupTable:
         self._now_ms = now_ms
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self.version = DataVersion(counter=0, timestamp=now_ms())
+        self.on_change: Callable[[str], None] = _ignore
+        """Called with the name of each group that is added, replaced or taken out."""
         self.file = JsonFile(config.config_folder / "subscriptionGroup.json", self.snapshot)
 
     def load(self) -> None:
@@ -82,14 +84,14 @@ class GroupTable:
         """Add or replace a group."""
         self._groups[group.group_name] = group
         self._push(group)
-        self._changed()
+        self._changed(group.group_name)
 
     def delete(self, group: str) -> bool:
         """Take a group out. False: there was none."""
         if self._groups.pop(group, None) is None:
             return False
         self._store.delete_group(group)
-        self._changed()
+        self._changed(group)
         return True
 
     def snapshot(self) -> SubscriptionGroupTable:
@@ -98,12 +100,17 @@ class GroupTable:
             data_version=self.version, subscription_group_table=dict(self._groups)
         )
 
-    def _changed(self) -> None:
+    def _changed(self, group: str) -> None:
         self.version = self.version.next(self._now_ms())
         self.file.write_soon()
+        self.on_change(group)
 
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
-        hot = readable and group.consume_enable and group.consume_broadcast_enable
+        hot = readable and group.consume_enable
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
         self._store.set_group(group.group_name, hot, MASTER_ID)
+
+
+def _ignore(group: str) -> None:
+    pass
