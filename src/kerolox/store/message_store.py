@@ -100,28 +100,11 @@ class MessageStore(StoreReads):
                 touched.append(queue)
             pending += (position, size, code)
             parts += (
-                pack(
-                    size,
-                    MESSAGE_MAGIC,
-                    crc32(body) & 0x7FFFFFFF,
-                    queue.queue_id,
-                    flag,
-                    queue_offset,
-                    position,
-                    sys_flag | host_bits,
-                    born,
-                    born_host,
-                    now,
-                    store_host,
-                    reconsume_times,
-                    0,
-                    body_bytes,
-                ),
-                body,
-                topic_field,
-                properties_bytes.to_bytes(2, "big"),
-                properties,
-            )
+                pack(size, MESSAGE_MAGIC, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag,
+                     queue_offset, position, sys_flag | host_bits, born, born_host, now, store_host,
+                     reconsume_times, 0, body_bytes),
+                body, topic_field, properties_bytes.to_bytes(2, "big"), properties,
+            )  # fmt: skip
             results.append((position, queue_offset))
             position += size
         if parts and not self._commit(parts, touched, now):
@@ -290,28 +273,11 @@ class MessageStore(StoreReads):
                 record_tags_code(topic, properties, now, self._delays_ms),
             )
             parts += (
-                pack(
-                    size,
-                    MESSAGE_MAGIC,
-                    zlib.crc32(body) & 0x7FFFFFFF,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    position,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    now,
-                    store_host,
-                    reconsume_times,
-                    0,
-                    len(body),
-                ),
-                body,
-                topic_field,
-                len(properties).to_bytes(2, "big"),
-                properties,
-            )
+                pack(size, MESSAGE_MAGIC, zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag,
+                     queue_offset, position, sys_flag, born_timestamp, born_host, now, store_host,
+                     reconsume_times, 0, len(body)),
+                body, topic_field, len(properties).to_bytes(2, "big"), properties,
+            )  # fmt: skip
             positions.append(position)
             position += size
             queue_offset += 1

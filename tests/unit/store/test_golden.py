@@ -71,6 +71,7 @@ def test_what_can_be_derived_from_the_log_may_be_lost_in_a_kill(golden: Golden, 
         for path in (store / "consumequeue").rglob("0*")
         if path.is_file()
     }
+    index = [path.read_bytes() for path in sorted((store / "index").iterdir())]
     (store / "abort").write_bytes(b"")
     target = store / lost
     shutil.rmtree(target) if target.is_dir() else target.unlink()
@@ -80,6 +81,7 @@ def test_what_can_be_derived_from_the_log_may_be_lost_in_a_kill(golden: Golden, 
     open_and_compare(golden)
     # Byte for byte what the Java broker had written, deliver times of delayed records included.
     assert queues == {name: (store / name).read_bytes() for name in queues}
+    assert index == [path.read_bytes() for path in sorted((store / "index").iterdir())]
 
 
 def test_opening_and_closing_changes_no_byte_of_log_and_queues(golden: Golden) -> None:
