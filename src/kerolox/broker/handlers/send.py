@@ -42,6 +42,8 @@ DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3
 PROPERTY_BYTES_MAX = 32767
 BATCH_ITEMS_MAX = 65536
+REGISTER_SECONDS_MAX = 1.0
+"""How long the first send to a new topic may wait for the name servers."""
 VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
 
@@ -134,6 +136,8 @@ async def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConf
         )
     # Acknowledged messages of a topic that a crash forgets could not be read.
     await broker.topics.file.flush()
+    # Whoever hears of the topic through this answer finds its route.
+    await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
     return topic
 
 
