@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -50,7 +50,7 @@ class Inbox:
         self.consumers: list[PushConsumer] = []
 
     async def consumer(
-        self, group: str, topic: str, expression: str = "*", **settings: object
+        self, group: str, topic: str, expression: str = "*", **settings: Any
     ) -> tuple[PushConsumer, list[MessageExt]]:
         """A running consumer from the first offset, and the list that it fills."""
         got: list[MessageExt] = []
@@ -58,7 +58,7 @@ class Inbox:
         async def listen(messages: list[MessageExt]) -> None:
             got.extend(messages)
 
-        given = {"consume_from_where": FIRST, **settings}
+        given: dict[str, Any] = {"consume_from_where": FIRST, **settings}
         made = PushConsumer(group, self.name_server, settings=PushConsumerSettings(**given))
         made.subscribe(topic, expression, listen)
         self.consumers.append(made)

@@ -55,7 +55,8 @@ def name_servers_of(text: str) -> tuple[str, ...]:
         )
     for address in addresses:
         host, separator, port = address.rpartition(":")
-        if not separator or not host or not port.isascii() or not port.isdigit():
+        is_host = bool(separator and host) and not any(mark in host for mark in ", \t")
+        if not is_host or not port.isascii() or not port.isdigit():
             raise ConfigError(
                 f"name server {address!r} is no address; write host:port, several joined by ';'"
             )

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerolox.client.core.queue_choice import QueueChooser
+from kerolox.message import MessageQueue
+
+QUEUES = [MessageQueue("T", broker, queue_id) for broker in "ab" for queue_id in range(3)]
+
+
+@given(start=st.integers(0, 2**31), rounds=st.integers(1, 5))
+def test_each_round_visits_every_queue_once(start: int, rounds: int) -> None:
+    chooser = QueueChooser(QUEUES, start=start)
+    for _ in range(rounds):
+        assert sorted(chooser.next() for _ in QUEUES) == sorted(QUEUES)
+
+
+@given(start=st.integers(0, 100), avoid=st.sampled_from("ab"))
+def test_a_retry_avoids_the_broker_that_failed(start: int, avoid: str) -> None:
+    chooser = QueueChooser(QUEUES, start=start)
+    assert all(chooser.next(avoid).broker_name != avoid for _ in range(12))
+
+
+def test_with_one_broker_a_retry_goes_there_again() -> None:
+    chooser = QueueChooser(QUEUES[:3], start=0)
+    assert [chooser.next("a").queue_id for _ in range(3)] == [1, 2, 0]
+
+
+def test_no_queue_is_refused() -> None:
+    with pytest.raises(ValueError, match="no queue"):
+        QueueChooser([], start=0)
