@@ -6,6 +6,7 @@ The peer and the generator are built once, in ``.cache``, from ``../shared``.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -52,13 +53,15 @@ def build_peer() -> Path:
 
 
 def free_port() -> int:
-    """A port P so that P, P-2 and P+1 are free right now."""
+    """A port P so that P, P-2 (VIP) and P+1 (HA) are free right now.
+
+    Below the range from which the system takes the ports of outgoing connections: one of those
+    could be in the way when a server starts again on its port.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
+        port = random.randrange(15_000, 32_000)
         try:
-            for near in (port - 2, port + 1):
+            for near in (port, port - 2, port + 1):
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", near))
         except OSError:

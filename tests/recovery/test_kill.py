@@ -187,5 +187,5 @@ def test_no_acknowledged_message_is_lost_by_kill_9(
             load.join(timeout=20)
             assert not load.refused, load.refused[0]
             acknowledged += load.acknowledged
-        with up.start():
+        with up:
             verify(up.broker, acknowledged)
