@@ -1,0 +1,50 @@
+"""Brokers for tests: one per test, in the test's own loop, on each kernel that is here."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kerolox.broker.broker import Broker
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
+KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    """The name of each kernel in turn."""
+    return str(request.param)
+
+
+@pytest_asyncio.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker on the kernel that the environment chooses."""
+    async with Broker(small_config(tmp_path)) as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    """A client of ``broker``."""
+    async with peer_of(broker) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def any_broker(tmp_path: Path, kernel: str) -> AsyncIterator[Broker]:
+    """A broker on each kernel in turn."""
+    async with Broker(small_config(tmp_path), kernel=kernel) as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def any_peer(any_broker: Broker) -> AsyncIterator[Peer]:
+    """A client of ``any_broker``."""
+    async with peer_of(any_broker) as client:
+        yield client

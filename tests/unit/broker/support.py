@@ -1,0 +1,193 @@
+"""A real broker in the test's event loop, and a client that speaks to it over a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.config import BrokerConfig
+from kerolox.message import MessageExt
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import PullSysFlag, RequestCode, SerializeType
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_records
+from kerolox.remoting.client import RemotingClient
+
+SMALL = {
+    "broker_name": "broker-t",
+    "broker_ip1": "127.0.0.1",
+    "broker_ip2": "127.0.0.1",
+    "listen_host": "127.0.0.1",
+    "listen_port": 0,
+    "namesrv_addr": "",
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 2_000,
+    "max_message_size": 64 * 1024,
+}
+
+
+def small_config(folder: Path, **overrides: Any) -> BrokerConfig:
+    """Settings with small files and a free port."""
+    values = {**SMALL, "store_path_root_dir": folder / "store", **overrides}
+    return BrokerConfig.load(None, **values)
+
+
+class Peer:
+    """One client connection, with a method for each request that tests make often."""
+
+    def __init__(self, address: str, client: RemotingClient) -> None:
+        self.address = address
+        self.client = client
+        self.notices: list[RemotingCommand] = []
+
+    async def ask(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        *,
+        serialize_type: SerializeType = SerializeType.JSON,
+        version: int | None = None,
+    ) -> RemotingCommand:
+        command = RemotingCommand.request(code, fields, body=body)
+        command.serialize_type = serialize_type
+        if version is not None:
+            command.version = version
+        return await self.client.invoke(self.address, command, timeout_seconds=10.0)
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes = b"hello",
+        *,
+        queue_id: int = 0,
+        properties: str = "",
+        code: int = RequestCode.SEND_MESSAGE_V2,
+        serialize_type: SerializeType = SerializeType.JSON,
+        **more: object,
+    ) -> RemotingCommand:
+        fields = {
+            "a": "producers",
+            "b": topic,
+            "c": "TBW102",
+            "d": 4,
+            "e": queue_id,
+            "f": 0,
+            "g": 1_700_000_000_000,
+            "h": 0,
+            "i": properties,
+            "j": 0,
+            "k": False,
+            "m": False,
+            **more,
+        }
+        return await self.ask(code, fields, body, serialize_type=serialize_type)
+
+    async def pull(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        *,
+        group: str = "readers",
+        tags: str | None = "*",
+        suspend_ms: int = 0,
+        sys_flag: int | None = None,
+        **more: object,
+    ) -> RemotingCommand:
+        flags = PullSysFlag(0)
+        flags |= PullSysFlag.SUBSCRIPTION if tags is not None else PullSysFlag(0)
+        flags |= PullSysFlag.SUSPEND if suspend_ms else PullSysFlag(0)
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": queue_id,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": int(flags) if sys_flag is None else sys_flag,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": suspend_ms,
+            "subVersion": 0,
+            "subscription": tags,
+            **more,
+        }
+        return await self.ask(RequestCode.PULL_MESSAGE, fields)
+
+    async def messages(self, topic: str, queue_id: int = 0, offset: int = 0) -> list[MessageExt]:
+        return decode_records((await self.pull(topic, queue_id, offset)).body)
+
+    async def create_topic(
+        self, topic: str, queues: int = 4, perm: int = 6, **more: object
+    ) -> RemotingCommand:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": perm,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            **more,
+        }
+        return await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def heartbeat(
+        self,
+        client_id: str,
+        group: str = "readers",
+        topics: Mapping[str, str] | None = None,
+        *,
+        version: int = 1,
+        expression_type: str = "TAG",
+        model: str = "CLUSTERING",
+        codes: list[int] | None = None,
+        producers: list[str] | None = None,
+    ) -> RemotingCommand:
+        subscriptions = [
+            {
+                "topic": topic,
+                "subString": expression,
+                "expressionType": expression_type,
+                "subVersion": version,
+                "codeSet": codes or [],
+                "tagsSet": [],
+                "classFilterMode": False,
+            }
+            for topic, expression in (topics or {}).items()
+        ]
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": model,
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": subscriptions,
+            "unitMode": False,
+        }
+        body = {
+            "clientID": client_id,
+            "consumerDataSet": [consumer] if group else [],
+            "producerDataSet": [{"groupName": name} for name in producers or []],
+        }
+        return await self.ask(RequestCode.HEART_BEAT, body=encode_body(body))
+
+
+@asynccontextmanager
+async def peer_of(broker: Broker) -> AsyncIterator[Peer]:
+    """A client with a connection of its own."""
+    peer: Peer
+
+    async def on_request(command: RemotingCommand, connection: object) -> RemotingCommand | None:
+        peer.notices.append(command)
+        if command.is_oneway:
+            return None
+        return command.response(0, "from the client", {"seen": command.code}, body=b"{}")
+
+    async with RemotingClient(on_request=on_request) as client:
+        peer = Peer(f"127.0.0.1:{broker.port}", client)
+        yield peer

@@ -1,0 +1,253 @@
+"""Pulls over a real socket: the checks, the codes, the remarks, the waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.message import java_hash
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.records import decode_records
+from tests.support.eventually import until
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+pytestmark = pytest.mark.asyncio
+
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+async def test_hot_and_cold_pulls_answer_the_same(any_peer: Peer):
+    await any_peer.create_topic("T")
+    for index in range(5):
+        await any_peer.send("T", b"%d" % index, properties=f"TAGS\x01t{index % 2}")
+    await any_peer.pull("T")
+    for tags, offset in (("*", 0), ("t1", 0), ("t0 || t1", 2), ("none", 0), ("*", 5)):
+        hot = await any_peer.pull("T", 0, offset, tags=tags)
+        cold = await any_peer.pull("T", 0, offset, tags=tags, unknownMember="1")
+        assert (hot.code, hot.remark, hot.ext_fields) == (cold.code, cold.remark, cold.ext_fields)
+        assert hot.body == cold.body
+
+
+async def test_an_unknown_topic_is_code_17(peer: Peer):
+    answer = await peer.pull("Nowhere")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark == f"topic[Nowhere] not exist, apply first please! {FAQ}"
+
+
+async def test_a_group_that_may_not_be_made_is_code_26(tmp_path):
+    config = small_config(tmp_path, auto_create_subscription_group=False)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        answer = await peer.pull("T")
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert answer.remark == f"subscription group [readers] does not exist, {FAQ}"
+
+
+async def test_a_first_pull_makes_its_group(peer: Peer, broker: Broker):
+    await peer.create_topic("T")
+    assert (await peer.pull("T", group="fresh")).code == ResponseCode.PULL_NOT_FOUND
+    assert broker.groups.get("fresh") is not None
+    await broker.groups.file.flush()
+    assert b'"fresh"' in (broker.config.config_folder / "subscriptionGroup.json").read_bytes()
+
+
+@pytest.mark.parametrize("queue_id", [-1, 4, 2_000_000_000])
+async def test_a_queue_that_does_not_exist_is_code_1(any_peer: Peer, queue_id: int):
+    await any_peer.create_topic("T", 4)
+    answer = await any_peer.pull("T", queue_id)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith(
+        f"queueId[{queue_id}] is illegal, topic:[T] topicConfig.readQueueNums:[4] consumer:[/127"
+    )
+
+
+async def test_a_topic_without_read_permission_is_code_16(any_peer: Peer):
+    await any_peer.create_topic("T", perm=2)
+    answer = await any_peer.pull("T")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the topic[T] pulling message is forbidden"
+
+
+async def test_a_broker_without_read_permission_is_code_16(tmp_path, kernel: str):
+    config = small_config(tmp_path, broker_permission=2)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for _ in range(2):
+            answer = await peer.pull("T")
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.remark == "the broker[127.0.0.1] pulling message is forbidden"
+
+
+async def test_a_group_that_is_switched_off_is_code_16(any_peer: Peer):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    body = fastjson.dumps({"groupName": "readers", "consumeEnable": False})
+    await any_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    answer = await any_peer.pull("T")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "subscription group no permission, readers"
+
+
+async def test_without_a_heartbeat_a_pull_without_subscription_is_code_24(any_peer: Peer):
+    await any_peer.create_topic("T")
+    answer = await any_peer.pull("T", tags=None)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    assert answer.remark == f"the consumer's group info not exist{FAQ}"
+    await any_peer.heartbeat("c1", topics={"Other": "*"})
+    answer = await any_peer.pull("T", tags=None)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    assert answer.remark == f"the consumer's subscription not exist{FAQ}"
+
+
+async def test_a_subscription_newer_than_the_heartbeat_is_code_25(any_peer: Peer):
+    await any_peer.create_topic("T")
+    await any_peer.heartbeat("c1", topics={"T": "*"}, version=5)
+    assert (await any_peer.pull("T", tags=None, subVersion=5)).code == ResponseCode.PULL_NOT_FOUND
+    answer = await any_peer.pull("T", tags=None, subVersion=6)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert answer.remark == "the consumer's subscription not latest"
+
+
+async def test_the_heartbeat_s_tags_filter_pulls_without_subscription(any_peer: Peer):
+    await any_peer.create_topic("T")
+    for tag in ("a", "b", "a"):
+        await any_peer.send("T", tag.encode(), properties=f"TAGS\x01{tag}")
+    await any_peer.heartbeat("c1", topics={"T": "a"}, codes=[java_hash("a")])
+    for extra in ({}, {"unknownMember": "1"}):
+        answer = await any_peer.pull("T", tags=None, subVersion=1, **extra)
+        assert [m.body for m in decode_records(answer.body)] == [b"a", b"a"]
+        assert answer.ext_fields["nextBeginOffset"] == "3"
+
+
+async def test_a_broadcasting_group_needs_leave_to_broadcast(any_peer: Peer):
+    await any_peer.create_topic("T")
+    await any_peer.heartbeat("c1", topics={"T": "*"}, model="BROADCASTING")
+    assert (await any_peer.pull("T", tags=None)).code == ResponseCode.PULL_NOT_FOUND
+    body = fastjson.dumps({"groupName": "readers", "consumeBroadcastEnable": False})
+    await any_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    answer = await any_peer.pull("T", tags=None)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the consumer group[readers] can not consume by broadcast way"
+
+
+@pytest.mark.parametrize("expression", ["||", " || "])
+async def test_an_expression_without_tags_is_code_23(any_peer: Peer, expression: str):
+    await any_peer.create_topic("T")
+    answer = await any_peer.pull("T", tags=expression)
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert answer.remark == "parse the consumer's subscription failed"
+
+
+async def test_sql_is_refused_as_long_as_property_filters_are_off(any_peer: Peer):
+    await any_peer.create_topic("T")
+    text = "The broker does not support consumer to filter message by SQL92"
+    answer = await any_peer.pull("T", tags="a > 1", expressionType="SQL92")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
+    await any_peer.heartbeat("c1", topics={"T": "a > 1"}, expression_type="SQL92")
+    answer = await any_peer.pull("T", tags=None, subVersion=1)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
+
+
+async def test_an_empty_queue_at_its_start_is_code_19(any_peer: Peer):
+    await any_peer.create_topic("T")
+    for extra in ({}, {"unknownMember": "1"}):
+        answer = await any_peer.pull("T", **extra)
+        assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+        assert answer.ext_fields["nextBeginOffset"] == "0"
+
+
+@pytest.mark.parametrize(("sent", "offset"), [(0, 7), (1, 9)])
+async def test_an_offset_outside_the_queue_is_code_21_and_an_event(
+    any_peer: Peer, sent: int, offset: int
+):
+    await any_peer.create_topic("T")
+    for _ in range(sent):
+        await any_peer.send("T")
+    answer = await any_peer.pull("T", 0, offset)
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert answer.ext_fields["nextBeginOffset"] == str(sent)
+    [event] = await any_peer.messages("OFFSET_MOVED_EVENT")
+    body = fastjson.loads(event.body)
+    assert body["consumerGroup"] == "readers"
+    assert body["offsetRequest"] == offset
+    assert body["offsetNew"] == sent
+    assert body["messageQueue"] == {"brokerName": "broker-t", "queueId": 0, "topic": "T"}
+    assert event.tags == event.keys == "readers"
+
+
+@pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
+async def test_a_held_pull_is_answered_when_a_message_comes(
+    any_broker: Broker, any_peer: Peer, extra: dict[str, str]
+):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    held = asyncio.create_task(any_peer.pull("T", suspend_ms=9_000, tags="a", **extra))
+    await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+    await any_peer.send("T", b"no", properties="TAGS\x01b")
+    await any_peer.send("T", b"yes", properties="TAGS\x01a", unknownMember=extra.get("x"))
+    answer = await asyncio.wait_for(held, 5)
+    assert answer.code == ResponseCode.SUCCESS
+    assert [m.body for m in decode_records(answer.body)] == [b"yes"]
+
+
+async def test_a_cold_send_wakes_held_pulls_of_other_connections(
+    any_broker: Broker, any_peer: Peer
+):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    async with peer_of(any_broker) as other:
+        held = asyncio.create_task(other.pull("T", suspend_ms=9_000))
+        await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+        await any_peer.send("T", b"x", unknownMember="1")
+        answer = await asyncio.wait_for(held, 5)
+    assert [m.body for m in decode_records(answer.body)] == [b"x"]
+
+
+@pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
+async def test_a_held_pull_ends_with_code_19(any_peer: Peer, extra: dict[str, str]):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    answer = await any_peer.pull("T", suspend_ms=150, **extra)
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert answer.ext_fields["maxOffset"] == "0"
+
+
+async def test_without_long_polling_a_pull_waits_the_short_time(tmp_path, kernel: str):
+    config = small_config(tmp_path, long_polling_enable=False, short_polling_time_mills=100)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.pull("T")
+        answer = await asyncio.wait_for(peer.pull("T", suspend_ms=60_000), 5)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
+async def test_a_pull_commits_the_offset_that_it_carries(
+    any_broker: Broker, any_peer: Peer, extra: dict[str, str]
+):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    await any_peer.pull("T", sys_flag=flags, commitOffset=5, **extra)
+    fields = {"consumerGroup": "readers", "topic": "T", "queueId": 0}
+    answer = await any_peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    assert answer.ext_fields["offset"] == "5"
+    await any_broker.offsets.persist()
+    text = (any_broker.config.config_folder / "consumerOffset.json").read_text()
+    assert fastjson.loads(text) == {"offsetTable": {"T@readers": {0: 5}}}
+
+
+async def test_the_vip_port_serves_everything_but_pulls(tmp_path):
+    from tests.support.up import free_port
+
+    port = free_port() + 2
+    async with Broker(small_config(tmp_path, listen_port=port)) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        peer.address = f"127.0.0.1:{port - 2}"
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        answer = await peer.pull("T")
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert answer.remark == " request type 11 not supported"
