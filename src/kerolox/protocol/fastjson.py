@@ -62,6 +62,8 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:  # noqa: ANN401
     """
     try:
         return _decode(data)
+    except RecursionError:
+        raise FastjsonError(f"nested deeper than {DEPTH_MAX}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:

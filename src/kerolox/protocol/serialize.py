@@ -8,7 +8,7 @@ has its default. Everything else that does not fit is a :class:`RemoteProtocolEr
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -41,14 +41,18 @@ class HeaderFields(NamedTuple):
     ext_fields: dict[str, str]
 
 
+_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
 class _JsonHeader(msgspec.Struct):
-    code: int
-    flag: int = 0
+    code: _Int32
+    flag: _Int32 = 0
     language: str | None = None
-    opaque: int = 0
-    version: int = 0
+    opaque: _Int32 = 0
+    version: _Int32 = 0
     remark: str | None = None
-    extFields: dict[str, str | None] | None = None
+    # Texts, but clients in other languages write numbers and booleans too, and fastjson takes them.
+    extFields: dict[str, str | bool | int | float | None] | None = None
 
 
 _json_decoder = msgspec.json.Decoder(_JsonHeader)
@@ -78,7 +82,7 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     """
     try:
         header = _json_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"header is no JSON header: {error}") from None
     given = header.extFields or {}
     return HeaderFields(
@@ -88,8 +92,18 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
         header.opaque,
         header.flag,
         header.remark,
-        {key: value for key, value in given.items() if value is not None},
+        {
+            key: value if type(value) is str else _java_text(value)
+            for key, value in given.items()
+            if value is not None
+        },
     )
+
+
+def _java_text(value: str | bool | float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def encode_binary_header(fields: HeaderFields) -> bytes:

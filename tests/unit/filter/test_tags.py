@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from kerolox.filter.tags import parse_tags, subscription_of
+from kerolox.message import java_hash
+
+
+@pytest.mark.parametrize("expression", [None, "", "*"])
+def test_everything_matches(expression: str | None) -> None:
+    subscription = subscription_of("T", expression)
+    assert subscription.tag_codes is None
+    assert subscription.matches("anything")
+    assert subscription.matches(None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [("a", ("a",)), ("a||b", ("a", "b")), (" a ||  b || a ", ("a", "b")), ("||a||", ("a",))],
+)
+def test_tags_are_split_trimmed_and_taken_once(expression: str, tags: tuple[str, ...]) -> None:
+    subscription = subscription_of("T", expression)
+    assert subscription.tags == tags
+    assert subscription.tag_codes == tuple(java_hash(tag) for tag in tags)
+
+
+def test_tags_with_the_same_hash_are_told_apart_by_text() -> None:
+    subscription = subscription_of("T", "Aa")
+    assert subscription.tag_codes == (java_hash("BB"),)
+    assert subscription.matches("Aa")
+    assert not subscription.matches("BB")
+    assert not subscription.matches(None)
+
+
+@pytest.mark.parametrize("expression", ["||", " ", " || || "])
+def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="names no tag"):
+        parse_tags(expression)
+
+
+def test_the_version_is_the_time_unless_it_is_given() -> None:
+    assert subscription_of("T", "a", version=5).version == 5
+    assert subscription_of("T", "a").version > 1_700_000_000_000
