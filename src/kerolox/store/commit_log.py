@@ -69,15 +69,20 @@ class CommitLog:
             self.files[start // self.file_size] = MappedFile(
                 self.folder, start, self.file_size, FILE_SIZE_SETTING
             )
+            self.files[start // self.file_size].seal()
         self._reset_bounds()
         self.max_offset = self.tail.end if self.tail else 0
         return notes
 
     def _reset_bounds(self) -> None:
+        if self.tail is not None:
+            self.tail.seal()
         files = list(self.files.values())
         self.min_offset = files[0].start if files else 0
         self.tail = files[-1] if files else None
         self.limit = self.tail.end - BLANK_BYTES if self.tail else 0
+        if self.tail is not None:
+            self.tail.unseal()
 
     def roll(self) -> None:
         """Close the tail with a blank and go on in a new file; makes the first file too.

@@ -35,7 +35,7 @@ from kerolox.store.layout import (
     RecordView,
     property_value,
 )
-from kerolox.store.mapped_file import check_file_size, make_folder
+from kerolox.store.mapped_file import check_file_size, make_folder, release_pages
 
 if TYPE_CHECKING:
     from kerolox.store.commit_log import CommitLog
@@ -286,6 +286,10 @@ class IndexFile:
     def flush(self) -> None:
         """Wait until the disk has everything (``fdatasync`` takes the map's pages along)."""
         os.fdatasync(self._descriptor)
+
+    def release_pages(self) -> None:
+        """Take the file's pages out of this process; the page cache keeps them."""
+        release_pages(self._map, self.size)
 
     def close(self) -> None:
         """Unmap and close; idempotent."""

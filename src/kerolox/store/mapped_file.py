@@ -20,6 +20,7 @@ __all__ = [
     "check_file_size",
     "list_offset_files",
     "make_folder",
+    "release_pages",
     "sync_folder",
     "write_all",
     "zero_from",
@@ -28,6 +29,7 @@ __all__ = [
 FILE_NAME_DIGITS = 20
 _FILE_NAME = re.compile(r"[0-9]{20}\Z")
 _ZERO_BLOCK_BYTES = 1 << 20
+RELEASE_STEP_BYTES = 64 << 20
 
 
 def make_folder(folder: str) -> None:
@@ -120,8 +122,19 @@ def zero_from(descriptor: int, position: int, size: int) -> int:
     return reach - position
 
 
+def release_pages(view: mmap.mmap, size: int) -> None:
+    """Take mapped pages out of this process, in steps that each last well under a millisecond.
+
+    What was read through a map counts as memory of the process until then.
+    """
+    # Closed meanwhile: nothing to release.
+    with contextlib.suppress(ValueError):
+        for start in range(0, size, RELEASE_STEP_BYTES):
+            view.madvise(mmap.MADV_DONTNEED, start, min(RELEASE_STEP_BYTES, size - start))
+
+
 class MappedFile:
-    """A file of the commit log.
+    """A file of the commit log. A sealed one costs one descriptor, its map's.
 
     Raises on opening:
         ValueError: the file has another size than ``size``.
@@ -147,6 +160,22 @@ class MappedFile:
             os.close(self.descriptor)
             raise
 
+    def seal(self) -> None:
+        """Give the descriptor back: the file is only read from now on, through its map."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def unseal(self) -> int:
+        """The descriptor, opened again when the file was sealed."""
+        if self.descriptor < 0:
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        return self.descriptor
+
+    def release_pages(self) -> None:
+        """Take the file's pages out of this process; the page cache keeps them."""
+        release_pages(self.view, self.size)
+
     def write(self, data: bytes, position: int) -> None:
         """Write all of ``data`` at a position of this file (``OSError`` when it can't be)."""
         if os.pwrite(self.descriptor, data, position) != len(data):
@@ -155,10 +184,8 @@ class MappedFile:
 
     def close(self) -> None:
         """Unmap and close; idempotent."""
-        if self.descriptor >= 0:
-            self.view.close()
-            os.close(self.descriptor)
-            self.descriptor = -1
+        self.view.close()
+        self.seal()
 
     def delete(self) -> None:
         """Close the file and remove it."""

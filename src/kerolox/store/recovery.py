@@ -271,7 +271,7 @@ class Recovery:
         log = self._log
         truncated = 0
         for file in log.truncate(end):
-            used = zero_from(file.descriptor, 0, file.size)
+            used = zero_from(file.unseal(), 0, file.size)
             if used:
                 self.notes.append(f"{file.path}: behind the end of the log, deleted")
             truncated += used

@@ -154,7 +154,12 @@ class StoreFiles:
             self._fail,
         )
         self._queue_flusher = ConsumeQueueFlusher(
-            self.settings, self._checkpoint, lambda: self._written, self._index, self._fail
+            self.settings,
+            self._checkpoint,
+            lambda: self._written,
+            self._index,
+            self._fail,
+            self.log,
         )
         self._queue_flusher.dirty.update(
             queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset

@@ -147,3 +147,25 @@ def test_the_index_follows_by_itself(tmp_path: Path) -> None:
             put(store, properties=f"KEYS\x01k{index}".encode())
         wait_until(lambda: store.stats()["dispatch_behind_bytes"] == 0)
         assert store.stats()["index_pending"] == 0
+
+
+def resident_file_kib() -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        [line] = [line for line in status if line.startswith("RssFile:")]
+    return int(line.split()[1])
+
+
+def test_what_was_read_does_not_stay_in_the_process(tmp_path: Path) -> None:
+    settings = small_settings(
+        tmp_path, mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20
+    )
+    with opened(settings) as store:
+        for _ in range(15):
+            put(store, body=b"x" * (4 << 20))
+        for offset in range(15):
+            store.read("T", 0, offset, 1, None)
+        grown = resident_file_kib()
+        flusher = store._queue_flusher
+        assert flusher is not None
+        flusher.release_pages()
+        assert resident_file_kib() < grown - 40 * 1024

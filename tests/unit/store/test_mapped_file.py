@@ -70,3 +70,17 @@ def test_a_deleted_file_is_gone(tmp_path: Path) -> None:
     file.delete()
     file.close()
     assert not os.path.exists(file.path)
+
+
+def test_a_sealed_file_is_still_read_and_can_be_written_again(tmp_path: Path) -> None:
+    file = MappedFile(str(tmp_path), 0, SIZE, "setting")
+    file.write(b"one", 0)
+    file.seal()
+    assert file.descriptor < 0
+    file.release_pages()
+    assert file.view[:3] == b"one"
+    file.unseal()
+    file.write(b"two", 0)
+    assert file.view[:3] == b"two"
+    file.close()
+    file.release_pages()
