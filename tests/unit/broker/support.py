@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
-from kerolox.message import MessageExt
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.message import MessageExt
 
 SMALL = {
     "broker_name": "broker-t",

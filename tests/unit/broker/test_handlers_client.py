@@ -1,0 +1,149 @@
+"""Heartbeats, members, notices and locks, over a real socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.clients import EXPIRED_MS
+from kerolox.broker.locks import LOCK_MS
+from kerolox.message import MessageQueue
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.support.eventually import until
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+pytestmark = pytest.mark.asyncio
+
+
+async def members(peer: Peer, group: str = "readers") -> list[str]:
+    answer = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    return sorted(fastjson.loads(answer.body)["consumerIdList"]) if answer.body else []
+
+
+def change_notices(peer: Peer) -> list[str]:
+    return [
+        notice.ext_fields["consumerGroup"]
+        for notice in peer.notices
+        if notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    ]
+
+
+async def test_all_members_hear_of_a_new_one_and_of_one_that_leaves(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", topics={"T": "*"})
+    await until(lambda: len(change_notices(peer)) == 1)
+    async with peer_of(broker) as other:
+        await other.heartbeat("c2", topics={"T": "*"})
+        assert await members(peer) == ["c1", "c2"]
+        await until(lambda: len(change_notices(peer)) == 2 and len(change_notices(other)) == 1)
+        await other.heartbeat("c2", topics={"T": "*"})
+        fields = {"clientID": "c2", "consumerGroup": "readers"}
+        await other.ask(RequestCode.UNREGISTER_CLIENT, fields)
+        assert await members(peer) == ["c1"]
+        await until(lambda: len(change_notices(peer)) == 3)
+    assert change_notices(peer) == ["readers"] * 3
+    assert len(change_notices(other)) == 1
+
+
+async def test_a_closed_connection_is_a_member_less(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", topics={"T": "*"})
+    async with peer_of(broker) as other:
+        await other.heartbeat("c2", topics={"T": "*"}, producers=["p"])
+        assert broker.clients.producers("p") is not None
+    await until(lambda: broker.clients.producers("p") is None)
+    assert await members(peer) == ["c1"]
+    await until(lambda: len(change_notices(peer)) == 3)
+
+
+async def test_a_silent_client_expires_and_is_closed(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", topics={"T": "*"}, producers=["p"])
+    [member] = broker.clients.group("readers").members.values()
+    broker.clients.expire()
+    assert broker.clients.group("readers") is not None
+    member.last_heartbeat_ms -= EXPIRED_MS + 1_000
+    broker.clients.expire()
+    assert broker.clients.group("readers") is None
+    assert broker.clients.producers("p") is None
+    await until(lambda: member.connection.closed)
+
+
+async def test_a_change_of_topics_is_a_change(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", topics={"T": "*"})
+    await peer.heartbeat("c1", topics={"T": "*", "U": "*"}, version=2)
+    await until(lambda: len(change_notices(peer)) == 2)
+    await peer.heartbeat("c1", topics={"U": "*"}, version=3)
+    await until(lambda: len(change_notices(peer)) == 3)
+    assert list(broker.clients.group("readers").subscriptions) == ["U"]
+    assert broker.clients.subscription("readers", "T") is None
+
+
+async def test_a_group_can_do_without_notices(broker: Broker, peer: Peer):
+    body = encode_body({"groupName": "readers", "notifyConsumerIdsChangedEnable": False})
+    await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    await peer.heartbeat("c1", topics={"T": "*"})
+    await peer.heartbeat("c1", "loud", topics={"T": "*"})
+    await until(lambda: "loud" in change_notices(peer))
+    assert change_notices(peer) == ["loud"]
+
+
+async def test_a_broker_can_do_without_notices(tmp_path):
+    config = small_config(tmp_path, notify_consumer_ids_changed_enable=False)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", topics={"T": "*"})
+        assert await members(peer) == ["c1"]
+        assert change_notices(peer) == []
+
+
+async def test_a_heartbeat_makes_the_retry_topic_of_its_group(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", topics={"T": "*"})
+    topic = broker.topics.get("%RETRY%readers")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
+
+
+async def test_a_group_without_members_is_code_1(peer: Peer):
+    answer = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "no consumer for this group, nobody"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"clientID":3,"consumerDataSet":7}'])
+async def test_a_heartbeat_that_is_none_is_code_1(peer: Peer, body: bytes):
+    answer = await peer.ask(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith("the body is no HeartbeatData: ")
+
+
+async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+):
+    queues = [MessageQueue("T", "broker-t", 0), MessageQueue("T", "broker-t", 1)]
+
+    async def ask(code: int, client: str, wanted: list[MessageQueue]) -> list[MessageQueue]:
+        body = encode_body({"clientId": client, "consumerGroup": "g", "mqSet": wanted})
+        answer = await peer.ask(code, body=body)
+        assert answer.code == ResponseCode.SUCCESS
+        found = fastjson.loads(answer.body)["lockOKMQSet"] if answer.body else []
+        return [MessageQueue(q["topic"], q["brokerName"], q["queueId"]) for q in found]
+
+    assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues[:1]) == queues[:1]
+    assert await ask(RequestCode.LOCK_BATCH_MQ, "c2", queues) == queues[1:]
+    assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues) == queues[:1]
+    await ask(RequestCode.UNLOCK_BATCH_MQ, "c2", queues)
+    assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues) == queues
+    later = broker.now_ms() + LOCK_MS + 1
+    monkeypatch.setattr(broker.locks, "_now_ms", lambda: later)
+    assert await ask(RequestCode.LOCK_BATCH_MQ, "c2", queues) == queues
+
+
+async def test_a_subscription_is_checked_before_it_is_used(peer: Peer):
+    def body(expression_type: str) -> bytes:
+        subscription = {"topic": "T", "subString": "a", "expressionType": expression_type}
+        return encode_body({"clientId": "c", "group": "g", "subscriptionData": subscription})
+
+    answer = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body("TAG"))
+    assert answer.code == ResponseCode.SUCCESS
+    answer = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body("SQL92"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
