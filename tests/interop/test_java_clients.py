@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.message import MessageId
 from tests.interop.build import java_command
 from tests.support.up import Up
 
@@ -53,6 +54,7 @@ def mqadmin(up: Up, command: str, *arguments: str) -> str:
     main_class = "org.apache.rocketmq.tools.command.MQAdminStartup"
     home = up.data / "mqadmin-home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
     line = java_command(main_class, command, "-n", up.namesrv, *arguments)
     line[1:1] = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
@@ -88,7 +90,8 @@ def test_mqadmin_finds_a_message_by_id_and_by_key(up: Up) -> None:
     by_key = mqadmin(up, "queryMsgByKey", "-t", "Made2", "-k", "akey")
     assert message_id.group() in by_key
     by_unique = mqadmin(up, "queryMsgByUniqueKey", "-t", "Made2", "-i", message_id.group())
-    offset_id = re.search(r"OffsetID:\s+([0-9A-F]{32})", by_unique)
-    assert offset_id is not None, by_unique
-    by_id = mqadmin(up, "queryMsgById", "-i", offset_id.group(1))
+    offset = re.search(r"CommitLog Offset:\s+(\d+)", by_unique)
+    assert offset is not None, by_unique
+    offset_id = MessageId("127.0.0.1", up.port, int(offset.group(1))).text
+    by_id = mqadmin(up, "queryMsgById", "-i", offset_id)
     assert re.search(r"Topic:\s+Made2", by_id), by_id
