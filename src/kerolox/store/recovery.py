@@ -22,6 +22,7 @@ the log there. (RocketMQ 4.9.8 does not survive the first of them.)
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import RecoveryReport
@@ -52,8 +53,10 @@ REDO_BYTES = 32 << 20
 """More than one append can write: a chunk with the largest frame, or a batch."""
 PENDING_NUMBERS_MAX = 3 * 512
 """Entries are written in runs of so many numbers (three per entry)."""
-INDEX_AT_OPEN_RECORDS_MAX = 100_000
-"""So many records are indexed before ``open`` returns, the rest in the background."""
+INDEX_AT_OPEN_SECONDS_MAX = 2.0
+"""The index catches up so long before ``open`` returns, with the rest in the background."""
+INDEX_AT_OPEN_RECORDS = 2_048
+"""Records between two looks at the clock."""
 
 
 class Recovery:
@@ -315,7 +318,12 @@ class Recovery:
             index.followed_offset = log.max_offset
             return 0
         index.resume(log)
-        indexed = index.follow(log, INDEX_AT_OPEN_RECORDS_MAX)
+        deadline = time.monotonic() + INDEX_AT_OPEN_SECONDS_MAX
+        indexed = index.follow(log, INDEX_AT_OPEN_RECORDS)
+        while index.followed_offset < log.max_offset and not index.failure:
+            if time.monotonic() >= deadline:
+                break
+            indexed += index.follow(log, INDEX_AT_OPEN_RECORDS)
         behind = log.max_offset - index.followed_offset
         if behind:
             self.notes.append(f"index: {behind} bytes of the log are indexed in the background")
