@@ -120,6 +120,7 @@ class Broker:
         """
         if self._is_started:
             raise ConfigError("the broker is started already")
+        self._store_address = self.config.store_address()
         try:
             self._open_store()
             self._make_parts()
@@ -185,7 +186,6 @@ class Broker:
 
     def _make_parts(self) -> None:
         config, store = self.config, self.store
-        self.store_host = pack_host(config.broker_ip1, config.listen_port)
         self.topics = TopicTable(config, store, self.now_ms)
         self.groups = GroupTable(config, store, self.now_ms)
         self.offsets = OffsetTable(config.config_folder, store)
@@ -208,7 +208,7 @@ class Broker:
 
     def _set_identity(self) -> None:
         config = self.config
-        self.store_host = pack_host(config.broker_ip1, self.port)
+        self.store_host = pack_host(self._store_address, self.port)
         self.store.set_identity(
             cluster=config.broker_cluster_name,
             region=config.region_id,

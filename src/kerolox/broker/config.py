@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import ipaddress
 import os
 import re
 import socket
@@ -29,6 +30,7 @@ __all__ = ["UNUSED_KEYS", "BrokerConfig", "local_address"]
 QUEUE_ENTRY_BYTES = 20
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _LEVEL = re.compile(r"([0-9]+)([smhd])")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES = {"min": 1}
@@ -160,7 +162,8 @@ class BrokerConfig:
 
     # -- store ------------------------------------------------------------------------------
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
-    store_path_commit_log: Path | None = None
+    store_path_commit_log: str = ""
+    """Empty: ``commitlog`` below the root."""
     read_only_commit_log_store_paths: str = ""
     mapped_file_size_commit_log: int = field(default=1 << 30, metadata={"min": 4096})
     mapped_file_size_consume_queue: int = field(default=300_000 * 20, metadata={"min": 20})
@@ -195,9 +198,8 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
             object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))
-        if isinstance(self.store_path_commit_log, str):
-            folder = Path(self.store_path_commit_log) if self.store_path_commit_log else None
-            object.__setattr__(self, "store_path_commit_log", folder)
+        if not isinstance(self.store_path_commit_log, str):
+            object.__setattr__(self, "store_path_commit_log", str(self.store_path_commit_log))
         for check in (_check_role, _check_names, _check_sizes, _check_addresses, _check_ports):
             check(self)
         self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
@@ -229,7 +231,9 @@ class BrokerConfig:
     @property
     def commit_log_folder(self) -> Path:
         """Where the commit log lies."""
-        return self.store_path_commit_log or self.store_path_root_dir / "commitlog"
+        if self.store_path_commit_log:
+            return Path(self.store_path_commit_log).expanduser()
+        return self.store_path_root_dir / "commitlog"
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -248,12 +252,33 @@ class BrokerConfig:
             levels.append(int(match[1]) * _UNIT_MS[match[2]])
         return tuple(levels)
 
+    def store_address(self) -> str:
+        """The IP address of ``brokerIP1``, for the records.
+
+        Raises:
+            ConfigError: it is a host name that nobody knows.
+        """
+        try:
+            return str(ipaddress.ip_address(self.broker_ip1))
+        except ValueError:
+            pass
+        try:
+            found = socket.getaddrinfo(self.broker_ip1, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConfigError(
+                f"brokerIP1: {self.broker_ip1!r} can't be resolved ({error.strerror}); "
+                "write an IP address that clients reach"
+            ) from None
+        # Old clients read IPv4 hosts only.
+        best = min(found, key=lambda each: each[0] != socket.AF_INET)
+        return str(best[4][0])
+
     def store_settings(self) -> StoreSettings:
         """The part that the store needs."""
         shared = {each.name for each in dataclasses.fields(StoreSettings)}
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
         values["store_path_root_dir"] = str(self.store_path_root_dir)
-        values["store_path_commit_log"] = str(self.store_path_commit_log or "")
+        values["store_path_commit_log"] = str(self.commit_log_folder)
         return StoreSettings(**values)
 
     def as_properties(self) -> dict[str, str]:
@@ -294,7 +319,7 @@ def _check_sizes(config: BrokerConfig) -> None:
             f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}: "
             f"must be a multiple of {QUEUE_ENTRY_BYTES}"
         )
-    if config.read_only_commit_log_store_paths or "," in str(config.store_path_commit_log or ""):
+    if config.read_only_commit_log_store_paths or "," in config.store_path_commit_log:
         raise ConfigError(
             "storePathCommitLog, readOnlyCommitLogStorePaths: several folders are not supported "
             "yet; name one"
@@ -310,13 +335,9 @@ def _check_addresses(config: BrokerConfig) -> None:
             )
         if not 0 < int(port) < 65536:
             raise ConfigError(f"namesrvAddr: {address!r} has no valid port (1 to 65535)")
-    try:
-        socket.inet_pton(socket.AF_INET, config.broker_ip1)
-    except OSError:
-        try:
-            socket.inet_pton(socket.AF_INET6, config.broker_ip1)
-        except OSError:
-            raise ConfigError(f"brokerIP1: {config.broker_ip1!r} is no IP address") from None
+    for key, host in (("brokerIP1", config.broker_ip1), ("brokerIP2", config.broker_ip2)):
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"{key}: {host!r} is neither an IP address nor a host name")
 
 
 def _check_ports(config: BrokerConfig) -> None:

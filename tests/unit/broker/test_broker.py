@@ -1,0 +1,242 @@
+"""Starting, stopping, restarting; what a broker says when it can't start, and what remains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.errors import ConfigError, ConnectError, KeroloxError, StoreError
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.client import RemotingClient
+from tests.support.eventually import until
+from tests.support.up import free_port
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_everything_is_there_again_after_a_restart(tmp_path, kernel: str):
+    config = small_config(tmp_path)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", 2)
+        await peer.send("T", b"x", queue_id=1, properties="KEYS\x01k")
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": 1, "commitOffset": 1}
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        await peer.pull("T", group="g")
+        version = broker.topics.version
+    assert not (tmp_path / "store" / "abort").exists()
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        assert broker.recovery.clean
+        assert broker.topics.version == version
+        assert broker.groups.get("g") is not None
+        assert [m.body for m in await peer.messages("T", 1)] == [b"x"]
+        answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert answer.ext_fields["offset"] == "1"
+
+
+async def test_a_stop_is_bounded_and_can_be_repeated(tmp_path, kernel: str):
+    broker = Broker(small_config(tmp_path), kernel=kernel)
+    await broker.start()
+    async with peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.pull("T")
+        held = asyncio.create_task(peer.pull("T", suspend_ms=60_000))
+        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        began = time.monotonic()
+        await broker.stop()
+        await broker.stop()
+        assert time.monotonic() - began < 5
+        with pytest.raises(KeroloxError):
+            await held
+        peer.client.disconnect(peer.address)
+        with pytest.raises(ConnectError):
+            await peer.send("T")
+
+
+async def test_a_store_in_use_is_named_and_its_owner_not_disturbed(tmp_path, kernel: str):
+    config = small_config(tmp_path)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        second = Broker(config, kernel=kernel)
+        with pytest.raises(StoreError) as caught:
+            await second.start()
+        assert f"store {config.store_path_root_dir} is in use" in str(caught.value)
+        assert "storePathRootDir" in str(caught.value)
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_port_in_use_is_named_and_the_store_is_free_again(tmp_path, kernel: str):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        config = small_config(tmp_path, listen_port=port, vip_port_enable=False)
+        with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.1 is in use"):
+            await Broker(config, kernel=kernel).start()
+    async with Broker(small_config(tmp_path), kernel=kernel):
+        pass
+
+
+async def test_a_vip_port_in_use_closes_the_main_port_again(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        vip = taken.getsockname()[1]
+        broker = Broker(small_config(tmp_path, listen_port=vip + 2))
+        with pytest.raises(ConfigError, match=f"port {vip} of"):
+            await broker.start()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", vip + 2)) != 0
+
+
+@pytest.mark.parametrize("folder", ["/proc/kerolox-store", "{tmp}/file/store"])
+async def test_a_folder_that_can_t_be_written_is_named(tmp_path, folder: str):
+    (tmp_path / "file").touch()
+    root = folder.format(tmp=tmp_path)
+    broker = Broker(small_config(tmp_path, store_path_root_dir=root))
+    with pytest.raises(StoreError) as caught:
+        await broker.start()
+    assert f"store {root} can't be used" in str(caught.value)
+    assert "storePathRootDir" in str(caught.value)
+
+
+async def test_a_file_of_the_wrong_size_is_named_and_stays(tmp_path, kernel: str):
+    async with Broker(small_config(tmp_path), kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.send("T")
+    config = small_config(tmp_path, mapped_file_size_commit_log=2 << 20)
+    with pytest.raises(StoreError) as caught:
+        await Broker(config, kernel=kernel).start()
+    assert "00000000000000000000" in str(caught.value)
+    assert "1048576" in str(caught.value)
+    async with Broker(small_config(tmp_path), kernel=kernel) as broker, peer_of(broker) as peer:
+        assert sum(q[3] for q in broker.store.queues()) == 1
+
+
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])
+async def test_a_broken_table_is_named_unless_its_backup_is_good(tmp_path, name: str, caplog):
+    config = small_config(tmp_path)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", 3)
+        await peer.pull("T", group="g")
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1}
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    path = config.config_folder / name
+    good = path.read_bytes()
+    path.write_bytes(good[:-9])
+    path.with_name(name + ".bak").write_bytes(good)
+    async with Broker(config) as broker:
+        assert broker.topics.get("T") is not None
+        assert broker.groups.get("g") is not None
+        assert broker.offsets.query("g", "T", 0) == 1
+    assert "the backup" in caplog.text
+    for each in (path, path.with_name(name + ".bak")):
+        each.write_bytes(b"\x00\x00")
+    with pytest.raises(StoreError) as caught:
+        await Broker(config).start()
+    assert str(path) in str(caught.value)
+    assert "restore" in str(caught.value)
+    assert path.read_bytes() == b"\x00\x00"
+
+
+async def test_a_half_frame_or_a_broken_one_disturbs_nobody(any_broker: Broker, any_peer: Peer):
+    await any_peer.create_topic("T")
+    for data in (
+        b"\x00\x00\x00\x02xx",
+        b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        b"\x7f\xff\xff\xff\x00\x00\x00\x10",
+        b"\x00\x00\x00\x10\x00\x00\xff\xff" + bytes(12),
+        b"\x00\x00\x00\x0e\x00\x00\x00\x0a{not json" + bytes(1),
+        b"\x00\x00\x00\x0c\x07\x00\x00\x02{}" + bytes(6),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
+        writer.write(data)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    _, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
+    writer.write(b"\x00\x00\x01")
+    writer.close()
+    assert (await any_peer.send("T")).code == ResponseCode.SUCCESS
+
+
+# -- name servers -------------------------------------------------------------------------------
+async def route(client: RemotingClient, port: int, topic: str) -> dict[str, object] | None:
+    request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    answer = await client.invoke(f"127.0.0.1:{port}", request)
+    return fastjson.loads(answer.body) if answer.code == 0 else None
+
+
+async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_path):
+    names = [NameServer(NamesrvConfig(listen_port=0)) for _ in range(2)]
+    for server in names:
+        await server.start()
+    try:
+        addresses = ";".join(f"127.0.0.1:{server.port}" for server in names)
+        async with RemotingClient() as client:
+            config = small_config(tmp_path, namesrv_addr=addresses)
+            async with Broker(config) as broker, peer_of(broker) as peer:
+                for server in names:
+                    assert await route(client, server.port, "TBW102") is not None
+                await peer.create_topic("T", 3)
+                for server in names:
+                    found = await route(client, server.port, "T")
+                    assert found["queueDatas"][0]["writeQueueNums"] == 3
+                    assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
+                await peer.send("Auto")
+                # One turn after the send, both name servers have been told.
+                await broker.registration.now(timeout_seconds=5)
+                assert await route(client, names[0].port, "Auto") is not None
+            for server in names:
+                assert await route(client, server.port, "T") is None
+    finally:
+        for server in names:
+            await server.stop()
+
+
+async def test_a_name_server_that_is_down_is_logged_and_tried_again(tmp_path, caplog):
+    port = free_port()
+    config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{port}")
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        assert broker.registration.failing == [f"127.0.0.1:{port}"]
+        assert f"name server 127.0.0.1:{port}: registration failed" in caplog.text
+        server = NameServer(NamesrvConfig(listen_port=port))
+        await server.start()
+        try:
+            await until(lambda: not broker.registration.failing)
+            async with RemotingClient() as client:
+                assert await route(client, port, "T") is not None
+        finally:
+            await server.stop()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_ordered_topics_come_from_the_name_server(tmp_path, compressed: bool):
+    server = NameServer(NamesrvConfig(listen_port=0))
+    await server.start()
+    try:
+        async with RemotingClient() as client:
+            address = f"127.0.0.1:{server.port}"
+            fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "broker-t:4"}
+            await client.invoke(address, RemotingCommand.request(RequestCode.PUT_KV_CONFIG, fields))
+            config = small_config(tmp_path, namesrv_addr=address, compressed_register=compressed)
+            async with Broker(config) as broker, peer_of(broker) as peer:
+                await peer.create_topic("T")
+                await until(lambda: broker.topics.get("T").order)
+    finally:
+        await server.stop()
+
+
+async def test_a_broker_without_write_permission_registers_its_topics_so(tmp_path):
+    async with Broker(small_config(tmp_path, broker_permission=4)) as broker:
+        perms = {t.perm for t in broker.topics.registration().topic_config_table.values()}
+        assert perms == {4}

@@ -1,0 +1,96 @@
+"""Delayed messages, delivered by a clock that the test turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+pytestmark = pytest.mark.asyncio
+
+
+async def deliver_at(broker: Broker, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Deliver as if so much time had gone by."""
+    later = broker.now_ms() + milliseconds
+    monkeypatch.setattr(broker.schedule, "_now_ms", lambda: later)
+    return await broker.schedule.deliver_due()
+
+
+@pytest.fixture
+def long_delays(tmp_path):
+    """Levels that do not end while a test runs."""
+    return small_config(tmp_path, message_delay_level="1h 2h")
+
+
+async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kernel, monkeypatch):
+    async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        text = "KEYS\x01k\x02TAGS\x01a\x02DELAY\x012\x02WAIT\x01true"
+        answer = await peer.send("T", b"later", queue_id=3, properties=text)
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.ext_fields["queueId"] == "3"
+        assert await peer.messages("T", 3) == []
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
+        assert await deliver_at(broker, 7_200_000, monkeypatch) == 1
+        assert await broker.schedule.deliver_due() == 0
+        [message] = await peer.messages("T", 3)
+        assert message.body == b"later"
+        assert message.tags == "a"
+        assert message.properties["REAL_TOPIC"] == "T"
+        assert message.properties["REAL_QID"] == "3"
+        assert message.properties["DELAY"] == "2"
+        assert message.born_timestamp == 1_700_000_000_000
+        answer = await peer.pull("T", 3, tags="a")
+        assert answer.code == ResponseCode.SUCCESS
+        assert broker.schedule.offsets == {2: 1}
+
+
+async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.send("T", properties="DELAY\x0199")
+        assert broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 1) == (0, 1)
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+async def test_no_delay_is_no_delay(peer: Peer, level: str):
+    await peer.create_topic("T")
+    await peer.send("T", b"now", properties=f"DELAY\x01{level}")
+    assert [m.body for m in await peer.messages("T")] == [b"now"]
+
+
+async def test_a_delay_that_is_no_number_is_code_1(peer: Peer):
+    answer = await peer.send("T", properties="DELAY\x01soon")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "the property DELAY is no number: 'soon'"
+
+
+async def test_positions_outlive_a_restart_and_nothing_comes_twice(long_delays, monkeypatch):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        for index in range(250):
+            await peer.send("T", b"%d" % index, properties="DELAY\x011")
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 250
+        answer = await peer.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert fastjson.loads(answer.body) == {"offsetTable": {1: 250}}
+    assert "1:250" in (long_delays.config_folder / "delayOffset.json").read_text()
+    async with Broker(long_delays) as broker:
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
+        assert broker.store.queue_bounds("T", 0) == (0, 250)
+
+
+async def test_a_position_outside_its_queue_is_brought_inside(long_delays):
+    long_delays.config_folder.mkdir(parents=True)
+    (long_delays.config_folder / "delayOffset.json").write_text('{"offsetTable":{1:77,2:0}}')
+    async with Broker(long_delays) as broker:
+        assert broker.schedule.offsets == {1: 0, 2: 0}
+
+
+async def test_a_real_second_of_delay_wakes_a_waiting_consumer(tmp_path, kernel):
+    config = small_config(tmp_path, message_delay_level="1s")
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"soon", properties="DELAY\x011")
+        answer = await peer.pull("T", suspend_ms=9_000)
+        assert answer.code == ResponseCode.SUCCESS

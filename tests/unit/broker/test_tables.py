@@ -1,0 +1,262 @@
+"""The tables and their files, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kerolox.broker.groups import GroupTable
+from kerolox.broker.json_file import JsonFile
+from kerolox.broker.offsets import OffsetTable
+from kerolox.broker.topics import TopicTable
+from kerolox.errors import StoreError
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import TopicConfigTable
+from tests.support.eventually import until
+from tests.unit.broker.support import small_config
+
+pytestmark = pytest.mark.asyncio
+
+
+class RecordingStore:
+    """Takes the pushes of the tables and remembers them."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, tuple[int, int, int, bool]] = {}
+        self.groups: dict[str, tuple[bool, int]] = {}
+        self.commits: list[tuple[str, str, int, int]] = []
+
+    def set_topic(self, topic: str, read: int, write: int, perm: int, hot: bool) -> None:
+        self.topics[topic] = (read, write, perm, hot)
+
+    def delete_topic(self, topic: str) -> None:
+        del self.topics[topic]
+
+    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+        self.groups[group] = (hot, slow_broker_id)
+
+    def delete_group(self, group: str) -> None:
+        del self.groups[group]
+
+    def take_commits(self) -> list[tuple[str, str, int, int]]:
+        taken, self.commits = self.commits, []
+        return taken
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return 0, 100
+
+
+def topic_table(folder: Path, store: RecordingStore, **overrides: object) -> TopicTable:
+    config = small_config(folder, **overrides)
+    config.config_folder.mkdir(parents=True, exist_ok=True)
+    return TopicTable(config, store, lambda: 1_000)
+
+
+async def test_the_built_in_topics_are_those_of_rocketmq(tmp_path):
+    store = RecordingStore()
+    topic_table(tmp_path, store, trace_topic_enable=True).load()
+    assert store.topics == {
+        "SELF_TEST_TOPIC": (1, 1, 6, False),
+        "TBW102": (8, 8, 7, True),
+        "BenchmarkTest": (1024, 1024, 6, True),
+        "DefaultCluster": (16, 16, 7, True),
+        "broker-t": (1, 1, 7, True),
+        "OFFSET_MOVED_EVENT": (1, 1, 6, False),
+        "SCHEDULE_TOPIC_XXXX": (18, 18, 6, False),
+        "RMQ_SYS_TRACE_TOPIC": (1, 1, 6, True),
+        "DefaultCluster_REPLY_TOPIC": (1, 1, 6, True),
+    }
+
+
+async def test_retry_dead_letter_and_multi_tag_topics_are_cold(tmp_path):
+    store = RecordingStore()
+    table = topic_table(tmp_path, store)
+    table.load()
+    table.create_for_group("%RETRY%g", 1)
+    table.create_for_group("%DLQ%g", 1)
+    created = table.create_for_send("T", "TBW102", 4, 0)
+    assert created is not None
+    assert [store.topics[name][3] for name in ("%RETRY%g", "%DLQ%g", "T")] == [False, False, True]
+    table.put(msgspec.structs.replace(created, topic_filter_type="MULTI_TAG"))
+    assert store.topics["T"][3] is False
+    await table.file.flush()
+
+
+async def test_an_ordered_topic_is_cold_only_without_write_permission(tmp_path):
+    for permission, hot in ((6, True), (4, False)):
+        store = RecordingStore()
+        table = topic_table(tmp_path / str(permission), store, broker_permission=permission)
+        table.load()
+        table.create_for_send("T", "TBW102", 4, 0)
+        table.set_ordered(["T"])
+        assert store.topics["T"][3] is hot
+        table.set_ordered([])
+        assert table.get("T").order is False
+        await table.file.flush()
+
+
+async def test_topics_json_is_what_rocketmq_writes(tmp_path):
+    table = topic_table(tmp_path, RecordingStore())
+    table.load()
+    table.create_for_send("T", "TBW102", 4, 0)
+    await table.file.flush()
+    text = table.file.path.read_text()
+    assert text.startswith(
+        '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":1000\n\t},\n'
+        '\t"topicConfigTable":{\n\t\t"SELF_TEST_TOPIC":{\n\t\t\t"order":false,\n\t\t\t"perm":6,\n'
+        '\t\t\t"readQueueNums":1,\n\t\t\t"topicFilterType":"SINGLE_TAG",\n'
+        '\t\t\t"topicName":"SELF_TEST_TOPIC",\n\t\t\t"topicSysFlag":0,\n'
+        '\t\t\t"writeQueueNums":1\n\t\t},\n'
+    )
+    again = topic_table(tmp_path, RecordingStore())
+    again.load()
+    assert again.snapshot() == table.snapshot()
+
+
+async def test_a_topics_json_of_version_5_is_understood(tmp_path):
+    table = topic_table(tmp_path, RecordingStore())
+    table.file.path.write_text(
+        '{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":1686643918215},'
+        '"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,"readQueueNums":4,'
+        '"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":4}}}'
+    )
+    table.load()
+    assert table.version.counter == 2
+    assert table.get("T").write_queue_nums == 4
+
+
+async def test_a_template_in_the_file_does_not_outlive_the_setting(tmp_path):
+    table = topic_table(tmp_path, RecordingStore())
+    table.load()
+    table.file.mark()
+    await table.file.flush()
+    without = topic_table(tmp_path, RecordingStore(), auto_create_topic_enable=False)
+    without.load()
+    assert without.get("TBW102").perm == 6
+    assert without.create_for_send("T", "TBW102", 4, 0) is None
+
+
+async def test_groups_are_pushed_and_kept(tmp_path):
+    config = small_config(tmp_path)
+    config.config_folder.mkdir(parents=True)
+    store = RecordingStore()
+    table = GroupTable(config, store, lambda: 1_000)
+    table.load()
+    assert len(table.names) == 7
+    assert table.find("g").retry_max_times == 16
+    assert store.groups["g"] == (True, 0)
+    table.put(msgspec.structs.replace(table.find("g"), consume_enable=False))
+    assert store.groups["g"] == (False, 0)
+    await table.file.flush()
+    again = GroupTable(config, RecordingStore(), lambda: 1_000)
+    again.load()
+    assert again.snapshot() == table.snapshot()
+    assert table.delete("g")
+    assert not table.delete("g")
+    assert "g" not in store.groups
+    await table.file.flush()
+
+
+async def test_only_system_groups_are_made_without_leave(tmp_path):
+    config = small_config(tmp_path, auto_create_subscription_group=False)
+    config.config_folder.mkdir(parents=True)
+    table = GroupTable(config, RecordingStore(), lambda: 1_000)
+    table.load()
+    assert table.find("g") is None
+    assert table.find("CID_RMQ_SYS_TRANS") is not None
+    await table.file.flush()
+
+
+async def test_hot_commits_come_before_cold_ones(tmp_path):
+    store = RecordingStore()
+    table = OffsetTable(tmp_path, store)
+    store.commits = [("g", "T", 0, 5), ("g", "T", 1, 6)]
+    table.commit("g", "T", 0, 3, "me")
+    assert (table.query("g", "T", 0), table.query("g", "T", 1)) == (3, 6)
+    store.commits = [("g", "T", 0, 9)]
+    assert table.query("g", "T", 0) == 9
+    store.commits = [("g", "T", 0, 10)]
+    await table.persist()
+    assert fastjson.loads(table.file.path.read_bytes()) == {"offsetTable": {"T@g": {0: 10, 1: 6}}}
+    again = OffsetTable(tmp_path, RecordingStore())
+    again.load()
+    assert again.table() == {"T@g": {0: 10, 1: 6}}
+
+
+async def test_an_unchanged_table_is_not_written(tmp_path):
+    table = OffsetTable(tmp_path, RecordingStore())
+    await table.persist()
+    assert not table.file.path.exists()
+
+
+async def test_offsets_of_rocketmq_are_read(tmp_path):
+    (tmp_path / "consumerOffset.json").write_text(
+        '{\n\t"offsetTable":{\n\t\t"%RETRY%g@g":{0:3\n\t\t},\n\t\t"T@g":{0:12,1:7\n\t\t}\n\t}\n}'
+    )
+    table = OffsetTable(tmp_path, RecordingStore())
+    table.load()
+    assert table.topics_of("g") == ["%RETRY%g", "T"]
+    assert table.of_topic("g", "T") == {0: 12, 1: 7}
+    assert table.lowest("T", set()) == {0: 12, 1: 7}
+
+
+# -- files ----------------------------------------------------------------------------------------
+async def test_many_changes_are_few_writes_and_the_last_one_counts(tmp_path, monkeypatch):
+    state = {"value": 0}
+    writes = []
+    import kerolox.broker.json_file as module
+
+    plain = module._store
+    monkeypatch.setattr(module, "_store", lambda *a: (writes.append(a[2]), plain(*a)))
+    file = JsonFile(tmp_path / "t.json", lambda: {"dataVersion": {"counter": state["value"]}})
+
+    async def change() -> None:
+        state["value"] += 1
+        file.mark()
+        await file.flush()
+
+    await asyncio.gather(*(change() for _ in range(50)))
+    assert fastjson.loads(file.path.read_bytes())["dataVersion"]["counter"] == 50
+    assert len(writes) <= 3
+
+
+async def test_the_version_before_becomes_the_backup(tmp_path):
+    state = {"value": 1}
+    file = JsonFile(tmp_path / "t.json", lambda: {"dataVersion": {"counter": state["value"]}})
+    for value in (1, 2):
+        state["value"] = value
+        file.mark()
+        await file.flush()
+    assert fastjson.loads(file.backup_path.read_bytes())["dataVersion"]["counter"] == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["t.json", "t.json.bak"]
+
+
+async def test_a_missing_file_falls_back_and_no_file_is_no_table(tmp_path):
+    file = JsonFile(tmp_path / "t.json", dict)
+    assert file.load(TopicConfigTable) is None
+    file.backup_path.write_text('{"dataVersion":{"counter":4,"timestamp":1}}')
+    assert file.load(TopicConfigTable).data_version.counter == 4
+
+
+async def test_a_table_of_another_shape_is_refused(tmp_path):
+    file = JsonFile(tmp_path / "t.json", dict)
+    file.path.write_text('{"topicConfigTable":["T"]}')
+    with pytest.raises(StoreError, match="the body is no TopicConfigTable"):
+        file.load(TopicConfigTable)
+
+
+async def test_a_failed_write_is_an_error_for_those_who_wait_and_a_log_line_for_others(
+    tmp_path, caplog
+):
+    file = JsonFile(tmp_path / "missing" / "t.json", dict)
+    file.mark()
+    with pytest.raises(OSError, match="missing"):
+        await file.flush()
+    file.write_soon()
+    await until(lambda: "can't be written" in caplog.text)
+    (tmp_path / "missing").mkdir()
+    await file.flush()
+    assert file.path.exists()
