@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import struct
 import time
@@ -197,9 +198,7 @@ class Bench:
     def open(self, *, now: int | None = NOW, **settings: Any) -> Any:
         """Open the store and give the recovery report."""
         values = {**SMALL_FILES, **settings}
-        self.store = self.kernel.Store(
-            StoreSettings(store_path_root_dir=str(self.path), **values)
-        )
+        self.store = self.kernel.Store(StoreSettings(store_path_root_dir=str(self.path), **values))
         self.store.set_clock(now)
         report = self.store.open()
         self.store.set_identity(
@@ -228,8 +227,6 @@ class Bench:
         """Wait until ``notify_fd`` is readable, and read it empty."""
         readable, _, _ = select.select([self.store.notify_fd], [], [], WAIT_SECONDS_MAX)
         assert readable, "notify_fd stayed silent"
-        import os
-
         os.read(self.store.notify_fd, 8)
 
     def wait_ready(self) -> dict[int, list[RemotingCommand]]:

@@ -7,9 +7,9 @@ import shutil
 import sys
 
 import pytest
+
 from kerolox.errors import ConfigError
 from kerolox.kernel import KERNEL_VARIABLE, kernel_name, load_kernel
-
 from tests.kernel.conftest import KERNELS, MODULES
 
 
@@ -40,9 +40,9 @@ def test_a_name_loads_that_kernel(monkeypatch: pytest.MonkeyPatch, name: str) ->
 
 def test_another_value_is_an_error_that_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KERNEL_VARIABLE, "rust")
-    with pytest.raises(ConfigError, match="KEROLOX_KERNEL=rust.*native or python"):
+    with pytest.raises(ConfigError, match=r"KEROLOX_KERNEL=rust.*native or python"):
         kernel_name()
-    with pytest.raises(ConfigError, match="'rust'.*native or python"):
+    with pytest.raises(ConfigError, match=r"'rust'.*native or python"):
         load_kernel("rust")
 
 
@@ -55,9 +55,9 @@ def test_a_native_kernel_that_is_not_installed_is_an_error(
     )
     monkeypatch.setitem(sys.modules, MODULES["native"], None)
     monkeypatch.setenv(KERNEL_VARIABLE, "native")
-    with pytest.raises(ConfigError, match="kerolox-kernel.*KEROLOX_KERNEL=python"):
+    with pytest.raises(ConfigError, match=r"kerolox-kernel.*KEROLOX_KERNEL=python"):
         kernel_name()
-    with pytest.raises(ConfigError, match="kerolox-kernel.*KEROLOX_KERNEL=python"):
+    with pytest.raises(ConfigError, match=r"kerolox-kernel.*KEROLOX_KERNEL=python"):
         load_kernel("native")
     monkeypatch.delenv(KERNEL_VARIABLE)
     assert kernel_name() == "python"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kerolox.kernel import ConnectionKernel, StoreKernel
 from kerolox.message import java_hash, pack_host, tags_code
 from kerolox.protocol.records import decode_record, decode_records
 from kerolox.store.settings import StoreSettings
-
 from tests.kernel.support import (
     BORN_HOST,
     NOW,
@@ -171,9 +171,7 @@ def test_a_topic_that_no_folder_can_have_is_refused(bench: Bench, topic: str) ->
 
 def test_append_batch_is_all_or_nothing(bench: Bench) -> None:
     def batch(items: list[tuple[int, bytes, bytes]], sys_flag: int = 0) -> Any:
-        return bench.store.append_batch(
-            b"T", 2, sys_flag, NOW - 1, BORN_HOST, STORE_HOST, 3, items
-        )
+        return bench.store.append_batch(b"T", 2, sys_flag, NOW - 1, BORN_HOST, STORE_HOST, 3, items)
 
     good = batch([(1, b"one", b"TAGS\x01a"), (2, b"two", b"")])
     assert (good[0], good[2], good[4]) == (0, 0, NOW)
@@ -335,7 +333,7 @@ def test_notify_fd_does_not_block_when_it_is_read_empty(bench: Bench) -> None:
         os.read(bench.store.notify_fd, 8)
 
 
-def test_a_identity_with_a_host_of_another_size_is_refused(bench: Bench) -> None:
+def test_an_identity_with_a_host_of_another_size_is_refused(bench: Bench) -> None:
     with pytest.raises(ValueError, match="host"):
         bench.store.set_identity(
             cluster="c", region="r", trace_on=True, store_host=b"123", broker_id=0

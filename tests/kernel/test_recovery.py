@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerolox.protocol.records import decode_records
 
-from tests.kernel.support import NOW, Bench, properties, send, send_batch
+from kerolox.protocol.records import decode_records
+from tests.kernel.support import NOW, Bench, files, properties, send, send_batch
 
 COUNT = 120
 
@@ -142,14 +142,13 @@ def test_a_clean_stop_twice_over_changes_nothing(
     writer.open()
     bodies = fill(writer)
     writer.store.close()
-    before = sorted((p.name, p.stat().st_size) for p in tmp_path.rglob("*") if p.is_file())
+    before = files(tmp_path)
     for _ in range(2):
         reader = Bench(other_kernel, tmp_path)
         closing.append(reader)
         assert reader.open()[0]
         reader.store.close()
-    after = sorted((p.name, p.stat().st_size) for p in tmp_path.rglob("*") if p.is_file())
-    assert after == before
+    assert files(tmp_path) == before
     last = Bench(kernel, tmp_path)
     closing.append(last)
     last.open()

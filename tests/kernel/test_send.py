@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 
 import pytest
+
 from kerolox.message import pack_host, tags_code
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.records import decode_record, decode_records
-
 from tests.kernel.support import (
     NOW,
     Bench,
@@ -29,8 +29,8 @@ HOST_HEX = "0A141E2800002A9F"
 def test_the_answer_to_json_is_this_text(bench: Bench) -> None:
     answers, _, flags, _ = bench.connect().feed(send(opaque=77, e=3))
     header = (
-        b'{"code":0,"extFields":{"msgId":"0A141E2800002A9F0000000000000000","queueId":"3",'
-        b'"queueOffset":"0","MSG_REGION":"DefaultRegion","TRACE_ON":"true"},"flag":1,'
+        b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true",'
+        b'"msgId":"0A141E2800002A9F0000000000000000","queueId":"3","queueOffset":"0"},"flag":1,'
         b'"language":"PYTHON","opaque":77,"serializeTypeCurrentRPC":"JSON","version":409}'
     )
     assert answers == frame(header)
@@ -38,19 +38,17 @@ def test_the_answer_to_json_is_this_text(bench: Bench) -> None:
 
 
 def test_the_answer_to_the_binary_encoding_is_these_bytes(bench: Bench) -> None:
-    answers, _, _, _ = bench.connect().feed(
-        send(opaque=-5, e=2, encoding=SerializeType.ROCKETMQ)
-    )
+    answers, _, _, _ = bench.connect().feed(send(opaque=-5, e=2, encoding=SerializeType.ROCKETMQ))
 
     def entry(name: bytes, value: bytes) -> bytes:
         return len(name).to_bytes(2, "big") + name + len(value).to_bytes(4, "big") + value
 
     entries = (
-        entry(b"msgId", b"0A141E2800002A9F0000000000000000")
+        entry(b"MSG_REGION", b"DefaultRegion")
+        + entry(b"TRACE_ON", b"true")
+        + entry(b"msgId", b"0A141E2800002A9F0000000000000000")
         + entry(b"queueId", b"2")
         + entry(b"queueOffset", b"0")
-        + entry(b"MSG_REGION", b"DefaultRegion")
-        + entry(b"TRACE_ON", b"true")
     )
     fixed = bytes.fromhex("0000 03 0199 fffffffb 00000001 00000000")
     assert answers == frame(fixed + len(entries).to_bytes(4, "big") + entries, b"", 1)
@@ -92,7 +90,7 @@ def test_a_record_holds_what_the_request_says(bench: Bench) -> None:
     assert message.store_host == ("10.20.30.40", 10911)
     assert message.prepared_transaction_offset == 0
     wanted = properties(KEYS="k1 k2", UNIQ_KEY="U", TAGS="tag-ä", user="😀")
-    assert record.endswith(b"\0" * 0 + stored(wanted).encode())
+    assert record.endswith(stored(wanted).encode())
     assert bench.store.queue_entry("T", 1, 0) == (0, len(record), tags_code("tag-ä"))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerolox.protocol.codes import SerializeType
 
+from kerolox.protocol.codes import SerializeType
 from tests.kernel.support import NOW, Bench, commands, properties, pull, send, send_batch
 
 TIMEOUT = 5_000
@@ -20,9 +20,7 @@ def bench(closed_bench: Bench) -> Bench:
 
 
 @pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
-def test_the_answer_comes_when_the_record_is_on_disk(
-    bench: Bench, encoding: SerializeType
-) -> None:
+def test_the_answer_comes_when_the_record_is_on_disk(bench: Bench, encoding: SerializeType) -> None:
     wire = bench.connect()
     answers, cold, flags, _ = wire.feed(send(b"1", opaque=1, encoding=encoding))
     assert (answers, cold, flags) == (b"", [], 0)
@@ -42,7 +40,8 @@ def test_the_answer_is_the_one_of_asynchronous_flush(
     plain.open()
     frames = [send(b"1", opaque=1), send_batch([(0, b"2", b""), (0, b"3", b"")], opaque=2, e=1)]
     wanted, _, _, _ = plain.connect().feed(*frames)
-    bench.connect().feed(*frames)
+    wire = bench.connect()
+    wire.feed(*frames)
     data = b""
     while len(data) < len(wanted):
         bench.wait_notified()
@@ -73,13 +72,15 @@ def test_a_producer_that_does_not_wait_is_answered_at_once(bench: Bench, wait: s
 
 
 def test_a_producer_that_waits_explicitly_waits(bench: Bench) -> None:
-    answers, _, _, _ = bench.connect().feed(send(i=properties(WAIT="TRUE")))
+    wire = bench.connect()
+    answers, _, _, _ = wire.feed(send(i=properties(WAIT="TRUE")))
     assert answers == b""
     assert bench.wait_ready()
 
 
 def test_oneway_sends_are_flushed_too_and_nobody_is_answered(bench: Bench) -> None:
-    bench.connect().feed(send(oneway=True), send_batch([(0, b"2", b"")], oneway=True))
+    wire = bench.connect()
+    wire.feed(send(oneway=True), send_batch([(0, b"2", b"")], oneway=True))
     while bench.store.flushed_offset < bench.store.max_physical_offset:
         bench.wait_notified()
     assert bench.take_ready() == {}
@@ -105,7 +106,7 @@ def test_a_flush_that_takes_too_long_is_answered_with_code_10(
             break
     late = next(answer for answer in answers if answer.code == 10)
     assert (late.opaque, late.remark, late.serialize_type) == (7, None, encoding)
-    assert list(late.ext_fields) == ["msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"]
+    assert list(late.ext_fields) == ["MSG_REGION", "TRACE_ON", "msgId", "queueId", "queueOffset"]
     assert late.ext_fields["queueId"] == "0"
 
 

@@ -1,7 +1,8 @@
 """Headers of the hot answers, in both encodings, byte for byte the same as the native kernel's.
 
 The parts that change from answer to answer are three or four numbers; everything else is rendered
-once into a template for bytes formatting.
+once into a template for bytes formatting. Fields stand in the order of their names, as
+RocketMQ's JSON library writes the members of an object.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _FLAG_RESPONSE = 1
 
 _JSON_END = b',"serializeTypeCurrentRPC":"JSON","version":409}'
 _JSON_PULL = (
-    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d",'
-    b'"minOffset":"%d","maxOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"remark":"%b"'
+    b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+    b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"remark":"%b"'
     + _JSON_END
 )
 _JSON_OK = b'{"code":0,'
@@ -82,19 +83,20 @@ def json_send_template(identity: Identity, queue_id: int, *, batch: bool) -> byt
     region = _json_text(identity.region).replace(b"%", b"%%")
     return b"".join(
         (
-            b'{"code":0,"extFields":{"msgId":"' + message_id,
-            b'","queueId":"%d","queueOffset":"%%d","MSG_REGION":"' % queue_id,
-            region + b'","TRACE_ON":"' + identity.trace_text(),
-            b'"},"flag":1,"language":"PYTHON","opaque":%d' + _JSON_END,
+            b'{"code":0,"extFields":{"MSG_REGION":"' + region,
+            b'","TRACE_ON":"' + identity.trace_text(),
+            b'","msgId":"' + message_id,
+            b'","queueId":"%d","queueOffset":"%%d"' % queue_id,
+            b'},"flag":1,"language":"PYTHON","opaque":%d' + _JSON_END,
         )
     )
 
 
 def json_pull_header(
-    code: int, suggested: int, bounds: tuple[int, int, int], opaque: int, status: int
+    code: int, offsets: tuple[int, int, int], suggested: int, opaque: int, status: int
 ) -> bytes:
-    """Header of a pull answer; ``bounds`` are the next, the smallest and the largest offset."""
-    return _JSON_PULL % (code, suggested, *bounds, opaque, _REMARKS[status])
+    """Header of a pull answer; ``offsets`` are the largest, the smallest and the next one."""
+    return _JSON_PULL % (code, *offsets, suggested, opaque, _REMARKS[status])
 
 
 def message_ids(identity: Identity, physical_offsets: list[int]) -> bytes:
@@ -108,21 +110,21 @@ def binary_send_header(
 ) -> bytes:
     """Header of a send answer in the ROCKETMQ encoding."""
     fields = (
+        (b"MSG_REGION", identity.region.encode()),
+        (b"TRACE_ON", identity.trace_text()),
         (b"msgId", ids),
         (b"queueId", b"%d" % queue_id),
         (b"queueOffset", b"%d" % queue_offset),
-        (b"MSG_REGION", identity.region.encode()),
-        (b"TRACE_ON", identity.trace_text()),
     )
     return _binary_header(0, opaque, b"", fields)
 
 
 def binary_pull_header(
-    code: int, suggested: int, bounds: tuple[int, int, int], opaque: int, status: int
+    code: int, offsets: tuple[int, int, int], suggested: int, opaque: int, status: int
 ) -> bytes:
     """As :func:`json_pull_header`, in the ROCKETMQ encoding."""
-    names = (b"suggestWhichBrokerId", b"nextBeginOffset", b"minOffset", b"maxOffset")
-    values = (suggested, *bounds)
+    names = (b"maxOffset", b"minOffset", b"nextBeginOffset", b"suggestWhichBrokerId")
+    values = (*offsets, suggested)
     fields = tuple((name, b"%d" % value) for name, value in zip(names, values, strict=True))
     return _binary_header(code, opaque, _REMARKS[status], fields)
 

@@ -264,8 +264,8 @@ class Store(MessageStore):
         render = json_pull_header if serialize_type == JSON else binary_pull_header
         header = render(
             pull_code(status, offset),
+            (max_offset, min_offset, next_offset),
             self.tables.suggested_broker(group, slow),
-            (next_offset, min_offset, max_offset),
             opaque,
             status,
         )
