@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -116,6 +116,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
 
 
 TestProcessQueueMachine = ProcessQueueMachine.TestCase
+TestProcessQueueMachine.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 @given(order=st.permutations(range(12)))

@@ -59,8 +59,8 @@ ROOM_SECONDS_MAX = 0.05
 
 SUSPENDED_SECONDS = 1.0
 FLOW_CONTROL_SECONDS = 0.02
-MISSING_ROUTE_RETRY_SECONDS = 1.0
-"""While a subscribed topic is unknown to the name servers, they are asked so often."""
+MISSING_ROUTE_RETRY_SECONDS = 0.5
+"""First pause before a topic that the name servers don't know is asked for again; it doubles."""
 
 PULL_EXPIRED_MS = 120_000
 """A queue that was not pulled for so long is taken anew (``pullMaxIdleTime``)."""
@@ -280,15 +280,13 @@ class PushConsumer(ClusterQueries):
 
     # -- rebalance ----------------------------------------------------------------------------
     async def _rebalance_loop(self) -> None:
+        most = self.settings.rebalance_interval_ms / 1000
+        soon = MISSING_ROUTE_RETRY_SECONDS
         while True:
-            missing = any(
-                topic not in self._open_cluster().routes
-                for topic in self._subscriptions
-                if not topic.startswith(RETRY_TOPIC_PREFIX)
-            )
-            interval = self.settings.rebalance_interval_ms / 1000
-            if missing:
-                interval = min(interval, MISSING_ROUTE_RETRY_SECONDS)
+            # A topic without route is asked for sooner, ever less often while it stays away.
+            is_missing = any(t not in self._open_cluster().routes for t in self._subscriptions)
+            interval = min(soon, most) if is_missing else most
+            soon = min(2 * soon, most) if is_missing else MISSING_ROUTE_RETRY_SECONDS
             try:
                 async with asyncio.timeout(interval):
                     await self._rebalance_wanted.wait()

@@ -1,0 +1,525 @@
+"""The push consumer against a broker that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kerolox.client import ConsumeStatus, PushConsumer, PushConsumerSettings
+from kerolox.client.aio.broker_requests import parse_reset_offsets
+from kerolox.errors import (
+    ClientClosedError,
+    ConfigError,
+    ConnectError,
+    MessageRejectedError,
+    RemoteProtocolError,
+)
+from kerolox.message import ConsumeFromWhere, MessageExt, MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.fastjson import dumps, loads
+from kerolox.protocol.records import encode_record
+from tests.unit.client.fake_broker import FakeBroker, route_body
+
+PULL = RequestCode.PULL_MESSAGE
+RETRY = "%RETRY%g"
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
+        await asyncio.sleep(0.002)
+
+
+def record(offset: int, body: bytes = b"x", properties: str = "") -> bytes:
+    message = MessageExt(
+        topic="T",
+        body=body,
+        queue_id=0,
+        queue_offset=offset,
+        commit_log_offset=offset * 100,
+        properties={},
+        born_host=("127.0.0.1", 1),
+        store_host=("127.0.0.1", 2),
+    )
+    return encode_record(message, properties)
+
+
+class QueueBroker(FakeBroker):
+    """One topic T with one queue of ``count`` messages; a pull at the end is held for ever."""
+
+    def __init__(self, count: int = 0) -> None:
+        super().__init__()
+        self.count = count
+        self.answers[PULL] = self.pull
+        self.arrived = asyncio.Event()
+
+    async def __aenter__(self) -> QueueBroker:
+        await super().__aenter__()
+        self.routes["T"] = route_body({"a": self.address}, queues=1)
+        return self
+
+    async def pull(self, command: RemotingCommand) -> RemotingCommand | None:
+        fields = command.ext_fields
+        offset, most = int(fields["queueOffset"]), int(fields["maxMsgNums"])
+        end = self.count if fields["topic"] == "T" else 0
+        if offset > end:
+            return self.answer(command, 21, end, end)
+        while offset >= end:
+            await self.arrived.wait()
+            self.arrived.clear()
+            end = self.count
+        until = min(end, offset + most)
+        return self.answer(
+            command, 0, until, end, b"".join(record(o, b"%d" % o) for o in range(offset, until))
+        )
+
+    def answer(
+        self, command: RemotingCommand, code: int, following: int, end: int, body: bytes = b""
+    ) -> RemotingCommand:
+        fields = {
+            "nextBeginOffset": following,
+            "minOffset": 0,
+            "maxOffset": end,
+            "suggestWhichBrokerId": 0,
+        }
+        return command.response(code, ext_fields=fields, body=body)
+
+    def add(self, count: int) -> None:
+        self.count += count
+        self.arrived.set()
+
+    async def ask_client(self, code: int, **fields: object) -> RemotingCommand:
+        """A request of the broker to its client."""
+        request = RemotingCommand.request(code, fields)
+        return await self.connections[0].request(request, timeout_seconds=5)
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[QueueBroker]:
+    async with QueueBroker() as made:
+        yield made
+
+
+class Consumer(PushConsumer):
+    """A consumer that collects; alone in its group unless the test says otherwise."""
+
+    def __init__(self, broker: QueueBroker, **settings: Any) -> None:
+        given = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **settings}
+        super().__init__("g", broker.address, settings=PushConsumerSettings(**given))
+        broker.members = [self.client_id]
+        self.got: list[MessageExt] = []
+        self.status: ConsumeStatus | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.subscribe("T", "*", self.listen)
+
+    async def listen(self, messages: list[MessageExt]) -> ConsumeStatus | None:
+        self.got.extend(messages)
+        await self.gate.wait()
+        return self.status
+
+
+async def test_pulls_commit_what_was_consumed_and_close_commits_the_rest(
+    broker: QueueBroker,
+) -> None:
+    broker.count = 100
+    async with Consumer(broker) as consumer:
+        await eventually(lambda: len(consumer.got) == 100)
+    assert sorted(int(m.body) for m in consumer.got) == list(range(100))
+    assert broker.committed["T", 0] == 100
+    commits = [int(c.ext_fields["commitOffset"]) for c in broker.seen[PULL]]
+    assert max(commits) > 0
+
+
+async def test_close_waits_for_running_listeners_and_commits_them(broker: QueueBroker) -> None:
+    broker.count = 3
+    consumer = Consumer(broker, consume_concurrency=2)
+    consumer.gate.clear()
+    await consumer.start()
+    await eventually(lambda: len(consumer.got) == 2)
+    closing = asyncio.ensure_future(consumer.close())
+    await eventually(lambda: consumer._closed)
+    await asyncio.sleep(0)
+    assert not closing.done()
+    consumer.gate.set()
+    await closing
+    assert len(consumer.got) == 2
+    assert broker.committed["T", 0] == 2
+    [farewell] = broker.seen[RequestCode.UNREGISTER_CLIENT]
+    assert farewell.ext_fields == {"clientID": consumer.client_id, "consumerGroup": "g"}
+
+
+async def test_close_gives_up_on_a_listener_that_never_ends(broker: QueueBroker) -> None:
+    broker.count = 1
+    consumer = Consumer(broker, close_timeout_ms=50)
+    consumer.gate.clear()
+    await consumer.start()
+    await eventually(lambda: consumer.got)
+    start = time.monotonic()
+    await consumer.close()
+    assert time.monotonic() - start < 3
+    assert broker.committed.get(("T", 0), 0) == 0
+
+
+async def test_a_listener_may_close_its_own_consumer(broker: QueueBroker) -> None:
+    broker.count = 1
+    consumer = Consumer(broker)
+    closed = asyncio.Event()
+
+    async def listen(messages: list[MessageExt]) -> None:
+        await consumer.close()
+        closed.set()
+
+    consumer.subscribe("T", "*", listen)
+    await consumer.start()
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_pulling_pauses_at_the_limit_of_cached_messages(broker: QueueBroker) -> None:
+    broker.count = 1_000
+    consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
+    consumer.gate.clear()
+    async with consumer:
+        await eventually(lambda: len(broker.seen[PULL]) >= 5)
+        await asyncio.sleep(0.06)
+        # 40 is not above the limit yet, so a fifth pull may follow; a sixth may not.
+        assert len([c for c in broker.seen[PULL] if c.ext_fields["topic"] == "T"]) == 5
+        consumer.gate.set()
+        await eventually(lambda: len(consumer.got) == 1_000)
+    assert broker.committed["T", 0] == 1_000
+
+
+async def test_a_failed_message_is_sent_back_with_its_position(broker: QueueBroker) -> None:
+    broker.count = 1
+    consumer = Consumer(broker)
+    consumer.status = ConsumeStatus.RECONSUME_LATER
+    async with consumer:
+        await eventually(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
+    [back] = broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
+    assert back.ext_fields["originTopic"] == "T"
+    assert back.ext_fields["group"] == "g"
+    assert back.ext_fields["offset"] == "0"
+    assert back.ext_fields["delayLevel"] == "0"
+    assert back.ext_fields["maxReconsumeTimes"] == "16"
+    assert broker.committed["T", 0] == 1
+
+
+async def test_a_refused_send_back_becomes_a_message_to_the_retry_topic(
+    broker: QueueBroker,
+) -> None:
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        return command.response(3, "not here")
+
+    broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
+    broker.count = 1
+    consumer = Consumer(broker)
+    consumer.status = ConsumeStatus.RECONSUME_LATER
+    async with consumer:
+        await eventually(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
+    [retry] = broker.seen[RequestCode.SEND_MESSAGE_V2]
+    assert (retry.ext_fields["b"], retry.ext_fields["j"]) == (RETRY, "1")
+    assert "RETRY_TOPIC\x01T" in retry.ext_fields["i"]
+    assert retry.body == b"0"
+    assert broker.committed["T", 0] == 1
+
+
+async def test_a_message_that_cannot_be_given_back_is_tried_again_here(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        return command.response(2, "busy")
+
+    monkeypatch.setattr("kerolox.client.aio.consuming.RECONSUME_LOCALLY_SECONDS", 0.01)
+    broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
+    broker.answers[RequestCode.SEND_MESSAGE_V2] = refuse
+    broker.count = 2
+    consumer = Consumer(broker)
+
+    async def listen(messages: list[MessageExt]) -> ConsumeStatus | None:
+        consumer.got.extend(messages)
+        failed = messages[0].body == b"0" and messages[0].reconsume_times < 2
+        return ConsumeStatus.RECONSUME_LATER if failed else None
+
+    consumer.subscribe("T", "*", listen)
+    async with consumer:
+        await eventually(lambda: len(consumer.got) == 4)
+        await eventually(lambda: not len(next(iter(consumer._assignments.values())).process_queue))
+    assert broker.committed["T", 0] == 2
+
+
+async def test_an_overdue_listener_has_its_message_sent_back(broker: QueueBroker) -> None:
+    broker.count = 1
+    consumer = Consumer(broker, close_timeout_ms=1)
+    consumer.gate.clear()
+    async with consumer:
+        await eventually(lambda: consumer.got)
+        started = int(consumer.got[0].properties["CONSUME_START_TIME"])
+        await consumer._clean_expired()
+        assert not broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
+        consumer.got[0].properties["CONSUME_START_TIME"] = str(started - 15 * 60_000 - 1_000)
+        await consumer._clean_expired()
+        [back] = broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
+        assert back.ext_fields["delayLevel"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, 0),
+        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 70),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 30),
+    ],
+)
+async def test_a_group_without_offset_starts_where_it_chose(
+    broker: QueueBroker, where: ConsumeFromWhere, expected: int
+) -> None:
+    async def maximum(command: RemotingCommand) -> RemotingCommand:
+        return command.response(ext_fields={"offset": 70})
+
+    async def by_time(command: RemotingCommand) -> RemotingCommand:
+        assert command.ext_fields["timestamp"] == "12345"
+        return command.response(ext_fields={"offset": 30})
+
+    broker.answers[RequestCode.GET_MAX_OFFSET] = maximum
+    broker.answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = by_time
+    broker.count = 100
+    async with Consumer(broker, consume_from_where=where, consume_timestamp_ms=12345) as consumer:
+        await eventually(lambda: len(consumer.got) == 100 - expected)
+    assert min(int(message.body) for message in consumer.got) == expected
+
+
+async def test_a_stored_offset_goes_before_the_choice(broker: QueueBroker) -> None:
+    broker.count = 100
+    broker.committed["T", 0] = 90
+    async with Consumer(broker) as consumer:
+        await eventually(lambda: len(consumer.got) == 10)
+
+
+async def test_when_the_offset_is_unknown_the_queue_waits_for_the_next_rebalance(
+    broker: QueueBroker,
+) -> None:
+    async def fail(command: RemotingCommand) -> RemotingCommand:
+        return command.response(1, "broken")
+
+    broker.count = 5
+    broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = fail
+    async with Consumer(broker) as consumer:
+        assert consumer.assigned_queues == []
+        del broker.answers[RequestCode.QUERY_CONSUMER_OFFSET]
+        await consumer.rebalance()
+        await eventually(lambda: len(consumer.got) == 5)
+
+
+async def test_an_illegal_offset_is_replaced_by_the_brokers(broker: QueueBroker) -> None:
+    broker.count = 7
+    broker.committed["T", 0] = 1_000
+    async with Consumer(broker, illegal_offset_delay_ms=10) as consumer:
+        await eventually(lambda: broker.committed["T", 0] == 7)
+        broker.add(3)
+        await eventually(lambda: len(consumer.got) == 3)
+
+
+async def test_a_lost_queue_is_stored_and_its_unfinished_messages_are_not_committed(
+    broker: QueueBroker,
+) -> None:
+    broker.count = 5
+    async with Consumer(broker, consume_concurrency=1) as consumer:
+        await eventually(lambda: len(consumer.got) == 5)
+        consumer.gate.clear()
+        broker.add(1)
+        await eventually(lambda: len(consumer.got) == 6)
+        broker.members = ["another"]
+        await consumer.rebalance()
+        assert consumer.assigned_queues == []
+        consumer.gate.set()
+        await eventually(lambda: broker.committed.get(("T", 0)) == 5)
+    assert broker.committed["T", 0] == 5
+
+
+async def test_a_notice_of_the_broker_leads_to_a_rebalance_at_once(broker: QueueBroker) -> None:
+    async with Consumer(broker) as consumer:
+        assert len(consumer.assigned_queues) == 1
+        broker.members = ["another"]
+        notice = RemotingCommand.request(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
+        )
+        broker.connections[0].send_oneway(notice)
+        await eventually(lambda: not consumer.assigned_queues, seconds=2)
+
+
+async def test_a_client_that_the_broker_forgot_makes_itself_known(broker: QueueBroker) -> None:
+    async with Consumer(broker) as consumer:
+        client_ids = broker.members
+        broker.members = []
+
+        async def heartbeat(command: RemotingCommand) -> RemotingCommand:
+            broker.members = client_ids
+            return command.response()
+
+        broker.answers[RequestCode.HEART_BEAT] = heartbeat
+        await consumer.rebalance()
+        assert len(consumer.assigned_queues) == 1
+
+
+async def test_a_failed_pull_is_repeated_after_a_pause(broker: QueueBroker) -> None:
+    failures = 2
+
+    async def flaky(command: RemotingCommand) -> RemotingCommand | None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            return command.response(1 if failures else 215, "not now")
+        return await broker.pull(command)
+
+    broker.answers[PULL] = flaky
+    broker.count = 3
+    async with Consumer(broker, pull_error_delay_ms=10) as consumer:
+        await eventually(lambda: len(consumer.got) == 3)
+
+
+async def test_a_topic_that_appears_later_is_found(broker: QueueBroker) -> None:
+    route = broker.routes.pop("T")
+    broker.count = 4
+    async with Consumer(broker) as consumer:
+        assert consumer.assigned_queues == []
+        broker.routes["T"] = route
+        await eventually(lambda: len(consumer.got) == 4)
+
+
+async def test_a_suspended_consumer_gets_nothing_new(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.client.aio.push_consumer.SUSPENDED_SECONDS", 0.01)
+    consumer = Consumer(broker)
+    consumer.suspend()
+    broker.count = 2
+    async with consumer:
+        await asyncio.sleep(0.05)
+        assert not broker.seen[PULL]
+        consumer.resume()
+        await eventually(lambda: len(consumer.got) == 2)
+
+
+async def test_after_unsubscribing_the_queues_are_given_up(broker: QueueBroker) -> None:
+    async with Consumer(broker) as consumer:
+        consumer.unsubscribe("T")
+        await eventually(lambda: not consumer.assigned_queues)
+
+
+async def test_a_listener_of_one_message_stops_at_the_first_failure(broker: QueueBroker) -> None:
+    consumer = Consumer(broker, consume_batch_max=3)
+    seen: list[bytes] = []
+
+    async def listen(message: MessageExt) -> ConsumeStatus | None:
+        seen.append(message.body)
+        return ConsumeStatus.RECONSUME_LATER if message.body == b"1" else None
+
+    consumer.subscribe_each("T", "*", listen)
+    broker.count = 3
+    async with consumer:
+        await eventually(lambda: len(broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]) == 3)
+    assert seen == [b"0", b"1"]
+
+
+async def test_a_wrong_answer_of_a_listener_counts_as_a_failure(broker: QueueBroker) -> None:
+    consumer = Consumer(broker)
+
+    async def listen(messages: list[MessageExt]) -> Any:
+        return True
+
+    consumer.subscribe("T", "*", listen)
+    broker.count = 1
+    async with consumer:
+        await eventually(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
+
+
+async def test_operators_requests_are_answered(broker: QueueBroker) -> None:
+    broker.count = 5
+    async with Consumer(broker) as consumer:
+        await eventually(lambda: len(consumer.got) == 5)
+        queue = MessageQueue("T", "a", 0)
+        info = await broker.ask_client(307, consumerGroup="g", clientId=consumer.client_id)
+        assert loads(info.body)["mqTable"][queue]["cachedMsgCount"] == 0
+        status = await broker.ask_client(221, topic="T", group="g")
+        assert loads(status.body) == {"messageQueueTable": {queue: 5}}
+        assert (await broker.ask_client(307, consumerGroup="other")).code == 1
+        assert (await broker.ask_client(326, group="g")).code == 3
+
+
+async def test_an_operator_may_have_one_message_consumed(broker: QueueBroker) -> None:
+    async with Consumer(broker) as consumer:
+
+        async def ask(properties: str = "") -> dict[str, Any]:
+            request = RemotingCommand.request(
+                309,
+                {"consumerGroup": "g", "brokerName": "a"},
+                body=record(77, b"again", properties),
+            )
+            answer = await broker.connections[0].request(request, timeout_seconds=5)
+            result: dict[str, Any] = loads(answer.body)
+            return result
+
+        assert (await ask())["consumeResult"] == "CR_SUCCESS"
+        assert consumer.got[-1].body == b"again"
+        consumer.status = ConsumeStatus.RECONSUME_LATER
+        assert (await ask())["consumeResult"] == "CR_LATER"
+        consumer.unsubscribe("T")
+        refused = await ask()
+        assert refused["consumeResult"] == "CR_THROW_EXCEPTION"
+        assert "no listener" in refused["remark"]
+
+
+async def test_offsets_can_be_reset_by_an_operator(broker: QueueBroker) -> None:
+    broker.count = 5
+    async with Consumer(broker) as consumer:
+        await eventually(lambda: len(consumer.got) == 5)
+        queue = MessageQueue("T", "a", 0)
+        request = RemotingCommand.request(
+            220,
+            {"topic": "T", "group": "g", "timestamp": 0, "isForce": True},
+            body=dumps({"offsetTable": {queue: 2, MessageQueue("T", "a", 9): 1}}),
+            oneway=True,
+        )
+        broker.connections[0].send_oneway(request)
+        await eventually(lambda: len(consumer.got) == 8)
+        assert [int(m.body) for m in consumer.got[5:]] == [2, 3, 4]
+
+
+def test_both_forms_of_reset_offsets_are_read() -> None:
+    queue = MessageQueue("T", "a", 1)
+    as_list = [{"brokerName": "a", "queueId": 1, "topic": "T", "offset": 5}]
+    for table in ({queue: 5, MessageQueue("U", "a", 0): 1}, as_list):
+        assert parse_reset_offsets(dumps({"offsetTable": table}), "T") == {queue: 5}
+    assert parse_reset_offsets(b"", "T") == {}
+    for body in (b"{", b"[]", b'{"offsetTable":{"a":1}}', b'{"offsetTable":[{}]}'):
+        with pytest.raises(RemoteProtocolError):
+            parse_reset_offsets(body, "T")
+
+
+async def test_what_is_wrong_is_said_before_anything_is_asked() -> None:
+    with pytest.raises(ConfigError):
+        PushConsumer("a b", "127.0.0.1:1")
+    consumer = PushConsumer("g", "127.0.0.1:1")
+
+    async def listen(messages: list[MessageExt]) -> None:
+        return None
+
+    with pytest.raises(MessageRejectedError):
+        consumer.subscribe("a b", "*", listen)
+    with pytest.raises(ConfigError, match="names no tag"):
+        consumer.subscribe("T", " || ", listen)
+    with pytest.raises(ConfigError, match="no subscription"):
+        await consumer.start()
+    consumer.subscribe("T", "*", listen)
+    with pytest.raises(ConnectError, match="no name server"):
+        await consumer.start()
+    await consumer.close()
+    with pytest.raises(ClientClosedError):
+        await consumer.start()
