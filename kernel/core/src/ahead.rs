@@ -12,15 +12,22 @@ use crate::map::MappedFile;
 
 /// Bytes backed between two looks at the queue of requests.
 const SLICE: u64 = 1 << 20;
-/// Bytes of a new file that are backed at once.
-const NEXT_FILE_HEAD: u64 = 1 << 18;
 /// Requests for queues that may wait; more are dropped (the append then backs by itself).
 const QUEUE_REQUESTS_MAX: usize = 4_096;
+
+/// A file to be created.
+pub(crate) struct NextFile {
+    pub(crate) path: PathBuf,
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    /// Bytes of it that are backed at once.
+    pub(crate) head: u64,
+}
 
 #[derive(Default)]
 struct Requests {
     log: Option<(Arc<MappedFile>, u64)>,
-    create: Option<(PathBuf, u64, u64)>,
+    create: Option<NextFile>,
     queues: Vec<(Arc<MappedFile>, u64)>,
     stop: bool,
 }
@@ -50,8 +57,8 @@ impl Ahead {
     }
 
     /// Create a file.
-    pub(crate) fn create(&self, path: PathBuf, start: u64, size: u64) {
-        self.requests.lock().create = Some((path, start, size));
+    pub(crate) fn create(&self, file: NextFile) {
+        self.requests.lock().create = Some(file);
         self.wake.notify_one();
     }
 
@@ -100,8 +107,8 @@ impl Ahead {
             if let Some((file, end)) = log {
                 self.back_in_slices(&file, end);
             }
-            if let Some((path, start, size)) = create {
-                self.create_next(&path, start, size);
+            if let Some(next) = create {
+                self.create_next(&next);
             }
         }
     }
@@ -124,7 +131,8 @@ impl Ahead {
         }
     }
 
-    fn create_next(&self, path: &std::path::Path, start: u64, size: u64) {
+    fn create_next(&self, request: &NextFile) {
+        let (path, start) = (&request.path, request.start);
         let file = {
             // Held while creating, so that an append that needs the file now waits for this one
             // instead of making it twice.
@@ -132,11 +140,14 @@ impl Ahead {
             if next.as_ref().is_some_and(|file| file.start() == start) {
                 return;
             }
-            let Ok(file) = MappedFile::create(path, start, size).map(Arc::new) else { return };
+            let Ok(file) = MappedFile::create(path, start, request.size) else {
+                return;
+            };
+            let file = Arc::new(file);
             *next = Some(Arc::clone(&file));
             file
         };
-        let _ = file.back(NEXT_FILE_HEAD);
+        let _ = file.back(request.head);
         if let Some(folder) = path.parent() {
             sync_folder(folder);
         }

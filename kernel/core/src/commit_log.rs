@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::ahead::NextFile;
 use crate::error::{PutStatus, StoreError};
 use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
 use crate::map::MappedFile;
@@ -276,7 +277,12 @@ impl CommitLog {
         let next = file.end();
         if self.next_asked != next && end > file.start() + self.file_size / 2 {
             self.next_asked = next;
-            shared.ahead.create(self.folder.join(offset_name(next)), next, self.file_size);
+            shared.ahead.create(NextFile {
+                path: self.folder.join(offset_name(next)),
+                start: next,
+                size: self.file_size,
+                head: self.window,
+            });
         }
     }
 
@@ -287,17 +293,16 @@ impl CommitLog {
             (None, Some(file)) => file.end().max(self.write),
             (None, None) => self.write / self.file_size * self.file_size,
         };
-        let next = match shared.ahead.take(start) {
-            Some(file) => file,
-            None => {
-                let path = self.folder.join(offset_name(start));
-                let file = MappedFile::create(&path, start, self.file_size).map_err(|error| {
-                    shared.note_refusal(error.to_string());
-                    PutStatus::CreateMappedFileFailed
-                })?;
-                sync_folder(&self.folder);
-                Arc::new(file)
-            }
+        let next = if let Some(file) = shared.ahead.take(start) {
+            file
+        } else {
+            let path = self.folder.join(offset_name(start));
+            let file = MappedFile::create(&path, start, self.file_size).map_err(|error| {
+                shared.note_refusal(error.to_string());
+                PutStatus::CreateMappedFileFailed
+            })?;
+            sync_folder(&self.folder);
+            Arc::new(file)
         };
         if let Some(file) = &self.tail {
             let position = self.write - file.start();

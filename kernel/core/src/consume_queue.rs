@@ -37,12 +37,12 @@ impl Entry {
 
     #[inline]
     pub(crate) fn decode(bytes: &[u8; ENTRY_SIZE as usize]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *bytes;
-        Entry {
-            physical_offset: i64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            size: i32::from_be_bytes([i, j, k, l]),
-            tags_code: i64::from_be_bytes([m, n, o, p, q, r, s, t]),
-        }
+        let (words, _) = bytes.as_chunks::<4>();
+        let long = |at: usize| {
+            i64::from(i32::from_be_bytes(words[at])) << 32
+                | i64::from(u32::from_be_bytes(words[at + 1]))
+        };
+        Entry { physical_offset: long(0), size: i32::from_be_bytes(words[2]), tags_code: long(3) }
     }
 
     #[inline]
@@ -244,10 +244,7 @@ impl ConsumeQueue {
         let context = || format!("reading {}", path.display());
         let file = File::open(path).map_err(|error| StoreError::io(context(), error))?;
         let data = data_ranges(&file, 0, self.file_size);
-        let data_end = match data.first() {
-            Some(&(0, end)) => end,
-            _ => return Ok((0, None)),
-        };
+        let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
         let mut buffer = vec![0_u8; (ENTRY_SIZE * 3_277) as usize];
         let (mut count, mut last, mut at) = (0, None, 0);
         // An entry may straddle the end of the data; what is behind is zero then.
@@ -308,9 +305,14 @@ impl ConsumeQueue {
         self.max_physical
     }
 
+    /// Entries of one file.
+    pub(crate) fn entries_per_file(&self) -> i64 {
+        (self.file_size / ENTRY_SIZE) as i64
+    }
+
     /// Begin of the file after the one that holds a queue offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
-        let count = (self.file_size / ENTRY_SIZE) as i64;
+        let count = self.entries_per_file();
         offset + count - offset.rem_euclid(count)
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::StoreError;
+use crate::folder::Checkpoint;
 use crate::map::PAGE;
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
@@ -159,7 +160,7 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
 }
 
 fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
-    shared.checkpoint.lock().as_ref().map_or(Ok(()), |checkpoint| checkpoint.save())
+    shared.checkpoint.lock().as_ref().map_or(Ok(()), Checkpoint::save)
 }
 
 /// Flushes everything; the flushed offset.

@@ -98,30 +98,30 @@ impl Core {
                 break;
             }
             looked_at += 1;
-            let is_matched =
-                tag_codes.is_none_or(|codes| codes.contains(&(entry.tags_code as i32)));
+            // Below all ints a tags code is an address of extended data, which we do not have: the
+            // client filters then.
+            let is_matched = tag_codes.is_none_or(|codes| {
+                codes.contains(&(entry.tags_code as i32)) || entry.tags_code < i64::from(i32::MIN)
+            });
             if !is_matched {
                 if held == 0 {
                     outcome.status = GetStatus::NoMatchedMessage;
                 }
                 continue;
             }
-            match log.bytes(entry.physical_offset, entry.size) {
-                Some(record) => {
-                    answer.extend_from_slice(record);
-                    outcome.count += 1;
-                    outcome.status = GetStatus::Found;
-                    skip_below = i64::MIN;
-                }
-                None => {
-                    if held == 0 {
-                        outcome.status = GetStatus::MessageWasRemoving;
-                    }
-                    // A filler says nothing about a file of the log.
-                    if !entry.is_pre_blank() {
-                        skip_below = log.roll_next_file(entry.physical_offset);
-                    }
-                }
+            if let Some(record) = log.bytes(entry.physical_offset, entry.size) {
+                answer.extend_from_slice(record);
+                outcome.count += 1;
+                outcome.status = GetStatus::Found;
+                skip_below = i64::MIN;
+                continue;
+            }
+            if held == 0 {
+                outcome.status = GetStatus::MessageWasRemoving;
+            }
+            // A filler says nothing about a file of the log.
+            if !entry.is_pre_blank() {
+                skip_below = log.roll_next_file(entry.physical_offset);
             }
         }
         outcome.next_offset = offset + looked_at;
@@ -202,17 +202,17 @@ impl Core {
         last_update
     }
 
-    /// `getOffsetInQueueByTime`: the message of that store timestamp, else the one nearest to it; 0
-    /// when there is no queue.
+    /// `getOffsetInQueueByTime`: in the first queue file whose last message is not older (else the
+    /// last file) the message of that store timestamp, else the one nearest to it; 0 when there is
+    /// no queue. Of several with that time it is the one that RocketMQ's search by halves meets.
     pub fn offset_by_time(&mut self, topic: &[u8], queue_id: i32, timestamp_ms: i64) -> i64 {
         let Some(handle) = self.find_queue(topic, queue_id) else { return 0 };
-        let (min, max) = self.bounds(handle);
         let physical_min = self.min_physical_offset();
-        let (mut low, mut high) = (min, max - 1);
+        let (start, mut low, mut high) = self.file_by_time(handle, timestamp_ms);
         let mut left: Option<(i64, i64)> = None;
         let mut right: Option<(i64, i64)> = None;
         while high >= low {
-            let middle = low + (high - low) / 2;
+            let middle = start + (low - start + high - start) / 2;
             let Some(entry) = self.entry(handle, middle) else { return 0 };
             if entry.physical_offset < physical_min || entry.is_pre_blank() {
                 low = middle + 1;
@@ -242,6 +242,25 @@ impl Core {
             (Some((left, _)), None) => left,
             (None, None) => left.map_or(0, |(left, _)| left),
         }
+    }
+
+    /// The queue file to search: (offset where it starts, first and last offset to look at).
+    fn file_by_time(&mut self, handle: QueueHandle, timestamp_ms: i64) -> (i64, i64, i64) {
+        let (min, max) = self.bounds(handle);
+        let Some(slot) = self.slot(handle) else { return (0, 0, -1) };
+        let mut end = slot.queue.roll_next_file(min);
+        let per_file = slot.queue.entries_per_file();
+        while end < max {
+            let time = self
+                .entry(handle, end - 1)
+                .map_or(-1, |entry| self.log.store_timestamp(entry.physical_offset));
+            if time >= timestamp_ms {
+                break;
+            }
+            end += per_file;
+        }
+        let start = end - per_file;
+        (start, min.max(start), max.min(end) - 1)
     }
 
     /// Store timestamp of the message at a queue offset; -1 when there is none.

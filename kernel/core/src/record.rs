@@ -58,6 +58,17 @@ pub const PROPERTY_SEPARATOR: u8 = 2;
 /// Body bytes whose CRC is taken before they are copied: they stay in the first-level cache.
 const CRC_CHUNK: usize = 16 * 1024;
 
+/// Powers of 31, for the hash of eight bytes at once.
+const POWERS: [i32; 9] = {
+    let mut powers = [1_i32; 9];
+    let mut index = 1;
+    while index < 9 {
+        powers[index] = powers[index - 1].wrapping_mul(31);
+        index += 1;
+    }
+    powers
+};
+
 /// Text given in up to four pieces that are stored one behind the other, so that a caller who
 /// drops or adds an item need not copy the rest first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,15 +150,6 @@ pub fn java_hash_from(start: i32, text: &[u8]) -> i32 {
             .fold(start, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     }
     // Eight at a time: the products are independent, so they overlap in the processor.
-    const POWERS: [i32; 9] = {
-        let mut powers = [1_i32; 9];
-        let mut index = 1;
-        while index < 9 {
-            powers[index] = powers[index - 1].wrapping_mul(31);
-            index += 1;
-        }
-        powers
-    };
     let mut hash = start;
     let mut chunks = text.chunks_exact(8);
     for chunk in &mut chunks {

@@ -387,18 +387,7 @@ impl Recovery<'_> {
         view: &RecordView<'_>,
         fill: bool,
     ) -> Result<Dispatched, StoreError> {
-        let handle = match self.core.find_queue(view.topic, view.queue_id) {
-            Some(handle) => handle,
-            None => {
-                let Some(topic) = topic_name(view.topic).filter(|_| view.queue_id >= 0) else {
-                    return Ok(Dispatched::Known);
-                };
-                let folder = self.core.queue_folder(topic, view.queue_id);
-                let setting = self.shared.settings.mapped_file_size_consume_queue;
-                let queue = ConsumeQueue::new(folder, queue_file_size(setting));
-                self.core.add_queue(topic, view.queue_id, queue)
-            }
-        };
+        let Some(handle) = self.queue_of(view) else { return Ok(Dispatched::Known) };
         let Some(slot) = self.core.slot_mut(handle) else { return Ok(Dispatched::Known) };
         let queue = &mut slot.queue;
         let entry = Entry {
@@ -442,6 +431,18 @@ impl Recovery<'_> {
         queue.reserve(1, 0, self.shared)?;
         queue.push(entry);
         Ok(Dispatched::Written)
+    }
+
+    /// The queue of a record, made if it is missing; `None` when the record can't be in one.
+    fn queue_of(&mut self, view: &RecordView<'_>) -> Option<QueueHandle> {
+        if let Some(handle) = self.core.find_queue(view.topic, view.queue_id) {
+            return Some(handle);
+        }
+        let topic = topic_name(view.topic).filter(|_| view.queue_id >= 0)?;
+        let folder = self.core.queue_folder(topic, view.queue_id);
+        let setting = self.shared.settings.mapped_file_size_consume_queue;
+        let queue = ConsumeQueue::new(folder, queue_file_size(setting));
+        Some(self.core.add_queue(topic, view.queue_id, queue))
     }
 
     fn index_one(&mut self, view: &RecordView<'_>) {

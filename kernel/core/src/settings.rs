@@ -16,7 +16,8 @@ pub enum FlushDiskType {
 ///
 /// Sizes are bytes, intervals milliseconds, ratios per cent.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // each field is documented by its RocketMQ name
+// Each field is documented by its RocketMQ name, and the switches are independent of each other.
+#[allow(missing_docs, clippy::struct_excessive_bools)]
 pub struct Settings {
     pub store_path_root_dir: PathBuf,
     /// Empty: `commitlog` below the root.

@@ -185,15 +185,12 @@ impl Core {
             put_count: 0,
             put_bytes: 0,
         };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = Some(slot);
-                index
-            }
-            None => {
-                self.slots.push(Some(slot));
-                (self.slots.len() - 1) as u32
-            }
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(slot);
+            index
+        } else {
+            self.slots.push(Some(slot));
+            (self.slots.len() - 1) as u32
         };
         entry.queues.insert(queue_id, index);
         QueueHandle { index, generation: self.generation }

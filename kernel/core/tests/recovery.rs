@@ -11,6 +11,9 @@ use common::*;
 use kerolox_core::{Appended, NewRecord, RecoveryReport, Settings, Store};
 use tempfile::{TempDir, tempdir};
 
+/// Where a record is overwritten, and with what.
+type Damage = fn(&Appended) -> (i64, Vec<u8>);
+
 /// A store that was filled and then killed, most keys not yet in the index.
 fn killed(count: usize) -> (TempDir, Vec<Appended>) {
     killed_after(count, |_| ())
@@ -180,7 +183,7 @@ fn an_empty_file_left_by_a_kill_is_no_reason_to_refuse() {
 
 #[test]
 fn a_torn_tail_is_cut_at_the_last_whole_record() {
-    let damages: [(&str, fn(&Appended) -> (i64, Vec<u8>)); 6] = [
+    let damages: [(&str, Damage); 6] = [
         ("size zero", |last| (last.physical_offset, vec![0; 4])),
         ("garbage size", |last| (last.physical_offset, vec![0x7F, 0xFF, 0xFF, 0xFF])),
         ("negative size", |last| (last.physical_offset, vec![0x80, 0, 0, 0])),

@@ -119,7 +119,7 @@ fn text_in_pieces_is_stored_as_one_and_scanned_for_tags_and_keys() {
 fn a_batch_is_stored_whole_in_one_file() {
     let folder = tempdir().unwrap();
     let store = opened(small(folder.path()));
-    put(&store, "Topic", 0, &[0; 60_000]);
+    put(&store, "Topic", 0, &vec![0; 60_000]);
     let item = BatchItem { flag: 3, body: &[5; 900], properties: Text::default(), marks: None };
     let batch = NewBatch {
         sys_flag: 0,
@@ -145,8 +145,8 @@ fn a_batch_is_stored_whole_in_one_file() {
 fn the_blank_at_a_file_s_end_has_length_and_magic() {
     let folder = tempdir().unwrap();
     let store = opened(small(folder.path()));
-    let first = put(&store, "Topic", 0, &[0; 60_000]);
-    put(&store, "Topic", 0, &[0; 60_000]);
+    let first = put(&store, "Topic", 0, &vec![0; 60_000]);
+    put(&store, "Topic", 0, &vec![0; 60_000]);
     store.close().unwrap();
     let bytes = fs::read(folder.path().join("commitlog/00000000000000000000")).unwrap();
     let end = first.end_offset() as usize;
@@ -178,7 +178,7 @@ fn limits_are_statuses_and_store_nothing() {
     let store = opened(Settings { max_message_size: 1_000, ..small(folder.path()) });
     let refused = |record: &NewRecord<'_>| put_with(&store, "Topic", 0, record).unwrap_err();
     assert_eq!(refused(&record(&[0; 1_001], b"")), PutStatus::MessageIllegal);
-    assert_eq!(refused(&record(b"", &[b'x'; 32_768])), PutStatus::PropertiesSizeExceeded);
+    assert_eq!(refused(&record(b"", &vec![b'x'; 32_768])), PutStatus::PropertiesSizeExceeded);
     let odd = NewRecord { born_host: &[0; 9], ..record(b"", b"") };
     assert_eq!(refused(&odd), PutStatus::MessageIllegal);
     let mut core = store.lock();
@@ -298,7 +298,7 @@ fn a_requested_flush_is_signalled_when_it_is_done() {
     let store = opened(settings);
     let deadline = Instant::now() + Duration::from_secs(10);
     for _ in 0..3 {
-        let stored = put(&store, "Topic", 0, &[1; 40_000]);
+        let stored = put(&store, "Topic", 0, &vec![1; 40_000]);
         store.request_flush(stored.end_offset());
         let mut poll = libc::pollfd { fd: store.notify_fd(), events: libc::POLLIN, revents: 0 };
         while store.flushed_offset() < stored.end_offset() {
