@@ -41,6 +41,17 @@ class LazyGroup(click.Group):
         module, _, attribute = where.partition(":")
         return cast("click.Command", getattr(importlib.import_module(module), attribute))
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; output that nobody reads any more (``| head``) ends it quietly."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whatever is still buffered must not fail again when the interpreter exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+        return result
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -77,7 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     try:
         status = cli.main(args=arguments, prog_name="kerolox", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -85,10 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(EXIT_INTERRUPTED)
     except KeroloxError as error:
         _fail(str(error))
-    except BrokenPipeError:
-        # The reader of our output went away (kerolox tail T | head): nothing to complain about.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")

@@ -49,9 +49,16 @@ RETRY_SECONDS = 1.0
 @click.option(
     "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+@click.option("--ready-line", is_flag=True, help="Say 'following TOPIC' when it does.")
 @name_server_option
 def tail(
-    topic: str, from_start: bool, tags: str, count: int | None, output: str, name_server: str
+    topic: str,
+    from_start: bool,
+    tags: str,
+    count: int | None,
+    output: str,
+    ready_line: bool,
+    name_server: str,
 ) -> None:
     """Follow TOPIC and print its messages until interrupted."""
     from kerolox.filter.tags import subscription_of
@@ -63,7 +70,7 @@ def tail(
     show = _json_line if output == "json" else _text_line
     on_cluster(
         name_server,
-        lambda access: _Tail(access, subscription, from_start, count, show).run(),
+        lambda access: _Tail(access, subscription, from_start, count, show).run(ready_line),
     )
 
 
@@ -85,10 +92,13 @@ class _Tail:
         self._addresses: dict[str, str] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
 
-    async def run(self) -> None:
+    async def run(self, ready_line: bool) -> None:
         route = await self._route()
         # A queue that appears later is new: its first message is not to be missed.
         await self._follow(route, from_start=self._from_start)
+        if ready_line:
+            sys.stdout.write(f"following {self._subscription.topic}\n")
+            sys.stdout.flush()
         done = asyncio.ensure_future(self._done.wait())
         try:
             while not self._done.is_set():

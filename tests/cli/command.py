@@ -1,0 +1,92 @@
+"""Runs the command line in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+__all__ = ["Server", "kerolox", "start"]
+
+SECONDS_MAX = 30.0
+COMMAND = [sys.executable, "-m", "kerolox.cli"]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+
+
+def kerolox(
+    *arguments: object, stdin: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end; stdout and stderr as text."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        env=_environment() | environment,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start and go on; stdout is a pipe."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=_environment(),
+    )
+
+
+class Server:
+    """A server of the command line; a context manager: ready inside, stopped outside."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        self.ready_file = folder / "ready"
+        self.log = folder / "log"
+        self.arguments = [*COMMAND, *map(str, arguments), "--ready-file", str(self.ready_file)]
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Name → address, from the ready file."""
+        return dict(line.split("=") for line in self.ready_file.read_text().splitlines())
+
+    def __enter__(self) -> Self:
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                self.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+            )
+        deadline = time.monotonic() + SECONDS_MAX
+        while not self.ready_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"not ready:\n{self.log.read_text()}")
+            time.sleep(0.005)
+        return self
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """Signal it and wait; the seconds that took."""
+        started = time.monotonic()
+        self.process.send_signal(number)
+        status = self.process.wait(SECONDS_MAX)
+        assert status == 0, f"exit status {status}:\n{self.log.read_text()}"
+        return time.monotonic() - started
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.stop()

@@ -1,0 +1,152 @@
+"""``kerolox send`` and ``kerolox tail``."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import kerolox, start
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, name_server: str) -> str:
+    name = f"T{abs(hash(request.node.name)) % 10**9}"
+    assert kerolox("topic", "create", name, "--queues", 2, "-n", name_server).returncode == 0
+    return name
+
+
+def tailed(topic: str, name_server: str, count: int, *options: str) -> list[dict[str, object]]:
+    arguments = ["tail", topic, "--from-start", "--count", count, "-o", "json", *options]
+    done = kerolox(*arguments, "-n", name_server)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_message_is_sent_with_all_that_is_given(topic: str, name_server: str) -> None:
+    sent = kerolox(
+        "send", topic, "grüße", "--tags", "a", "--keys", "k1 k2", "--property", "x=y=z",
+        "-n", name_server,
+    )  # fmt: skip
+    line = re.fullmatch(
+        r"SEND_OK msgId=([0-9A-F]{32}) queue=broker-a/([01]) offset=0\n", sent.stdout
+    )
+    assert line is not None, sent.stderr
+    [message] = tailed(topic, name_server, 1)
+    assert (message["body"], message["tags"], message["keys"]) == ("grüße", "a", "k1 k2")
+    assert message["msgId"] == line[1]
+    assert message["queueId"] == int(line[2])
+    properties = message["properties"]
+    assert isinstance(properties, dict)
+    assert properties["x"] == "y=z"
+
+
+def test_a_body_comes_from_stdin_or_from_a_file(
+    topic: str, name_server: str, tmp_path: Path
+) -> None:
+    assert kerolox("send", topic, "-n", name_server, stdin=b"a\nb\n").returncode == 0
+    path = tmp_path / "body"
+    path.write_bytes(b"\xff\x00")
+    assert kerolox("send", topic, "--file", path, "-n", name_server).returncode == 0
+    messages = tailed(topic, name_server, 2)
+    assert sorted(str(m.get("body", m.get("bodyBase64"))) for m in messages) == ["/wA=", "a\nb\n"]
+
+
+def test_each_line_becomes_a_message(topic: str, name_server: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("".join(f"line {i}\n" for i in range(600)) + "\n")
+    done = kerolox("send", topic, "--file", path, "--lines", "-n", name_server)
+    assert done.stdout.startswith("sent 600 messages in "), done.stderr
+    more = kerolox("send", topic, "--lines", "-n", name_server, stdin=b"x\r\ny")
+    assert more.stdout.startswith("sent 2 messages in "), more.stderr
+    bodies = {str(m["body"]) for m in tailed(topic, name_server, 602)}
+    assert bodies == {f"line {i}" for i in range(600)} | {"x", "y"}
+
+
+def test_tail_follows_from_the_end_and_filters_by_tag(topic: str, name_server: str) -> None:
+    kerolox("send", topic, "old", "--tags", "a", "-n", name_server)
+    following = start(
+        "tail", topic, "--tags", "a || c", "--count", 2, "-n", name_server, "--ready-line"
+    )
+    try:
+        assert following.stdout is not None
+        assert following.stdout.readline() == f"following {topic}\n"
+        for body, tag in (("one", "a"), ("two", "b"), ("three", "c")):
+            kerolox("send", topic, body, "--tags", tag, "-n", name_server)
+        said, _ = following.communicate(timeout=20)
+    finally:
+        following.kill()
+        following.wait()
+    assert following.returncode == 0
+    assert sorted(line.split("  ")[-1] for line in said.splitlines()) == ["one", "three"]
+    assert re.search(r"^\d{4}-\d\d-\d\d [\d:.]+  broker-a/\d@\d+  tags=a  one$", said, re.MULTILINE)
+
+
+def test_tail_ends_quietly_when_it_is_interrupted(topic: str, name_server: str) -> None:
+    following = start("tail", topic, "-n", name_server, "--ready-line")
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.send_signal(2)
+    said, _ = following.communicate(timeout=20)
+    assert (following.returncode, said.strip()) == (130, "")
+
+
+def test_tail_ends_quietly_when_nobody_reads_it(topic: str, name_server: str) -> None:
+    lines = b"".join(b"%d\n" % i for i in range(2000))
+    kerolox("send", topic, "--lines", "-n", name_server, stdin=lines)
+    following = start("tail", topic, "--from-start", "-n", name_server)
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.stdout.close()
+    assert following.wait(20) == 0
+
+
+def test_tail_leaves_no_group_behind(topic: str, name_server: str, cluster) -> None:
+    kerolox("send", topic, "x", "-n", name_server)
+    tailed(topic, name_server, 1)
+    topics = kerolox("topic", "list", "--all", "-n", name_server).stdout
+    assert "%RETRY%" not in topics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["send", "T", "body", "--file", "/etc/hostname"], "together"),
+        (["send", "T", "body", "--lines"], "together"),
+        (["send", "T", "body", "--property", "x"], "'x' is not K=V"),
+        (["tail", "T", "--tags", "||"], "names no tag"),
+        (["tail", "T", "--count", "0"], "count"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], reason: str, name_server: str) -> None:
+    done: subprocess.CompletedProcess[str] = kerolox(*arguments, "-n", name_server)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["tail", "Nothing"], "kerolox topic create Nothing"),
+        (["send", "no/such", "x"], "no/such"),
+        (["send", "T", ""], "body"),
+        (["send", "T", "x", "--property", "TAGS=a"], "'TAGS' is reserved"),
+    ],
+)
+def test_errors_are_one_line_and_say_what_is_wrong(
+    arguments: list[str], reason: str, name_server: str
+) -> None:
+    done = kerolox(*arguments, "-n", name_server)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("kerolox: error: ")
+    assert reason in line
+
+
+def test_a_failed_line_says_how_many_were_sent(name_server: str) -> None:
+    done = kerolox("send", "no/such", "--lines", "-n", name_server, stdin=b"a\nb\n")
+    assert done.returncode == 1
+    assert "after 0 messages: " in done.stderr

@@ -1,0 +1,153 @@
+"""``kerolox up``, ``namesrv`` and ``broker``: starting, refusing to start, stopping."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Server, kerolox
+from tests.cli.conftest import small_store
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listening:
+        listening.bind(("0.0.0.0", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def error_line(*arguments: object) -> str:
+    """The one line on stderr of a command that fails."""
+    done = kerolox(*arguments, "--log-level", "error")
+    assert done.returncode == 1, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("kerolox: error: ")
+    return line
+
+
+def up_arguments(folder: Path, **settings: object) -> list[object]:
+    configuration = small_store(folder, **settings)
+    data = folder / "store"
+    return ["up", "--port", 0, "--namesrv-port", 0, "--data", data, "-c", configuration]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
+    tmp_path: Path, number: int
+) -> None:
+    with Server(tmp_path, *up_arguments(tmp_path)) as server:
+        addresses = server.addresses
+        assert list(addresses) == ["namesrv", "broker"]
+        for address in addresses.values():
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+        said = server.log.read_text()
+        assert f"broker       listens on port {addresses['broker'].split(':')[1]}" in said
+        assert f"stores in {tmp_path / 'store'}" in said
+        assert f"listens on port {addresses['namesrv'].split(':')[1]}" in said
+        assert server.stop(number) < 5
+    assert not server.ready_file.exists()
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_up_is_ready_when_clients_can_find_the_broker(tmp_path: Path) -> None:
+    with Server(tmp_path, *up_arguments(tmp_path)) as server:
+        done = kerolox("topic", "list", "--all", "-n", server.addresses["namesrv"])
+        assert "TBW102" in done.stdout.split()
+
+
+def test_a_name_server_and_a_broker_in_two_processes(tmp_path: Path) -> None:
+    names = ["namesrv", "--port", 0, "--data", tmp_path / "names"]
+    with Server(tmp_path / "n", *names) as name_server:
+        assert list(name_server.addresses) == ["namesrv"]
+        address = name_server.addresses["namesrv"]
+        configuration = small_store(tmp_path, brokerClusterName="Mine")
+        broker = ["broker", "--port", 0, "-n", address, "-c", configuration]
+        with Server(tmp_path / "b", *broker, "--data", tmp_path / "store") as server:
+            assert list(server.addresses) == ["broker"]
+            done = kerolox("topic", "create", "T", "--cluster", "Mine", "-n", address)
+            assert done.stdout == f"topic T has 8 queues on {server.addresses['broker']}\n"
+            assert server.stop() < 5
+        done = kerolox("topic", "list", "--all", "-n", address)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert name_server.stop() < 5
+
+
+def test_a_broker_starts_while_its_name_server_is_down(tmp_path: Path) -> None:
+    arguments = ["broker", "--port", 0, "-n", "127.0.0.1:1", "-c", small_store(tmp_path)]
+    with Server(tmp_path, *arguments, "--data", tmp_path / "store") as server:
+        assert server.stop() < 5
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
+    namesrv = error_line("namesrv", "--port", taken_port, "--data", tmp_path)
+    assert f"port {taken_port}" in namesrv
+    assert "in use" in namesrv
+    arguments = up_arguments(tmp_path)
+    arguments[2] = taken_port
+    assert f"port {taken_port}" in error_line(*arguments)
+
+
+def test_a_store_that_another_process_holds_is_named(tmp_path: Path) -> None:
+    with Server(tmp_path, *up_arguments(tmp_path)):
+        line = error_line(*up_arguments(tmp_path))
+        assert str(tmp_path / "store") in line
+        assert re.search(r"in use|another process|locked", line)
+
+
+def test_a_data_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file, no folder")
+    assert str(tmp_path / "store") in error_line(*up_arguments(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"brokerNam": "x"}, "'brokerNam' (did you mean 'brokerName'?)"),
+        ({"listenPort": "10911 #mine"}, "a comment must be on a line of its own"),
+        ({"flushDiskType": "SOMETIMES"}, "flushDiskType"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_file(
+    tmp_path: Path, setting: dict[str, object], reason: str
+) -> None:
+    line = error_line(*up_arguments(tmp_path, **setting))
+    assert "broker.conf: " in line
+    assert reason in line
+
+
+def test_a_ready_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    ready = tmp_path / "nowhere" / "ready"
+    arguments = ["namesrv", "--port", 0, "--data", tmp_path, "--ready-file", ready]
+    assert str(ready) in error_line(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["upp"],
+        ["up", "--port", "70000"],
+        ["up", "--port", "x"],
+        ["up", "-c", "/nonexistent/broker.conf"],
+        ["namesrv", "--no-such-option"],
+        ["topic"],
+        ["topic", "create"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    done = kerolox(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_command() -> None:
+    done = kerolox("--help")
+    assert done.returncode == 0
+    for name in ("up", "namesrv", "broker", "topic", "send", "tail"):
+        assert re.search(rf"^  {name} ", done.stdout, re.MULTILINE)
