@@ -241,3 +241,26 @@ def test_a_connection_outlives_its_store(kernel: Any, tmp_path: Path) -> None:
     answers, cold, _, error = wire.feed(frame)
     assert (answers, cold, error) == (b"", [frame[4:]], None)
     wire.connection.close()
+
+
+def test_a_closed_store_still_answers_ticks_and_pulls(kernel: Any, tmp_path: Path) -> None:
+    bench = Bench(kernel, tmp_path)
+    bench.open()
+    wire = bench.connect()
+    wire.ask(send(), holding_pull(opaque=2, queueId=1, suspendTimeoutMillis=10))
+    bench.store.close()
+    answers, cold, _, error = wire.feed(pull(opaque=3))
+    assert error is None
+    assert bool(answers) != bool(cold)
+    bench.store.tick(NOW + 10)
+    bench.store.take_ready()
+    bench.store.take_commits()
+    bench.store.set_topic("T", 4, 4, 6, True)
+    wire.connection.close()
+
+
+def test_a_topic_in_the_table_that_no_folder_can_have_is_cold(bench: Bench) -> None:
+    bench.store.set_topic("a/b", 4, 4, 6, True)
+    bench.store.set_topic("x" * 128, 4, 4, 6, True)
+    for topic in ("a/b", "x" * 128):
+        assert bench.connect().is_cold(send(b=topic))

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.message import decode_properties
+from kerolox.store.layout import MESSAGE_MAGIC, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Sequence  # type: ignore[attr-defined]
@@ -24,9 +25,6 @@ __all__ = ["COLUMNS", "INFLATED_BYTES_MAX", "decode_columns"]
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed body that inflates to more is an error."""
 
-TOPIC_BYTES_MAX = 127
-PROPERTIES_BYTES_MAX = 32_767
-
 _HEAD = struct.Struct(">IIIiiqqiq")
 _TAIL = struct.Struct(">iqi")
 _LONG = struct.Struct(">q")
@@ -34,7 +32,6 @@ _SHORT = struct.Struct(">H")
 _PORT = struct.Struct(">I")
 
 _RECORD_BYTES_MIN = 91
-_MESSAGE_MAGIC = 0xDAA320A7
 _COMPRESSED = 1
 _BORN_HOST_V6 = 16
 _STORE_HOST_V6 = 32
@@ -105,7 +102,7 @@ def _parse_one(data: bytes, position: int) -> tuple[_Record, int]:
     (size, magic, _crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born) = (
         _HEAD.unpack_from(data, position)
     )
-    if magic != _MESSAGE_MAGIC or size < _RECORD_BYTES_MIN:
+    if magic != MESSAGE_MAGIC or size < _RECORD_BYTES_MIN:
         raise ValueError(f"no record at byte {position}: size {size}, magic {magic:#010x}")
     end = position + size
     born_host = position + _HEAD.size

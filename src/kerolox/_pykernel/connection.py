@@ -35,6 +35,8 @@ from kerolox._pykernel.headers import (
 from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import FED_MORE, FED_READY, Fed
+from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.store.layout import BLANK_BYTES, PROPERTIES_BYTES_MAX
 from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -46,16 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_BYTES_MAX", "BATCH_ITEMS_MAX", "Connection"]
 
-FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Largest value of a frame's length field."""
-
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""
 
 BATCH_ITEMS_MAX = 65_536
 """A batch with more messages is cold: its answer would not fit a header."""
-
-PROPERTIES_BYTES_MAX = 32_767
 
 PUT_OK = int(PutMessageStatus.PUT_OK)
 
@@ -67,7 +64,6 @@ _BATCH_ITEM = Struct(">iIIii")
 _SHORT = Struct(">h")
 _RECORD_FIXED_BYTES = 75
 """Bytes of a record besides the hosts, the topic, the body and the properties."""
-_BLANK_BYTES = 8
 
 _INT32_END = 1 << 31
 _TIMESTAMP_DIGITS = 13
@@ -204,7 +200,7 @@ class Connection:
         tables = store.tables
         shape_of, take_properties = tables.send_shape, tables.properties.take
         body_limit = store.settings.max_message_size
-        room = store.settings.mapped_file_size_commit_log - _BLANK_BYTES - self._record_fixed()
+        room = store.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
         writable = store.writable and not store.failure
         items: list[ChunkItem] = []
         sends: list[_Send] = []
@@ -294,7 +290,7 @@ class Connection:
         for _, _, _, position, end in sends[len(places) :]:
             cold.append(chunk[position + 4 : end])
         if sync and places:
-            self._flush(waiting)
+            answers.append(self._flush(waiting))
         return answered
 
     def _send_batch(
@@ -317,7 +313,7 @@ class Connection:
             or store.failure
         ):
             return None
-        room = store.settings.mapped_file_size_commit_log - _BLANK_BYTES
+        room = store.settings.mapped_file_size_commit_log - BLANK_BYTES
         fixed = self._record_fixed() + shape.topic_size
         items = _batch_items(chunk, body, end, properties[0], room, fixed)
         if items is None:
@@ -345,9 +341,9 @@ class Connection:
             text = self._binary_answer(shape, offsets, appended.queue_offset, header.opaque)
         if store.waits_for_flush:
             waits = bool(text) and properties[2]
-            self._flush([(kind, text)] if waits else [])
+            late = self._flush([(kind, text)] if waits else [])
             if waits:
-                return b""
+                return late
         return frame(text, b"", kind) if text else b""
 
     def _pull(self, header: PullHeader, kind: int) -> bytes | None:
@@ -399,12 +395,14 @@ class Connection:
         ids = message_ids(identity, physical_offsets)
         return binary_send_header(identity, shape.queue.queue_id, ids, queue_offset, opaque)
 
-    def _flush(self, waiting: list[tuple[int, bytes]]) -> None:
+    def _flush(self, waiting: list[tuple[int, bytes]]) -> bytes:
+        """Ask for a flush of all that is stored; answers for now, see ``wait_for_flush``."""
         store = self._store
+        end_offset = store.max_physical_offset
         if waiting:
-            store.wait_for_flush(store.max_physical_offset, self._connection_id, waiting)
-        else:
-            store.request_flush(store.max_physical_offset)
+            return store.wait_for_flush(end_offset, self._connection_id, waiting)
+        store.request_flush(end_offset)
+        return b""
 
 
 def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:

@@ -37,6 +37,9 @@ __all__ = ["ReadResult", "Store"]
 ReadResult = tuple[int, int, int, int, bool, int, bytes]
 """The members of ``kernel.Read``."""
 
+PENDING_ANSWERS_MAX = 1_000_000
+"""Send answers that may wait for a flush; further ones say at once that it takes too long."""
+
 PULL_FOUND = 0
 PULL_NOT_FOUND = 19
 PULL_RETRY_IMMEDIATELY = 20
@@ -85,7 +88,17 @@ class Store(MessageStore):
         self._held = HeldPulls()
         self._ready: list[tuple[int, bytes]] = []
         self._flush_waits: deque[_FlushWait] = deque()
+        self._flush_wait_count = 0
         self._group_counts: dict[tuple[str, str], list[int]] = {}
+
+    def close(self) -> None:
+        """See ``StoreKernel``. What waits is dropped, and every request is cold from now on."""
+        super().close()
+        self.tables.forget()
+        self._held = HeldPulls()
+        self._flush_waits.clear()
+        self._flush_wait_count = 0
+        self.arrived.clear()
 
     # -- policy tables ------------------------------------------------------------------------
     def set_identity(
@@ -323,11 +336,19 @@ class Store(MessageStore):
 
     def wait_for_flush(
         self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
-    ) -> None:
-        """Keep send answers until everything below ``end_offset`` is on disk."""
+    ) -> bytes:
+        """Keep send answers until everything below ``end_offset`` is on disk.
+
+        Gives the answers for now: empty, or those that say that it takes too long when
+        ``PENDING_ANSWERS_MAX`` wait already.
+        """
+        self.request_flush(end_offset)
+        if self._flush_wait_count + len(headers) > PENDING_ANSWERS_MAX:
+            return _late(headers)
         deadline_ms = self.clock_ms() + self.settings.sync_flush_timeout
         self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
-        self.request_flush(end_offset)
+        self._flush_wait_count += len(headers)
+        return b""
 
     def wake(self, connection_id: int) -> bytes:
         """Answer the held pulls that what arrived can satisfy.
@@ -364,8 +385,8 @@ class Store(MessageStore):
         waits = self._flush_waits
         while waits and waits[0].deadline_ms <= now_ms:
             wait = waits.popleft()
-            late = [(kind, overdue(header, kind)) for kind, header in wait.headers]
-            self._ready.append((wait.connection_id, _frames(late)))
+            self._flush_wait_count -= len(wait.headers)
+            self._ready.append((wait.connection_id, _late(wait.headers)))
         return bool(self._ready)
 
     def take_ready(self) -> list[tuple[int, bytes]]:
@@ -387,6 +408,7 @@ class Store(MessageStore):
             self._flush_waits = deque(
                 wait for wait in self._flush_waits if wait.connection_id != connection_id
             )
+            self._flush_wait_count = sum(len(wait.headers) for wait in self._flush_waits)
 
     def _wake_and_notify(self) -> None:
         self.wake(_NOBODY)
@@ -403,6 +425,7 @@ class Store(MessageStore):
         flushed_offset = self.flushed_offset
         while waits and waits[0].end_offset <= flushed_offset:
             wait = waits.popleft()
+            self._flush_wait_count -= len(wait.headers)
             self._ready.append((wait.connection_id, _frames(wait.headers)))
 
 
@@ -411,6 +434,10 @@ def pull_code(status: int, offset: int) -> int:
     if status == GetMessageStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
         return PULL_OFFSET_MOVED
     return _CODES[status]
+
+
+def _late(headers: list[tuple[int, bytes]]) -> bytes:
+    return _frames([(kind, overdue(header, kind)) for kind, header in headers])
 
 
 def _frames(headers: list[tuple[int, bytes]]) -> bytes:

@@ -14,6 +14,7 @@ from kerolox._pykernel.answers import Identity, json_send_template
 from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.message import java_hash
+from kerolox.store.layout import TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,6 @@ MAX_MSG_NUMS_LIMIT = 1_024
 
 SUBSCRIPTION_CHARACTERS_MAX = 1_024
 """A pull with a longer subscription is judged each time it comes."""
-
-TOPIC_BYTES_MAX = 127
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -100,6 +99,14 @@ class Tables:
         self._pull_shapes: dict[tuple[str, ...], PullShape] = {}
         self.identity = Identity()
         self.properties = PropertyRules(self.identity.cluster)
+
+    def forget(self) -> None:
+        """Forget every topic, group and subscription."""
+        self._topics.clear()
+        self._groups.clear()
+        self._cold_groups.clear()
+        self._subscriptions.clear()
+        self.forget_shapes()
 
     def forget_shapes(self) -> None:
         """A table changed: judge anew."""
@@ -193,8 +200,13 @@ class Tables:
             or fields.m != ("true" if batch else "false")
         ):
             return None
+        try:
+            queue = self._make_queue(fields.b, queue_id)
+        except ValueError:
+            # No folder can have this name; the handler in Python says so.
+            return None
         shape = SendShape(
-            self._make_queue(fields.b, queue_id),
+            queue,
             len(fields.b.encode()),
             flag,
             sys_flag & ~_HOST_BITS,
