@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import struct
 from collections.abc import Iterable, Mapping
@@ -246,6 +247,7 @@ def pack_host(host: str, port: int) -> bytes:
     return ipaddress.ip_address(host).packed + struct.pack(">I", port)
 
 
+@functools.lru_cache(maxsize=1024)
 def unpack_host(data: bytes) -> tuple[str, int]:
-    """The inverse of :func:`pack_host`."""
+    """The inverse of :func:`pack_host`. Few hosts stand in many records, so they are kept."""
     return str(ipaddress.ip_address(data[:-4])), struct.unpack(">I", data[-4:])[0]

@@ -37,6 +37,11 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _TAIL = struct.Struct(">iqi")
 _BATCH_ITEM = struct.Struct(">iIIii")
 
+# As plain numbers: each & with an enum's member makes a new member, once per record.
+_COMPRESSED = int(MessageSysFlag.COMPRESSED)
+_BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
+_STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
+
 
 def body_crc(body: bytes | memoryview) -> int:
     """CRC-32 of a body with the sign bit cleared, as the record keeps it."""
@@ -49,7 +54,7 @@ def inflate_body(body: bytes, sys_flag: int) -> bytes:
     Raises:
         RemoteProtocolError: corrupt, or compressed in a way that is not supported.
     """
-    if not sys_flag & MessageSysFlag.COMPRESSED:
+    if not sys_flag & _COMPRESSED:
         return body
     kind = (sys_flag & COMPRESSION_TYPE_MASK) >> 8
     if kind not in (0, 3):
@@ -76,8 +81,8 @@ def decode_record(
         if magic != MESSAGE_MAGIC or position + size > len(view):
             raise RemoteProtocolError(f"no whole record at byte {position}: magic {magic:#x}")
         at = position + _HEAD.size
-        born_bytes = 20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8
-        store_bytes = 20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8
+        born_bytes = 20 if sys_flag & _BORN_HOST_V6 else 8
+        store_bytes = 20 if sys_flag & _STORE_HOST_V6 else 8
         born_host = unpack_host(bytes(view[at : at + born_bytes]))
         at += born_bytes
         (store_timestamp,) = struct.unpack_from(">q", view, at)
