@@ -357,3 +357,15 @@ async def test_a_send_to_a_retry_topic_obeys_the_limit_of_retries(peer: Peer):
     assert (await peer.send("%RETRY%readers", b"again", j=15)).code == ResponseCode.SUCCESS
     [message] = await peer.messages("%RETRY%readers")
     assert message.reconsume_times == 15
+
+
+async def test_an_empty_body_is_stored_as_one(any_peer: Peer):
+    await any_peer.create_topic("T")
+    assert (await any_peer.send("T", b"")).code == ResponseCode.SUCCESS
+    assert [m.body for m in await any_peer.messages("T")] == [b""]
+
+
+async def test_a_read_only_topic_still_takes_sends_of_producers_that_do_not_know(any_peer: Peer):
+    # As RocketMQ: the name server takes the topic off the producers, the broker does not refuse.
+    await any_peer.create_topic("T", perm=4)
+    assert (await any_peer.send("T", b"late")).code == ResponseCode.SUCCESS

@@ -1,0 +1,56 @@
+"""The table of handlers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerolox.broker.broker import _ROUTER
+from kerolox.broker.router import Reply, Router
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.headers import EmptyHeader, TopicHeader
+
+
+async def test_a_handler_gets_its_header_and_its_reply_is_the_answer():
+    router = Router()
+
+    @router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
+    async def handler(broker, header, request):
+        return Reply(0, "fine", {"topic": header.topic, "flag": True}, b"body")
+
+    command = RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
+    command.opaque = 9
+    answer = await router.dispatch(None, command, None)
+    assert (answer.code, answer.remark, answer.opaque) == (0, "fine", 9)
+    assert answer.ext_fields == {"topic": "T", "flag": "true"}
+    assert answer.body == b"body"
+    command.ext_fields = {}
+    answer = await router.dispatch(None, command, None)
+    assert (answer.code, answer.remark) == (1, "the custom field <topic> is null")
+
+
+async def test_an_error_of_a_handler_is_the_answer_of_its_code():
+    router = Router()
+
+    @router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)
+    async def handler(broker, header, request):
+        raise BrokerError("not now", code=2)
+
+    answer = await router.dispatch(None, RemotingCommand(RequestCode.HEART_BEAT), None)
+    assert (answer.code, answer.remark) == (2, "not now")
+
+
+def test_a_code_has_one_handler():
+    one, two = Router(), Router()
+    for router in (one, two):
+        router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)(None)
+    with pytest.raises(ValueError, match="34 has a handler already"):
+        one.include(two)
+
+
+def test_the_broker_answers_the_codes_that_clients_and_mqadmin_need():
+    needed = {10, 11, 12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43}
+    needed |= {45, 46, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 305, 307, 308}
+    needed |= {309, 310, 314, 316, 320, 321, 328}
+    assert _ROUTER.codes == needed
