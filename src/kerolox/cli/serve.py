@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -79,7 +80,7 @@ def up(
     namesrv_config = NamesrvConfig.load(
         None, listen_port=namesrv_port, **_namesrv_files(data or broker_config.store_path_root_dir)
     )
-    run(serve(_up_started(namesrv_config, config_file, port, data), ready_file))
+    run(serve(_up_started(namesrv_config, broker_config), ready_file))
 
 
 @click.command()
@@ -140,19 +141,16 @@ def _namesrv_files(folder: Path) -> dict[str, object]:
 
 @asynccontextmanager
 async def _up_started(
-    namesrv_config: NamesrvConfig, config_file: Path | None, port: int | None, data: Path | None
+    namesrv_config: NamesrvConfig, broker_config: BrokerConfig
 ) -> AsyncIterator[dict[str, str]]:
     from kerolox.broker.broker import Broker
-    from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.server import NameServer
 
     name_server = NameServer(namesrv_config)
     async with running(name_server):
         address = f"{LOOPBACK}:{name_server.port}"
         # Only now is the port known when it was to be any free one.
-        config = BrokerConfig.load(
-            config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=address
-        )
+        config = dataclasses.replace(broker_config, namesrv_addr=address)
         server = Broker(config)
         async with running(server):
             await _registered(name_server, server)

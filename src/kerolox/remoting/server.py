@@ -44,6 +44,9 @@ IN_FLIGHT_MAX = 1024
 HANDLERS_SECONDS_MAX = 0.3
 """How long ``stop`` lets handlers finish before it cancels them."""
 
+CONNECTIONS_MAX = 65_536
+"""Open connections; more are closed at once."""
+
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
 
@@ -70,6 +73,15 @@ class ServerConnection(FrameConnection):
         """Called by the loop: the socket is open; its kernel is made."""
         super().connection_made(transport)
         server = self._server
+        if len(server._connections) >= server._connections_max:
+            _log.warning(
+                "refusing %s: there are %d connections already",
+                self.remote_address,
+                server._connections_max,
+            )
+            self._kernel = _FrameFeeder()
+            self.abort()
+            return
         if server._feeder is None:
             self._kernel = _FrameFeeder()
         else:
@@ -81,10 +93,10 @@ class ServerConnection(FrameConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
-        self._server._connections.pop(self.connection_id, None)
+        known = self._server._connections.pop(self.connection_id, None)
         self._kernel.close()
         super().connection_lost(exc)
-        if self._server._on_close is not None:
+        if known is not None and self._server._on_close is not None:
             self._server._on_close(self)
 
     # Hot: runs once per chunk read, over ten thousand times a second.
@@ -176,6 +188,7 @@ class RemotingServer:
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         backlog: int = BACKLOG,
         in_flight_max: int = IN_FLIGHT_MAX,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         """Nothing is opened before ``start``.
 
@@ -189,6 +202,7 @@ class RemotingServer:
             idle_seconds_max: a connection without traffic for so long is closed.
             backlog: connections the operating system may keep until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
+            connections_max: open connections; more are closed at once.
         """
         self.port = port
         self.on_ready: Callable[[], None] = _nothing
@@ -201,6 +215,7 @@ class RemotingServer:
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
+        self._connections_max = connections_max
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: dict[int, ServerConnection] = {}
@@ -257,8 +272,11 @@ class RemotingServer:
         connections = self.connections
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=HANDLERS_SECONDS_MAX)
-        for task in self._tasks:
+        cancelled = list(self._tasks)
+        for task in cancelled:
             task.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=HANDLERS_SECONDS_MAX)
         for connection in connections:
             connection.close()
         if connections:

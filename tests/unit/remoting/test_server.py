@@ -41,7 +41,10 @@ class Peer:
 
     async def at_end(self) -> bool:
         async with asyncio.timeout(5):
-            return await self.reader.read(1) == b""
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionResetError:
+                return True
 
 
 def request(code: int, opaque: int = 0, **settings: object) -> RemotingCommand:
@@ -297,6 +300,17 @@ async def test_connections_are_announced_when_they_open_and_when_they_close() ->
         peer.writer.close()
         await until(lambda: len(seen) == 2)
         assert seen == [("open", 1, f"{host}:{port}"), ("close", 1, f"{host}:{port}")]
+
+
+async def test_a_connection_too_many_is_closed_and_the_others_go_on(caplog) -> None:
+    async with serving(connections_max=1) as (_, _handler, connect):
+        first = await connect()
+        first.send(request(ECHO, 1))
+        await first.receive()
+        assert await (await connect()).at_end()
+        first.send(request(ECHO, 2))
+        assert (await first.receive()).opaque == 2
+    assert "there are 1 connections already" in caplog.text
 
 
 async def test_a_port_in_use_is_an_error_that_names_it() -> None:

@@ -1,0 +1,236 @@
+"""Admin functions against a scripted cluster of two clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.admin import (
+    Access,
+    cluster_info,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    is_internal_topic,
+    list_topics,
+)
+from kerolox.errors import (
+    BrokerSystemError,
+    ClientError,
+    ConnectError,
+    MessageRejectedError,
+    RemoteProtocolError,
+    TopicRouteNotFoundError,
+)
+from kerolox.message import MessageQueue
+from kerolox.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+
+CLUSTERS = (
+    b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"a:1",1:"a:2"},"brokerName":"a","cluster":"C"},'
+    b'"b":{"brokerAddrs":{0:"b:1"},"brokerName":"b","cluster":"C"},'
+    b'"d":{"brokerAddrs":{1:"d:2"},"brokerName":"d","cluster":"D"}},'
+    b'"clusterAddrTable":{"C":["b","a"],"D":["d"]}}'
+)
+ROUTE = (
+    b'{"brokerDatas":[{"brokerAddrs":{"0":"b:1"},"brokerName":"b","cluster":"C"},'
+    b'{"brokerAddrs":{"0":"a:1","1":"a:2"},"brokerName":"a","cluster":"C"}],'
+    b'"filterServerTable":{},"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":1,'
+    b'"topicSysFlag":0,"writeQueueNums":1}]}'
+)
+
+
+def stats(broker: str, most: int) -> bytes:
+    return (
+        b'{"offsetTable":{{"brokerName":"%s","queueId":0,"topic":"T"}:'
+        b'{"lastUpdateTimestamp":5,"maxOffset":%d,"minOffset":1}}}'
+    ) % (broker.encode(), most)
+
+
+class FakeClient:
+    """Answers by (address, code) and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, RequestCode, dict[str, str]]] = []
+        self.answers: dict[object, bytes | Exception | tuple[int, str]] = {
+            RequestCode.GET_BROKER_CLUSTER_INFO: CLUSTERS,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: ROUTE,
+            ("a:1", RequestCode.GET_TOPIC_STATS_INFO): stats("a", 3),
+            ("b:1", RequestCode.GET_TOPIC_STATS_INFO): stats("b", 4),
+        }
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, *, timeout_seconds: float
+    ) -> RemotingCommand:
+        code = RequestCode(command.code)
+        self.asked.append((address, code, command.ext_fields))
+        answer = self.answers.get((address, code), self.answers.get(code, b""))
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, tuple):
+            return command.response(answer[0], answer[1])
+        return command.response(body=answer)
+
+    def addresses(self, code: RequestCode) -> list[str]:
+        return [address for address, asked, _ in self.asked if asked == code]
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient()
+
+
+@pytest.fixture
+def access(client: FakeClient) -> Access:
+    return Access(client, ("n:1", "n:2"))  # type: ignore[arg-type]
+
+
+async def test_the_next_name_server_is_asked_when_one_is_down(
+    client: FakeClient, access: Access
+) -> None:
+    code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    client.answers["n:1", code] = ConnectError("down")
+    client.answers["n:2", code] = b'{"topicList":["b","a"]}'
+    assert await list_topics(access) == ["a", "b"]
+    client.answers["n:2", code] = ConnectError("down too")
+    with pytest.raises(ConnectError, match="down too"):
+        await list_topics(access)
+
+
+async def test_no_name_server_at_all_is_an_error(client: FakeClient) -> None:
+    with pytest.raises(ClientError, match="no name server is given"):
+        await list_topics(Access(client, ()))  # type: ignore[arg-type]
+
+
+async def test_cluster_info_names_masters_in_the_order_of_brokers(access: Access) -> None:
+    info = await cluster_info(access)
+    assert info.masters("C") == ["a:1", "b:1"]
+    assert info.brokers["a"].addresses == {0: "a:1", 1: "a:2"}
+    with pytest.raises(ClientError, match="no master of cluster 'D'"):
+        info.masters("D")
+    with pytest.raises(ClientError, match="there is no cluster 'X'; known: C, D"):
+        info.masters("X")
+
+
+async def test_internal_topics_are_told_from_the_users_own(access: Access) -> None:
+    info = await cluster_info(access)
+    internal = ["TBW102", "%RETRY%g", "%DLQ%g", "C", "a", "C_REPLY_TOPIC", "SCHEDULE_TOPIC_XXXX"]
+    assert all(is_internal_topic(topic, info) for topic in internal)
+    assert not any(is_internal_topic(topic, info) for topic in ("T", "X_REPLY_TOPIC", "aa"))
+
+
+async def test_a_topic_is_created_on_all_masters_of_its_cluster(
+    client: FakeClient, access: Access
+) -> None:
+    assert await create_topic(access, "T", cluster="C", queues=3, perm=4) == ["a:1", "b:1"]
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == ["a:1", "b:1"]
+    assert client.asked[-1][2] == {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "3",
+        "writeQueueNums": "3",
+        "perm": "4",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+
+
+async def test_an_ordered_topic_is_written_to_all_name_servers(
+    client: FakeClient, access: Access
+) -> None:
+    await create_topic(access, "T", cluster="C", queues=3, order=True)
+    assert client.addresses(RequestCode.PUT_KV_CONFIG) == ["n:1", "n:2"]
+    assert client.asked[-1][2]["value"] == "a:3;b:3"
+
+
+async def test_a_topic_is_created_on_one_broker(client: FakeClient, access: Access) -> None:
+    assert await create_topic(access, "T", broker="b:1") == ["b:1"]
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == ["b:1"]
+
+
+async def test_the_cluster_must_be_named_when_there_are_several(
+    client: FakeClient, access: Access
+) -> None:
+    with pytest.raises(ClientError, match="several clusters, choose one: C, D"):
+        await create_topic(access, "T")
+    client.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = b'{"clusterAddrTable":{}}'
+    with pytest.raises(ClientError, match="no broker is registered"):
+        await create_topic(access, "T")
+
+
+async def test_a_broker_that_refuses_is_an_error_with_its_remark(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["b:1", RequestCode.UPDATE_AND_CREATE_TOPIC] = (1, "disk full")
+    with pytest.raises(BrokerSystemError, match="code 1 from b:1: disk full"):
+        await create_topic(access, "T", cluster="C")
+
+
+async def test_a_description_has_the_queues_of_all_brokers(access: Access) -> None:
+    description = await describe_topic(access, "T")
+    assert [(s.queue, s.min_offset, s.max_offset) for s in description.queues] == [
+        (MessageQueue("T", "a", 0), 1, 3),
+        (MessageQueue("T", "b", 0), 1, 4),
+    ]
+    assert description.queues[0].last_update_timestamp == 5
+
+
+async def test_a_topic_is_deleted_on_brokers_first_and_then_on_name_servers(
+    client: FakeClient, access: Access
+) -> None:
+    assert await delete_topic(access, "T") == ["a:1", "b:1"]
+    assert [(address, code) for address, code, _ in client.asked[1:]] == [
+        ("a:1", RequestCode.DELETE_TOPIC_IN_BROKER),
+        ("b:1", RequestCode.DELETE_TOPIC_IN_BROKER),
+        ("n:1", RequestCode.DELETE_TOPIC_IN_NAMESRV),
+        ("n:1", RequestCode.DELETE_KV_CONFIG),
+        ("n:2", RequestCode.DELETE_TOPIC_IN_NAMESRV),
+        ("n:2", RequestCode.DELETE_KV_CONFIG),
+    ]
+
+
+async def test_a_topic_is_deleted_in_one_cluster_only(client: FakeClient, access: Access) -> None:
+    assert await delete_topic(access, "T", cluster="C") == ["a:1", "b:1"]
+    assert client.asked[-1][2] == {"topic": "T", "clusterName": "C"}
+    assert client.addresses(RequestCode.DELETE_KV_CONFIG) == []
+    with pytest.raises(ClientError, match="there is no cluster 'X'"):
+        await delete_topic(access, "T", cluster="X")
+
+
+async def test_a_topic_that_does_not_exist_is_named(client: FakeClient, access: Access) -> None:
+    client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = (17, "No topic route info")
+    for function in (describe_topic, delete_topic):
+        with pytest.raises(TopicRouteNotFoundError, match="there is no topic 'T' at n:1; n:2"):
+            await function(access, "T")
+
+
+@pytest.mark.parametrize("name", ["no/such", "", "x" * 128, "TBW102"])
+async def test_an_illegal_name_is_refused_before_anything_is_asked(
+    name: str, client: FakeClient, access: Access
+) -> None:
+    with pytest.raises(MessageRejectedError):
+        await create_topic(access, name)
+    assert client.asked == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null"])
+async def test_an_answer_of_another_shape_is_an_error_of_the_peer(
+    body: bytes, client: FakeClient, access: Access
+) -> None:
+    code = RequestCode.GET_TOPIC_STATS_INFO
+    client.answers["a:1", code] = body
+    client.answers[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = body
+    client.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = body
+    calls: list[Callable[[], object]] = [
+        lambda: list_topics(access),
+        lambda: cluster_info(access),
+        lambda: describe_topic(access, "T"),
+    ]
+    for call in calls:
+        with pytest.raises(RemoteProtocolError):
+            await call()  # type: ignore[misc]
