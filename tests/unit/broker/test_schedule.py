@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.records import decode_records
+from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
@@ -94,3 +99,22 @@ async def test_a_real_second_of_delay_wakes_a_waiting_consumer(tmp_path, kernel)
         await peer.send("T", b"soon", properties="DELAY\x011")
         answer = await peer.pull("T", suspend_ms=9_000)
         assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_message_given_back_comes_again_to_its_group(long_delays, kernel, monkeypatch):
+    async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.heartbeat("c1", topics={"T": "*", "%RETRY%readers": "*"})
+        sent = await peer.send("T", b"again", properties="TAGS\x01a")
+        offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
+        held = asyncio.create_task(
+            peer.pull("%RETRY%readers", tags=None, subVersion=1, suspend_ms=9_000)
+        )
+        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        fields = {"offset": offset, "group": "readers", "delayLevel": 0}
+        assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+        assert await deliver_at(broker, 7_200_000, monkeypatch) == 1
+        [message] = decode_records((await asyncio.wait_for(held, 5)).body)
+        assert (message.body, message.tags, message.reconsume_times) == (b"again", "a", 1)
+        assert message.properties["RETRY_TOPIC"] == "T"
+        assert message.properties["ORIGIN_MESSAGE_ID"] == sent.ext_fields["msgId"]
