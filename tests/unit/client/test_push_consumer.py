@@ -59,11 +59,17 @@ class QueueBroker(FakeBroker):
         self.count = count
         self.answers[PULL] = self.pull
         self.arrived = asyncio.Event()
+        self.is_closing = False
 
     async def __aenter__(self) -> QueueBroker:
         await super().__aenter__()
         self.routes["T"] = route_body({"a": self.address}, queues=1)
         return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.is_closing = True
+        self.arrived.set()
+        await super().__aexit__()
 
     async def pull(self, command: RemotingCommand) -> RemotingCommand | None:
         fields = command.ext_fields
@@ -73,6 +79,8 @@ class QueueBroker(FakeBroker):
             return self.answer(command, 21, end, end)
         while offset >= end:
             await self.arrived.wait()
+            if self.is_closing:
+                return None
             self.arrived.clear()
             end = self.count
         until = min(end, offset + most)
@@ -411,6 +419,7 @@ async def test_after_unsubscribing_the_queues_are_given_up(broker: QueueBroker) 
     async with Consumer(broker) as consumer:
         consumer.unsubscribe("T")
         await eventually(lambda: not consumer.assigned_queues)
+        await eventually(lambda: b'"topic":"T"' not in broker.seen[RequestCode.HEART_BEAT][-1].body)
 
 
 async def test_a_listener_of_one_message_stops_at_the_first_failure(broker: QueueBroker) -> None:

@@ -123,7 +123,9 @@ class Consuming:
     def submit(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Take pulled messages; they are cached and become ready work."""
         fresh = assignment.process_queue.put(messages)
-        size = self._settings.consume_batch_max
+        # Retried messages may be of several topics, each with its own listener.
+        is_retry = assignment.queue.topic.startswith(RETRY_TOPIC_PREFIX)
+        size = 1 if is_retry else self._settings.consume_batch_max
         for start in range(0, len(fresh), size):
             self._ready.put_nowait(_Work(assignment, fresh[start : start + size]))
 

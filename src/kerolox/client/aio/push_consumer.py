@@ -306,8 +306,11 @@ class PushConsumer(ClusterQueries):
                     await self._rebalance_topic(topic)
                 except KeroloxError as error:
                     _log.warning("rebalance of topic %s failed: %s", topic, error)
-            for queue in [q for q in self._assignments if q.topic not in self._subscriptions]:
+            unwanted = [q for q in self._assignments if q.topic not in self._subscriptions]
+            for queue in unwanted:
                 await self._give_up(queue)
+            if unwanted:
+                await self._heartbeat()
 
     async def _rebalance_topic(self, topic: str) -> None:
         cluster = self._open_cluster()
