@@ -27,9 +27,9 @@ const BINARY_FIXED_BYTES: usize = 21;
 /// Parts of answers that follow from the broker's identity alone.
 #[derive(Debug, Default)]
 pub struct Pieces {
-    /// JSON from the code of a send answer up to its message id.
+    /// JSON of a send answer from its start up to its message id.
     send_json: Vec<u8>,
-    /// Binary fields of a send answer up to the key of the message id.
+    /// Binary fields of a send answer before its message id.
     send_binary: Vec<u8>,
     /// The store host in upper-case hex, the start of every message id.
     host_hex: Vec<u8>,
@@ -40,7 +40,7 @@ impl Pieces {
     #[must_use]
     pub fn new(region: &str, trace_on: bool, store_host: &[u8]) -> Self {
         let trace = if trace_on { "true" } else { "false" };
-        let mut send_json = b"0,\"extFields\":{\"MSG_REGION\":\"".to_vec();
+        let mut send_json = b"{\"code\":0,\"extFields\":{\"MSG_REGION\":\"".to_vec();
         push_json_text(&mut send_json, region);
         send_json.extend_from_slice(b"\",\"TRACE_ON\":\"");
         send_json.extend_from_slice(trace.as_bytes());
@@ -76,7 +76,6 @@ impl Pieces {
         match encoding {
             Encoding::Json => {
                 out.extend_from_slice(&[0; PREFIX_BYTES]);
-                out.extend_from_slice(b"{\"code\":");
                 out.extend_from_slice(&self.send_json);
                 self.push_ids(out, physical_offsets);
                 out.extend_from_slice(b"\",\"queueId\":\"");
@@ -274,8 +273,8 @@ fn push_json_text(out: &mut Vec<u8>, text: &str) {
             '"' => out.extend_from_slice(b"\\\""),
             '\\' => out.extend_from_slice(b"\\\\"),
             '\0'..='\u{1f}' => {
-                out.extend_from_slice(b"\\u00");
-                push_hex(out, u64::from(u32::from(character)), 2);
+                let code = u32::from(character);
+                out.extend_from_slice(format!("\\u{code:04x}").as_bytes());
             }
             _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
         }

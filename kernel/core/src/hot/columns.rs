@@ -3,15 +3,19 @@
 //! One pass checks and locates every record, then each wanted column is filled by itself. All
 //! numbers are little-endian; offsets are 32 bits, so a column holds less than 2 GiB.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flate2::bufread::ZlibDecoder;
 
+use super::properties::PROPERTIES_BYTES_MAX;
+
 const MAGIC: u32 = 0xDAA3_20A7;
 /// Bytes of a record with two IPv4 hosts and nothing in it.
 const RECORD_BYTES_MIN: usize = 91;
+const TOPIC_BYTES_MAX: usize = 127;
 const BORN_HOST_V6: i32 = 16;
 const STORE_HOST_V6: i32 = 32;
 const COMPRESSED: i32 = 1;
@@ -21,6 +25,9 @@ const COMPRESSION_ZLIB: i32 = 0x300;
 
 /// Most bytes of one column: Arrow's 32-bit offsets can't say more.
 pub const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
+
+/// A compressed body that inflates to more is an error.
+pub const INFLATED_BYTES_MAX: u64 = 64 << 20;
 
 /// One decoded column.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,7 +96,7 @@ struct Record<'a> {
     tail: usize,
     body: &'a [u8],
     topic: &'a str,
-    properties: &'a str,
+    properties: Cow<'a, str>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,8 +120,8 @@ const COLUMNS: [(&str, Kind); 18] = [
     ("uniqKey", Kind::Property("UNIQ_KEY")),
     ("flag", Kind::Int(|record| int_at(record.bytes, 16))),
     ("sysFlag", Kind::Int(|record| record.sys_flag)),
-    ("bornTimestamp", Kind::Long(|record| long_at(record.bytes, 40).wrapping_mul(1_000))),
-    ("storeTimestamp", Kind::Long(|record| record.store_timestamp.wrapping_mul(1_000))),
+    ("bornTimestamp", Kind::Long(|record| long_at(record.bytes, 40).saturating_mul(1_000))),
+    ("storeTimestamp", Kind::Long(|record| record.store_timestamp.saturating_mul(1_000))),
     ("bornHost", Kind::Text(|record, out| push_host(record.born_host, out))),
     ("storeHost", Kind::Text(|record, out| push_host(record.store_host, out))),
     ("reconsumeTimes", Kind::Int(|record| int_at(record.bytes, record.tail))),
@@ -194,11 +201,14 @@ impl<'a> Record<'a> {
         let topic_start = body_start + body_size + 1;
         let topic_size = usize::from(part(topic_start - 1, 1)?[0]);
         let topic = part(topic_start, topic_size)?;
+        if topic_size > TOPIC_BYTES_MAX {
+            return Err(reason);
+        }
         let text_start = topic_start + topic_size + 2;
         let text_size = part(text_start - 2, 2)?;
         let text_size = usize::from(u16::from_be_bytes([text_size[0], text_size[1]]));
         let properties = part(text_start, text_size)?;
-        if text_start + text_size != size {
+        if text_start + text_size != size || text_size > PROPERTIES_BYTES_MAX {
             return Err(reason);
         }
         Ok(Self {
@@ -210,13 +220,12 @@ impl<'a> Record<'a> {
             tail: store_end,
             body,
             topic: std::str::from_utf8(topic).map_err(|_| "its topic is not UTF-8")?,
-            properties: std::str::from_utf8(properties)
-                .map_err(|_| "its properties are not UTF-8")?,
+            properties: String::from_utf8_lossy(properties),
         })
     }
 
     /// The items of the property text; those without a name or a value vanish.
-    fn items(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    fn items(&self) -> impl Iterator<Item = (&str, &str)> {
         self.properties
             .split('\u{2}')
             .filter_map(|item| item.split_once('\u{1}'))
@@ -344,14 +353,18 @@ fn push_body(record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), ColumnError> 
         };
         return Err(failed(format!("compressed with {name}, which is not supported; use zlib")));
     }
-    let room = COLUMN_BYTES_MAX.saturating_sub(out.len()) as u64;
     let before = out.len();
-    let inflated = ZlibDecoder::new(record.body).take(room + 1).read_to_end(out);
+    let mut decoder = ZlibDecoder::new(record.body);
+    let inflated = (&mut decoder).take(INFLATED_BYTES_MAX + 1).read_to_end(out);
     inflated.map_err(|error| failed(format!("compressed body is corrupt: {error}")))?;
-    if (out.len() - before) as u64 > room {
-        return Err(ColumnError::TooLarge { column: "body" });
+    if (out.len() - before) as u64 > INFLATED_BYTES_MAX {
+        return Err(failed(format!("inflates to more than {INFLATED_BYTES_MAX} bytes")));
     }
-    Ok(())
+    if decoder.into_inner().is_empty() {
+        Ok(())
+    } else {
+        Err(failed("compressed body is corrupt: bytes behind its end".to_owned()))
+    }
 }
 
 /// The offset message id: store host and commit log offset in upper-case hex.
@@ -510,7 +523,10 @@ mod tests {
             let data = record(flag, 1, &body, "t", "");
             assert_eq!(texts(&data, "body")[0].as_ref().unwrap().len(), 1_000);
         }
-        for (flag, body) in [(0x101, &body[..]), (1, b"not zlib"), (1, &body[..body.len() - 3])] {
+        let longer = [&body[..], b"x"].concat();
+        for (flag, body) in
+            [(0x101, &body[..]), (1, b"not zlib"), (1, &body[..body.len() - 3]), (1, &longer)]
+        {
             let error = one(&record(flag, 77, body, "t", ""), "body").unwrap_err();
             assert!(error.to_string().contains("offset 77"), "{error}");
         }

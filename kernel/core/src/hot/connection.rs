@@ -82,18 +82,18 @@ impl Connection {
         answers: &mut Vec<u8>,
         cold: &mut impl FnMut(&[u8]),
     ) -> Fed {
-        if self.closed || self.error.is_some() {
+        if self.error.is_some() {
             return Fed { error: self.error, ..Fed::default() };
         }
         let mut state = hot.state.lock();
         let mut core = hot.store.lock();
         state.tables.refresh(&core);
         let error = self.take_frames(&mut state, &mut core, data, answers, cold).err();
-        if state.holds.has_due() {
+        if state.has_arrivals() {
             state.settle(&mut core, Some((self.id, answers)));
         }
         let flush_wanted = std::mem::take(&mut state.flush_wanted);
-        let ready = state.peers.has_ready() || state.holds.has_due();
+        let ready = state.peers.has_ready() || state.has_arrivals();
         drop(core);
         drop(state);
         if flush_wanted > 0 && hot.store.settings().flush_disk_type == crate::FlushDiskType::Sync {
@@ -111,6 +111,7 @@ impl Connection {
     pub fn close(&mut self, hot: &HotPath) {
         if !self.closed {
             self.closed = true;
+            self.error = self.error.or(Some(FrameError::Closed));
             self.kept = Vec::new();
             self.done = 0;
             hot.state.lock().close(self.id);
@@ -211,7 +212,8 @@ impl Connection {
                     answers,
                 )
             }
-            code::PULL_MESSAGE => {
+            // A pull has no body.
+            code::PULL_MESSAGE if frame.body.is_empty() => {
                 let mut puller = Puller {
                     connection: self.id,
                     last_topic,

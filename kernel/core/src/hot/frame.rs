@@ -11,6 +11,9 @@ pub const FRAME_BYTES_MAX: usize = 16_777_216;
 /// Bytes of the length field and of the word behind it.
 pub const PREFIX_BYTES: usize = 8;
 
+/// Bytes of the length field, which is judged as soon as it is there.
+const LENGTH_BYTES: usize = 4;
+
 /// Header length bits of the second word.
 const HEADER_LENGTH_MASK: u32 = 0x00FF_FFFF;
 
@@ -36,6 +39,8 @@ pub enum Cut<'a> {
 /// The peer broke the framing; nothing behind this point can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
+    /// Not the peer's fault: the connection was closed here.
+    Closed,
     /// The announced length.
     Length(i64),
     /// A header that is longer than its frame.
@@ -46,6 +51,7 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Closed => out.write_str("the connection is closed"),
             Self::Length(length) => {
                 write!(out, "frame length {length} is not within 4 and {FRAME_BYTES_MAX}")
             }
@@ -71,7 +77,7 @@ fn u32_at(data: &[u8], at: usize) -> Option<u32> {
 #[inline]
 pub fn cut(data: &[u8]) -> Result<Cut<'_>, FrameError> {
     let Some(length) = u32_at(data, 0) else {
-        return Ok(Cut::Partial(PREFIX_BYTES));
+        return Ok(Cut::Partial(LENGTH_BYTES));
     };
     let size = length as usize;
     if !(4..=FRAME_BYTES_MAX).contains(&size) {
@@ -120,7 +126,7 @@ mod tests {
     fn every_shorter_prefix_says_how_much_is_needed() {
         let data = frame(0, b"header", b"the body");
         for end in 0..data.len() {
-            let needed = if end < 8 { 8 } else { data.len() };
+            let needed = [4, 8].into_iter().find(|size| end < *size).unwrap_or(data.len());
             assert_eq!(cut(&data[..end]), Ok(Cut::Partial(needed)));
         }
     }

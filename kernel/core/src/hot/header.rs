@@ -5,8 +5,8 @@
 //! form. Anything else makes [`Header::read`] return false, and the frame goes to Python, which is
 //! complete by itself. So this module never has to explain an error.
 //!
-//! Fields are kept as spans of the header; nothing is copied, except property text with escapes,
-//! which is unescaped into a buffer that is used again for the next header.
+//! Fields are kept as spans of the header; nothing is copied, except a property text or a
+//! subscription with escapes, which is unescaped into a buffer that the next header uses again.
 
 use super::swar;
 
@@ -65,6 +65,7 @@ const MAX_RECONSUME_TIMES: u8 = 11;
 const BATCH: u8 = 12;
 const BROKER_NAME: u8 = 13;
 const LETTERS: u8 = 16;
+const LETTER_PROPERTIES: u8 = LETTERS + PROPERTIES;
 const CONSUMER_GROUP: u8 = 32;
 const QUEUE_OFFSET: u8 = 33;
 const MAX_COUNT: u8 = 34;
@@ -94,7 +95,7 @@ const MEMBER_CODE: u8 = 1;
 const MEMBER_FLAG: u8 = 2;
 const MEMBER_OPAQUE: u8 = 4;
 const MEMBER_FIELDS: u8 = 8;
-const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_FLAG | MEMBER_OPAQUE | MEMBER_FIELDS;
+const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 
 /// `"x":"` with any letter, and which of its bytes count.
 const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]);
@@ -118,7 +119,7 @@ pub struct Header {
     /// Which of them hold JSON escapes in their span.
     escaped: u64,
     spans: [Span; FIELDS],
-    /// Unescaped property text; as long as the longest header, only the first bytes count.
+    /// The unescaped property text or subscription; as long as the longest header, only the first bytes count.
     unescaped: Vec<u8>,
     unescaped_size: usize,
 }
@@ -218,13 +219,7 @@ impl Header {
             sys_flag: number(SYS_FLAG)?,
             born_timestamp: long(self.text(header, BORN_TIMESTAMP + shift))?,
             flag: number(FLAG)?,
-            properties: if !self.has(properties) {
-                &[]
-            } else if self.escaped & (1 << properties) != 0 {
-                &self.unescaped[..self.unescaped_size]
-            } else {
-                self.text(header, properties)
-            },
+            properties: self.long_text(header, properties),
             reconsume_times: if self.has(RECONSUME_TIMES + shift) {
                 number(RECONSUME_TIMES)?
             } else {
@@ -239,7 +234,7 @@ impl Header {
     pub fn pull_fields<'a>(&'a self, header: &'a [u8]) -> Option<PullFields<'a>> {
         if self.present & !PULL_FIELDS != 0
             || self.present & PULL_REQUIRED != PULL_REQUIRED
-            || self.escaped != 0
+            || self.escaped & !(1 << SUBSCRIPTION) != 0
         {
             return None;
         }
@@ -255,11 +250,7 @@ impl Header {
             sys_flag: integer(self.text(header, SYS_FLAG))?,
             commit_offset: long(self.text(header, COMMIT_OFFSET))?,
             suspend_timeout_ms: long(self.text(header, SUSPEND_TIMEOUT))?,
-            subscription: if self.has(SUBSCRIPTION) {
-                self.text(header, SUBSCRIPTION)
-            } else {
-                &[]
-            },
+            subscription: self.long_text(header, SUBSCRIPTION),
             subscription_version: long(self.text(header, SUBSCRIPTION_VERSION))?,
         })
     }
@@ -273,6 +264,17 @@ impl Header {
     fn text<'a>(&self, header: &'a [u8], field: u8) -> &'a [u8] {
         let span = self.spans[field as usize];
         header.get(span.start..span.end).unwrap_or_default()
+    }
+
+    /// A text that may be missing, or hold escapes.
+    fn long_text<'a>(&'a self, header: &'a [u8], field: u8) -> &'a [u8] {
+        if !self.has(field) {
+            &[]
+        } else if self.escaped & (1 << field) != 0 {
+            &self.unescaped[..self.unescaped_size]
+        } else {
+            self.text(header, field)
+        }
     }
 
     /// A Boolean field, false when it is not there; None for any other text.
@@ -301,6 +303,7 @@ impl Header {
 
     fn read_json(&mut self, header: &[u8]) -> Option<()> {
         let mut json = Json { data: header, at: 0 };
+        self.flag = 0;
         let mut members = 0;
         json.take(b'{')?;
         loop {
@@ -327,6 +330,10 @@ impl Header {
                     json.plain_text()?;
                     0
                 }
+                b"remark" => {
+                    json.text_or_null()?;
+                    0
+                }
                 b"version" => {
                     json.number()?;
                     0
@@ -344,7 +351,7 @@ impl Header {
             }
         }
         json.end()?;
-        (members == MEMBERS_REQUIRED).then_some(())
+        (members & MEMBERS_REQUIRED == MEMBERS_REQUIRED).then_some(())
     }
 
     fn read_json_fields(&mut self, json: &mut Json<'_>) -> Option<()> {
@@ -370,7 +377,7 @@ impl Header {
             };
             let start = json.at;
             if json.skip_plain()? != b'"' {
-                if field != PROPERTIES && field != LETTERS + PROPERTIES {
+                if !matches!(field, PROPERTIES | LETTER_PROPERTIES | SUBSCRIPTION) {
                     return None;
                 }
                 self.unescape(json, start)?;
@@ -440,19 +447,20 @@ impl Header {
     }
 
     fn read_binary(&mut self, header: &[u8]) -> Option<()> {
-        let fixed = header.first_chunk::<21>()?;
+        let fixed = header.first_chunk::<17>()?;
         let int = |at: usize| {
             i32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
         };
         self.code = i32::from(i16::from_be_bytes([fixed[0], fixed[1]]));
         self.opaque = int(5);
         self.flag = int(9);
-        // A remark in a request is unusual; fields of no length leave nothing to be hot about.
-        let size = usize::try_from(int(17)).ok()?;
-        if int(13) != 0 || header.len() != 21 + size {
+        // A remark means nothing in a request.
+        let fields_at = 17 + usize::try_from(int(13)).ok()?;
+        let fields_size = i32::from_be_bytes(*header.get(fields_at..)?.first_chunk::<4>()?);
+        let mut at = fields_at + 4;
+        if header.len() != at + usize::try_from(fields_size).ok()? {
             return None;
         }
-        let mut at = 21;
         while at < header.len() {
             let key_size = i16::from_be_bytes(*header.get(at..)?.first_chunk::<2>()?);
             let key_start = at + 2;
@@ -480,31 +488,33 @@ fn field_of(name: &[u8]) -> Option<u8> {
     if let [letter @ b'a'..=b'n'] = name {
         return Some(LETTERS + letter - b'a');
     }
-    Some(match name {
-        b"producerGroup" => GROUP,
-        b"topic" => TOPIC,
-        b"defaultTopic" => DEFAULT_TOPIC,
-        b"defaultTopicQueueNums" => DEFAULT_QUEUES,
-        b"queueId" => QUEUE_ID,
-        b"sysFlag" => SYS_FLAG,
-        b"bornTimestamp" => BORN_TIMESTAMP,
-        b"flag" => FLAG,
-        b"properties" => PROPERTIES,
-        b"reconsumeTimes" => RECONSUME_TIMES,
-        b"unitMode" => UNIT_MODE,
-        b"batch" => BATCH,
-        b"maxReconsumeTimes" => MAX_RECONSUME_TIMES,
-        b"bname" => BROKER_NAME,
-        b"consumerGroup" => CONSUMER_GROUP,
-        b"queueOffset" => QUEUE_OFFSET,
-        b"maxMsgNums" => MAX_COUNT,
-        b"commitOffset" => COMMIT_OFFSET,
-        b"suspendTimeoutMillis" => SUSPEND_TIMEOUT,
-        b"subscription" => SUBSCRIPTION,
-        b"subVersion" => SUBSCRIPTION_VERSION,
-        b"expressionType" => EXPRESSION_TYPE,
+    // Length and first letter leave one candidate, so that only one text is compared.
+    let (text, field): (&[u8], u8) = match (name.len(), name.first()?) {
+        (4, b'f') => (b"flag", FLAG),
+        (5, b'b') if name == b"batch" => (b"batch", BATCH),
+        (5, b'b') => (b"bname", BROKER_NAME),
+        (5, b't') => (b"topic", TOPIC),
+        (7, b'q') => (b"queueId", QUEUE_ID),
+        (7, b's') => (b"sysFlag", SYS_FLAG),
+        (8, b'u') => (b"unitMode", UNIT_MODE),
+        (10, b'm') => (b"maxMsgNums", MAX_COUNT),
+        (10, b'p') => (b"properties", PROPERTIES),
+        (10, b's') => (b"subVersion", SUBSCRIPTION_VERSION),
+        (11, b'q') => (b"queueOffset", QUEUE_OFFSET),
+        (12, b'c') => (b"commitOffset", COMMIT_OFFSET),
+        (12, b'd') => (b"defaultTopic", DEFAULT_TOPIC),
+        (12, b's') => (b"subscription", SUBSCRIPTION),
+        (13, b'b') => (b"bornTimestamp", BORN_TIMESTAMP),
+        (13, b'c') => (b"consumerGroup", CONSUMER_GROUP),
+        (13, b'p') => (b"producerGroup", GROUP),
+        (14, b'e') => (b"expressionType", EXPRESSION_TYPE),
+        (14, b'r') => (b"reconsumeTimes", RECONSUME_TIMES),
+        (17, b'm') => (b"maxReconsumeTimes", MAX_RECONSUME_TIMES),
+        (20, b's') => (b"suspendTimeoutMillis", SUSPEND_TIMEOUT),
+        (21, b'd') => (b"defaultTopicQueueNums", DEFAULT_QUEUES),
         _ => return None,
-    })
+    };
+    (name == text).then_some(field)
 }
 
 /// A 64-bit integer as Java's `Long.toString` writes it.
@@ -525,10 +535,18 @@ fn many_digits(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.len() > 19 {
         return None;
     }
+    // Java would take a leading zero; no client writes one, and the Python kernel declines it.
+    if digits[0] == b'0' {
+        return None;
+    }
     let mut value = 0u64;
     let mut rest = digits;
     while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
-        value = value * 100_000_000 + swar::eight_digits(u64::from_le_bytes(*eight))?;
+        let (eight, count) = swar::leading_digits(u64::from_le_bytes(*eight));
+        if count < 8 {
+            return None;
+        }
+        value = value * 100_000_000 + eight;
         rest = behind;
     }
     for digit in rest {
@@ -605,6 +623,17 @@ impl Json<'_> {
         Some((start, end))
     }
 
+    /// A text without escapes, or null.
+    fn text_or_null(&mut self) -> Option<()> {
+        if self.next()? == b'"' {
+            self.at -= 1;
+            return self.plain_text().map(|_| ());
+        }
+        let null = self.data.get(self.at - 1..self.at + 3)?;
+        self.at += 3;
+        (null == b"null").then_some(())
+    }
+
     /// Moves to the next quote or backslash and returns it; None for a raw control character,
     /// which JSON forbids, and at the end.
     #[inline]
@@ -635,7 +664,15 @@ impl Json<'_> {
     fn number(&mut self) -> Option<i32> {
         let first = self.next()?;
         let start = self.at - 1;
-        if first != b'-' && !first.is_ascii_digit() {
+        if first.is_ascii_digit() {
+            if let Some(word) = swar::word_at(self.data, start) {
+                let (value, digits) = swar::leading_digits(word);
+                if digits < 8 {
+                    self.at = start + digits;
+                    return i32::try_from(value).ok();
+                }
+            }
+        } else if first != b'-' {
             return None;
         }
         while self.data.get(self.at)?.is_ascii_digit() {

@@ -169,6 +169,25 @@ fn members_and_fields_may_come_in_any_order_and_with_blanks() {
 }
 
 #[test]
+fn a_flag_may_be_missing_and_a_remark_there() {
+    let good = json(310, 0, 1, &SEND);
+    for (from, to) in [("\"flag\":0,", ""), ("\"flag\":0", "\"remark\":null")] {
+        let text = good.replace(from, to);
+        assert_eq!(read(&text).unwrap().flag, 0, "{text}");
+    }
+    let text = good.replace("\"flag\":0", "\"flag\":2,\"remark\":\"x\"");
+    assert_eq!(read(&text).unwrap().flag, 2);
+}
+
+#[test]
+fn a_subscription_may_hold_escapes() {
+    let text = json(11, 0, 9, &PULL).replace("a || b", "\\u00e4\\t||b");
+    let header = read(&text).unwrap();
+    let fields = header.pull_fields(text.as_bytes()).unwrap();
+    assert_eq!(fields.subscription, "ä\t||b".as_bytes());
+}
+
+#[test]
 fn escapes_of_every_kind_are_decoded() {
     let cases: [(&str, &str); 5] = [
         ("a\\u0001b", "a\u{1}b"),
@@ -221,6 +240,7 @@ fn unusual_headers_are_declined() {
         ("\"flag\":0", "\"flag\":0,\"extra\":0"),
         ("\"flag\":0", "\"flag\":0.5"),
         ("\"flag\":0", "\"flag\":99999999999"),
+        ("\"flag\":0", "\"flag\":0,\"remark\":nul"),
         ("\"k\":\"false\"", "\"k\":false"),
         ("\"k\":\"false\"", "\"k\":null"),
         ("\"k\":\"false\"", "\"zz\":\"false\""),
@@ -281,7 +301,7 @@ fn numbers_are_those_of_java() {
     assert_eq!(long(b"9223372036854775808"), None);
     assert_eq!(integer(b"-2147483648"), Some(i32::MIN));
     assert_eq!(integer(b"2147483648"), None);
-    for bad in ["", "-", "+1", " 1", "1 ", "0x1", "99999999999999999999"] {
+    for bad in ["", "-", "+1", "01", "-0", "00", " 1", "1 ", "0x1", "99999999999999999999"] {
         assert_eq!(long(bad.as_bytes()), None);
     }
 }
@@ -326,9 +346,9 @@ fn random_changes_never_panic_and_never_read_outside() {
             }
         }
         if header.read(*serialize_type, &data) {
-            let sends = header.send_fields(&data).is_some();
-            let pulls = header.pull_fields(&data).is_some();
-            accepted += usize::from(sends || pulls);
+            let is_send = header.send_fields(&data).is_some();
+            let is_pull = header.pull_fields(&data).is_some();
+            accepted += usize::from(is_send || is_pull);
         }
     }
     assert!(accepted > 100, "the changes are too wild: {accepted}");

@@ -1,13 +1,12 @@
 //! Held pulls (long polling): who waits for which queue, and until when.
 //!
-//! A held pull lies in one slab and in three places that name it: the list of its queue, which an
-//! append walks without a look at any other queue; the list of its connection, for closing; and a
-//! heap of deadlines, whose entries are dropped lazily. An append whose tag matches moves the pull
-//! from its queue's list to the `due` line; it is read and answered after the records of the chunk
-//! are all in.
+//! A held pull lies in one slab and in three places that name it: the list of its queue, which a
+//! wake-up walks without a look at any other queue; the list of its connection, for closing; and a
+//! heap of deadlines, whose entries are dropped lazily. The lists belong to the queues and
+//! connections; all of them are in the order of holding.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use super::header::Encoding;
 
@@ -79,9 +78,13 @@ pub struct HeldPull {
 }
 
 impl HeldPull {
-    fn wants(&self, tags_code: i64) -> bool {
-        // Java compares the low 32 bits of an entry's tags code.
-        self.tag_codes.as_deref().is_none_or(|codes| codes.contains(&(tags_code as i32)))
+    /// Whether a record with one of these tags codes is for it.
+    #[must_use]
+    pub fn wants(&self, tags_codes: &[i32]) -> bool {
+        let Some(wanted) = self.tag_codes.as_deref() else {
+            return true;
+        };
+        wanted.iter().any(|code| tags_codes.contains(code))
     }
 }
 
@@ -89,25 +92,19 @@ impl HeldPull {
 struct Node {
     pull: HeldPull,
     links: [Link; 2],
-    /// False: in the `due` line, in no queue's list.
-    waiting: bool,
-}
-
-#[derive(Debug)]
-struct Cell {
-    node: Option<Node>,
-    /// Counts the uses of the cell, so that a stale deadline is known as such.
-    generation: u32,
+    /// Counts the pulls ever held: a deadline with another number is stale.
+    sequence: u64,
 }
 
 /// All held pulls. The lists of queues and connections are kept by their owners.
 #[derive(Debug, Default)]
 pub struct Holds {
-    cells: Vec<Cell>,
+    nodes: Vec<Option<Node>>,
     free: Vec<u32>,
-    deadlines: BinaryHeap<Reverse<(i64, u32, u32)>>,
-    due: VecDeque<(u32, u32)>,
+    /// Deadline, sequence, index.
+    deadlines: BinaryHeap<Reverse<(i64, u64, u32)>>,
     count: usize,
+    sequence: u64,
 }
 
 impl Holds {
@@ -123,78 +120,36 @@ impl Holds {
         self.count < HELD_PULLS_MAX
     }
 
-    /// Whether some pull waits for its answer.
-    #[must_use]
-    pub fn has_due(&self) -> bool {
-        !self.due.is_empty()
-    }
-
     /// Holds a pull in the lists of its queue and its connection. The caller checked `has_room`.
     pub fn hold(&mut self, pull: HeldPull, queue: &mut List, connection: &mut List) -> u32 {
         let deadline = pull.deadline_ms;
         let apart = Link { previous: NONE, next: NONE };
-        let node = Node { pull, links: [apart; 2], waiting: true };
+        self.sequence += 1;
+        let node = Some(Node { pull, links: [apart; 2], sequence: self.sequence });
         let index = if let Some(index) = self.free.pop() {
-            self.cells[index as usize].node = Some(node);
+            self.nodes[index as usize] = node;
             index
         } else {
-            self.cells.push(Cell { node: Some(node), generation: 0 });
-            self.cells.len() as u32 - 1
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
         };
         self.count += 1;
         self.append(index, queue, Side::Queue);
         self.append(index, connection, Side::Connection);
-        let generation = self.cells[index as usize].generation;
-        self.deadlines.push(Reverse((deadline, index, generation)));
+        self.deadlines.push(Reverse((deadline, self.sequence, index)));
         self.drop_stale_deadlines();
         index
     }
 
-    /// Moves the pulls of a queue that want a tags code to the `due` line.
-    pub fn wake(&mut self, queue: &mut List, tags_code: i64) {
-        let mut index = queue.head;
-        while index != NONE {
-            let node = self.node(index);
-            let next = node.links[Side::Queue as usize].next;
-            if node.pull.wants(tags_code) {
-                self.make_due(index, queue);
-            }
-            index = next;
-        }
-    }
-
-    /// Moves one waiting pull to the `due` line.
-    pub fn make_due(&mut self, index: u32, queue: &mut List) {
-        self.unlink(index, queue, Side::Queue);
-        self.node_mut(index).waiting = false;
-        let generation = self.cells[index as usize].generation;
-        self.due.push_back((index, generation));
-    }
-
-    /// The next pull of the `due` line; it stays held until `release` or `wait_again`.
-    pub fn next_due(&mut self) -> Option<u32> {
-        while let Some((index, generation)) = self.due.pop_front() {
-            if self.is_current(index, generation) {
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    /// Puts a pull of the `due` line back into its queue's list, at the end.
-    pub fn wait_again(&mut self, index: u32, queue: &mut List) {
-        self.node_mut(index).waiting = true;
-        self.append(index, queue, Side::Queue);
-    }
-
     /// The next pull whose deadline is at or before `now_ms`; its deadline counts no more.
     pub fn next_expired(&mut self, now_ms: i64) -> Option<u32> {
-        while let Some(Reverse((deadline, index, generation))) = self.deadlines.peek().copied() {
-            if deadline > now_ms {
+        while let Some(Reverse((deadline, sequence, index))) = self.deadlines.peek().copied() {
+            let is_current = self.is_current(index, sequence);
+            if is_current && deadline > now_ms {
                 return None;
             }
             self.deadlines.pop();
-            if self.is_current(index, generation) {
+            if is_current {
                 return Some(index);
             }
         }
@@ -207,31 +162,32 @@ impl Holds {
         &self.node(index).pull
     }
 
-    /// Takes a pull out of everything. `queue` is its queue's list.
-    pub fn release(&mut self, index: u32, queue: &mut List, connection: &mut List) -> HeldPull {
-        if self.node(index).waiting {
-            self.unlink(index, queue, Side::Queue);
-        }
-        self.unlink(index, connection, Side::Connection);
-        let cell = &mut self.cells[index as usize];
-        cell.generation = cell.generation.wrapping_add(1);
-        let node = cell.node.take().expect("a held pull has a node");
-        self.free.push(index);
-        self.count -= 1;
-        node.pull
+    /// The pull behind one in the list of its queue.
+    #[must_use]
+    pub fn next_of_queue(&self, index: u32) -> Option<u32> {
+        let next = self.node(index).links[Side::Queue as usize].next;
+        (next != NONE).then_some(next)
     }
 
-    fn is_current(&self, index: u32, generation: u32) -> bool {
-        let cell = &self.cells[index as usize];
-        cell.generation == generation && cell.node.is_some()
+    /// Takes a pull out of everything. The lists are those of its queue and its connection.
+    pub fn release(&mut self, index: u32, queue: &mut List, connection: &mut List) {
+        self.unlink(index, queue, Side::Queue);
+        self.unlink(index, connection, Side::Connection);
+        self.nodes[index as usize] = None;
+        self.free.push(index);
+        self.count -= 1;
+    }
+
+    fn is_current(&self, index: u32, sequence: u64) -> bool {
+        self.nodes[index as usize].as_ref().is_some_and(|node| node.sequence == sequence)
     }
 
     fn node(&self, index: u32) -> &Node {
-        self.cells[index as usize].node.as_ref().expect("a list names only held pulls")
+        self.nodes[index as usize].as_ref().expect("a list names only held pulls")
     }
 
     fn node_mut(&mut self, index: u32) -> &mut Node {
-        self.cells[index as usize].node.as_mut().expect("a list names only held pulls")
+        self.nodes[index as usize].as_mut().expect("a list names only held pulls")
     }
 
     fn append(&mut self, index: u32, list: &mut List, side: Side) {
@@ -262,7 +218,7 @@ impl Holds {
     fn drop_stale_deadlines(&mut self) {
         if self.deadlines.len() > 2 * self.count + STALE_DEADLINES_MAX {
             let mut entries = std::mem::take(&mut self.deadlines).into_vec();
-            entries.retain(|Reverse((_, index, generation))| self.is_current(*index, *generation));
+            entries.retain(|Reverse((_, sequence, index))| self.is_current(*index, *sequence));
             self.deadlines = entries.into();
         }
     }
@@ -287,28 +243,32 @@ mod tests {
         }
     }
 
+    fn of_queue(holds: &Holds, queue: List) -> Vec<u32> {
+        std::iter::successors(queue.first(), |index| holds.next_of_queue(*index)).collect()
+    }
+
     #[test]
-    fn only_matching_pulls_of_the_queue_become_due_in_order() {
+    fn a_queue_lists_its_pulls_in_the_order_of_holding() {
         let mut holds = Holds::default();
         let (mut one, mut other, mut connection) = Default::default();
-        let a = holds.hold(pull(1, None, 10), &mut one, &mut connection);
-        let b = holds.hold(pull(1, Some(&[7]), 10), &mut one, &mut connection);
-        let c = holds.hold(pull(1, Some(&[-1]), 10), &mut one, &mut connection);
-        holds.hold(pull(1, None, 10), &mut other, &mut connection);
-        holds.wake(&mut one, -1);
-        assert_eq!(
-            (holds.next_due(), holds.next_due(), holds.next_due()),
-            (Some(a), Some(c), None)
-        );
-        holds.wait_again(a, &mut one);
-        holds.release(c, &mut one, &mut connection);
-        holds.wake(&mut one, 7);
-        assert_eq!(
-            (holds.next_due(), holds.next_due(), holds.next_due()),
-            (Some(b), Some(a), None)
-        );
-        assert!(one.is_empty());
-        assert_eq!(holds.len(), 3);
+        let mut hold = |queue: &mut List| holds.hold(pull(1, None, 10), queue, &mut connection);
+        let known = [hold(&mut one), hold(&mut one), hold(&mut one)];
+        let apart = hold(&mut other);
+        assert_eq!(of_queue(&holds, one), known);
+        holds.release(known[1], &mut one, &mut connection);
+        assert_eq!(of_queue(&holds, one), [known[0], known[2]]);
+        let again = holds.hold(pull(1, None, 10), &mut one, &mut connection);
+        assert_eq!(again, known[1], "the cell is used again");
+        assert_eq!(of_queue(&holds, one), [known[0], known[2], again]);
+        assert_eq!(of_queue(&holds, other), [apart]);
+        assert_eq!(holds.len(), 4);
+    }
+
+    #[test]
+    fn a_pull_wants_what_its_tags_say() {
+        assert!(pull(1, None, 0).wants(&[5]));
+        assert!(pull(1, Some(&[7, -1]), 0).wants(&[3, -1]));
+        assert!(!pull(1, Some(&[7, -1]), 0).wants(&[3, 1]));
     }
 
     #[test]
@@ -328,17 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn a_released_pull_is_not_due_any_more() {
+    fn equal_deadlines_expire_in_the_order_of_holding() {
         let mut holds = Holds::default();
         let (mut queue, mut connection) = Default::default();
-        let index = holds.hold(pull(1, None, 30), &mut queue, &mut connection);
-        holds.wake(&mut queue, 0);
-        assert!(holds.has_due());
-        holds.release(index, &mut queue, &mut connection);
-        let again = holds.hold(pull(2, None, 30), &mut queue, &mut connection);
-        assert_eq!(again, index);
-        assert_eq!(holds.next_due(), None);
-        assert_eq!(connection.first(), Some(again));
+        let old = holds.hold(pull(1, None, 10), &mut queue, &mut connection);
+        let first = holds.hold(pull(1, None, 10), &mut queue, &mut connection);
+        holds.release(old, &mut queue, &mut connection);
+        let second = holds.hold(pull(1, None, 10), &mut queue, &mut connection);
+        assert!(second < first, "the cell is used again");
+        assert_eq!(holds.next_expired(10), Some(first));
+        holds.release(first, &mut queue, &mut connection);
+        assert_eq!(holds.next_expired(10), Some(second));
     }
 
     #[test]

@@ -205,11 +205,11 @@ impl HotPath {
         let appended = append(&mut core, queue, &mut codes);
         if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
             for tags_code in &codes {
-                state.wake(slot, queue_id, *tags_code);
+                state.note_arrival(slot, queue_id, *tags_code);
             }
         }
         state.batch.tags_codes = codes;
-        let woken = state.holds.has_due();
+        let woken = state.has_arrivals();
         if woken {
             state.settle(&mut core, None);
         }
@@ -238,13 +238,9 @@ impl HotPath {
         core.read_into(queue, offset, max_count.max(0) as usize, tag_codes, records)
     }
 
-    /// Holds a pull; false when the table is full. When the queue has grown past the pull's offset
-    /// by now, its answer is ready at once.
+    /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let mut core = self.store.lock();
-        state.tables.refresh(&core);
+        let mut state = self.state.lock();
         let pull = HeldPull {
             connection: hold.connection,
             encoding: hold.encoding,
@@ -257,18 +253,7 @@ impl HotPath {
             tag_codes: hold.tag_codes.map(Into::into),
             deadline_ms: hold.deadline_ms,
         };
-        let Some(index) = state.hold(pull) else {
-            return false;
-        };
-        let (_, max_offset) = core.queue_bounds(hold.topic, hold.queue_id);
-        if max_offset > hold.offset {
-            state.make_due(index);
-            state.settle(&mut core, None);
-            drop(core);
-            drop(guard);
-            self.store.notify();
-        }
-        true
+        state.hold(pull)
     }
 
     /// Answers what is overdue; whether `take_ready` has something.
@@ -277,10 +262,10 @@ impl HotPath {
         let state = &mut *guard;
         let mut core = self.store.lock();
         state.tables.refresh(&core);
+        state.expire_holds(&mut core, now_ms);
         state.peers.release_flushed(self.store.flushed_offset());
         state.peers.expire_flushes(now_ms);
-        state.expire_holds(&mut core, now_ms);
-        state.peers.has_ready() || state.holds.has_due()
+        state.peers.has_ready() || state.has_arrivals()
     }
 
     /// The answers that became ready elsewhere than in their own feed, one run of frames per
@@ -290,13 +275,13 @@ impl HotPath {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.peers.release_flushed(self.store.flushed_offset());
-        if state.holds.has_due() {
+        if state.has_arrivals() {
             let mut core = self.store.lock();
             state.tables.refresh(&core);
             state.settle(&mut core, None);
         }
         let taken = state.peers.take();
-        let has_more = state.holds.has_due();
+        let has_more = state.has_arrivals();
         drop(guard);
         if has_more {
             self.store.notify();

@@ -126,11 +126,8 @@ impl Peers {
         self.ready_bytes = 0;
         let mut taken = Vec::with_capacity(self.ready_line.len());
         for connection in self.ready_line.drain(..) {
-            if let Some(peer) = self.by_id.get_mut(&connection) {
-                if !peer.ready.is_empty() {
-                    taken.push((connection, std::mem::take(&mut peer.ready)));
-                }
-            }
+            let ready = self.by_id.get_mut(&connection).map(|peer| std::mem::take(&mut peer.ready));
+            taken.extend(ready.filter(|ready| !ready.is_empty()).map(|ready| (connection, ready)));
         }
         taken
     }

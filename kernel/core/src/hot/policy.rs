@@ -26,6 +26,8 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub struct QueueSlot {
     pub handle: Option<QueueHandle>,
     pub holds: List,
+    /// Place in `State::arrived`, counted from one; 0 when nothing arrived.
+    pub arrived: u32,
 }
 
 /// One topic.

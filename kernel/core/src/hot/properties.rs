@@ -2,6 +2,8 @@
 //!
 //! Items are key 0x01 value, with 0x02 between them (and, from 4.6 clients, behind the last).
 
+use hashbrown::HashSet;
+
 use super::swar;
 use crate::{Marks, Text};
 
@@ -12,6 +14,9 @@ const ITEM_END: u8 = 2;
 
 /// Longest property text that a record can hold.
 pub const PROPERTIES_BYTES_MAX: usize = 32_767;
+
+/// Up to this many items, a name is compared with those before it; then with a set, at the end.
+const FEW_ITEMS: usize = 64;
 
 /// What the hot path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +46,8 @@ impl<'a> Inspected<'a> {
     }
 }
 
-/// Walks a property text; None when it is malformed or has an item that is not for the hot path.
+/// Walks a property text; None when it is malformed, names an item twice, or has one that is not
+/// for the hot path.
 #[must_use]
 pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
     let whole = text.strip_suffix(&[ITEM_END]).unwrap_or(text);
@@ -49,28 +55,34 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
     if text.is_empty() {
         return Some(found);
     }
-    if std::str::from_utf8(whole).is_err() {
+    if whole.len() > PROPERTIES_BYTES_MAX || std::str::from_utf8(whole).is_err() {
         return None;
     }
-    let mut has_wait = false;
+    let mut names = 0u64;
+    let mut count = 0;
     let mut start = 0;
     loop {
-        let name_end = swar::find(whole, start, NAME_END);
-        let end = swar::find(whole, name_end, ITEM_END);
-        // Without a name end the item has none, and `name_end` is behind the text.
-        if name_end == start || end <= name_end + 1 {
+        let name_end = separator(whole, start);
+        let end = separator(whole, name_end + 1);
+        if name_end == start
+            || end <= name_end + 1
+            || whole.get(name_end) != Some(&NAME_END)
+            || whole.get(end).is_some_and(|byte| *byte != ITEM_END)
+        {
             return None;
         }
         let (name, value) = (&whole[start..name_end], &whole[name_end + 1..end]);
+        let bit = 1 << name_bit(name);
+        if names & bit != 0 && count < FEW_ITEMS && is_named(&whole[..start], name) {
+            return None;
+        }
+        names |= bit;
+        count += 1;
         match name {
             b"TAGS" => found.marks.tags = Some(value),
             b"KEYS" => found.marks.keys = Some(value),
             b"UNIQ_KEY" => found.marks.uniq_key = Some(value),
             b"WAIT" => {
-                if has_wait {
-                    return None;
-                }
-                has_wait = true;
                 // Boolean.parseBoolean: anything but true is false.
                 found.waits = value.eq_ignore_ascii_case(b"true");
                 found.kept = if end < whole.len() {
@@ -85,18 +97,44 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
             | b"INNER_MULTI_DISPATCH"
             | b"MSG_TYPE"
             | b"__STARTDELIVERTIME" => return None,
-            // A separator in a name means that an item had no name end.
-            _ => {
-                if name.contains(&ITEM_END) {
-                    return None;
-                }
-            }
+            _ => {}
         }
-        if end == whole.len() {
-            return Some(found);
+        if end >= whole.len() {
+            return (count <= FEW_ITEMS || has_distinct_names(whole)).then_some(found);
         }
         start = end + 1;
     }
+}
+
+/// Position of the next separator of either kind; the length when there is none.
+fn separator(text: &[u8], from: usize) -> usize {
+    let mut at = from;
+    loop {
+        at = swar::find_below(text, at, ITEM_END + 1);
+        // A zero byte is text.
+        if text.get(at) != Some(&0) {
+            return at.min(text.len());
+        }
+        at += 1;
+    }
+}
+
+/// A number below 64 that names mostly differ in.
+fn name_bit(name: &[u8]) -> u32 {
+    let ends = [name.first(), name.last()].map(|byte| u32::from(*byte.unwrap_or(&0)));
+    (name.len() as u32 * 7 + ends[0] * 3 + ends[1]) % 64
+}
+
+/// Whether an item of a well-formed text has that name.
+fn is_named(text: &[u8], name: &[u8]) -> bool {
+    text.split(|byte| *byte == ITEM_END)
+        .any(|item| item.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&NAME_END)))
+}
+
+/// Whether no name comes twice, for a text with many items.
+fn has_distinct_names(text: &[u8]) -> bool {
+    let mut names = HashSet::new();
+    text.split(|byte| *byte == ITEM_END).all(|item| names.insert(&item[..separator(item, 0)]))
 }
 
 /// The text that is added to each item of a batch: the batch's own items and the cluster, with a
@@ -155,18 +193,20 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_and_the_last_one_counts() {
-        let given =
-            text(&[("TAGS", "x"), ("KEYS", "k1 k2"), ("UNIQ_KEY", "u"), ("TAGS", "y\u{1}z")]);
+    fn marks_are_found() {
+        let given = text(&[("TAGS", "x"), ("KEYS", "k1 k2"), ("UNIQ_KEY", "u")]);
         let marks = inspect(&given).unwrap().marks;
-        assert_eq!(marks.tags, Some(&b"y\x01z"[..]));
+        assert_eq!(marks.tags, Some(&b"x"[..]));
         assert_eq!(marks.keys, Some(&b"k1 k2"[..]));
         assert_eq!(marks.uniq_key, Some(&b"u"[..]));
     }
 
     #[test]
     fn malformed_and_special_texts_are_declined() {
-        let malformed: [&[u8]; 11] = [
+        let malformed: [&[u8]; 14] = [
+            b"a\x01b\x01c",
+            b"a\x01b\x02c\x01d\x02a\x01b",
+            b"TAGS\x01b\x02TAGS\x01c",
             b"a",
             b"\x02",
             b"\x01",
@@ -186,6 +226,12 @@ mod tests {
             assert!(inspect(&text(&[("a", "b"), (name, "1")])).is_none(), "{name}");
         }
         assert!(inspect(&text(&[("WAIT", "true"), ("WAIT", "true")])).is_none());
+        let many: Vec<String> = (0..300).map(|number| format!("n{number}")).collect();
+        let items: Vec<_> = many.iter().map(|name| (name.as_str(), "v")).collect();
+        assert!(inspect(&text(&items)).is_some());
+        let twice = [&items[..], &[("n7", "w")]].concat();
+        assert!(inspect(&text(&twice)).is_none());
+        assert!(inspect(b"a\0b\x01c\0d\x02e\x01\0").is_some());
         assert!(inspect(&text(&[("INNER_MULTI_DISPATCH", "q")])).is_none());
     }
 

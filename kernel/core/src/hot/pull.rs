@@ -252,7 +252,7 @@ fn take(
         && fields.suspend_timeout_ms > 0
         && state.long_polling;
     let deadline = core.now_ms().saturating_add(fields.suspend_timeout_ms);
-    if !(may_hold && state.hold(held(puller.connection, &wanted, deadline)).is_some()) {
+    if !(may_hold && state.hold(held(puller.connection, &wanted, deadline))) {
         answer_empty(&state.tables, &wanted, &outcome, kind, answers);
     }
     Some(())

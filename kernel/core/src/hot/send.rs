@@ -12,6 +12,9 @@ use crate::{BatchItem, Core, NewBatch, NewRecord};
 /// Bytes of a batch item before its body.
 const ITEM_FIXED_BYTES: usize = 20;
 
+/// A batch with more messages is cold: its answer would not fit a header.
+const BATCH_ITEMS_MAX: usize = 65_536;
+
 /// What a send needs to know of its connection.
 pub struct Sender<'a> {
     pub connection: u64,
@@ -51,6 +54,7 @@ fn take(
         || !topic.hot
         || topic.perm & PERM_WRITE == 0
         || !(0..topic.write_queues).contains(&fields.queue_id)
+        || fields.sys_flag < 0
         || fields.sys_flag & TRANSACTION_BITS != 0
         || !(1..=state.max_message_bytes).contains(&body.len())
         || !state.tables.writable
@@ -135,7 +139,7 @@ fn append_one(
         tags_code: None,
     };
     let appended = core.append(queue, &record).ok()?;
-    state.wake(slot, fields.queue_id, appended.tags_code);
+    state.note_arrival(slot, fields.queue_id, appended.tags_code);
     Some(Stored {
         start: appended.physical_offset,
         end: appended.end_offset(),
@@ -167,7 +171,7 @@ fn append_batch(
     let codes = &mut state.batch.tags_codes;
     let appended = core.append_batch(queue, &common, &items, offsets, codes).ok()?;
     for index in 0..state.batch.tags_codes.len() {
-        state.wake(slot, fields.queue_id, state.batch.tags_codes[index]);
+        state.note_arrival(slot, fields.queue_id, state.batch.tags_codes[index]);
     }
     Some(Stored { start: 0, end: appended.end_offset, queue_offset: appended.queue_offset })
 }
@@ -188,7 +192,7 @@ fn batch_items<'a>(body: &'a [u8], suffix: &'a [u8]) -> Option<Vec<BatchItem<'a>
         let text_size = u16::from_be_bytes(*body.get(text_size_at..)?.first_chunk::<2>()?);
         let text_start = text_size_at + 2;
         let end = text_start + usize::from(text_size);
-        if body_size == 0 || end - at != size {
+        if body_size == 0 || end - at != size || items.len() >= BATCH_ITEMS_MAX {
             return None;
         }
         let properties = properties::with_suffix(body.get(text_start..end)?, suffix);

@@ -17,6 +17,17 @@ pub struct BatchBuffers {
     pub tags_codes: Vec<i64>,
 }
 
+/// Tags codes of records that were appended to a queue with held pulls.
+#[derive(Debug)]
+struct Arrived {
+    topic: u32,
+    queue_id: i32,
+    tags_codes: Vec<i32>,
+}
+
+/// A list of tags codes is searched for repetitions up to this length.
+const SEARCHED_CODES_MAX: usize = 16;
+
 /// Everything behind the hot path's lock. The store's lock is taken after it, never before.
 #[derive(Debug, Default)]
 pub struct State {
@@ -28,6 +39,8 @@ pub struct State {
     pub batch: BatchBuffers,
     pub scratch: Vec<u8>,
     answer_header: AnswerHeader,
+    /// Queues whose held pulls are looked at next, in the order of their first record.
+    arrived: Vec<Arrived>,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
     pub sync_flush: bool,
@@ -50,71 +63,108 @@ impl State {
         }
     }
 
-    /// Holds a pull; None when the table is full or the queue id is outside the limits.
-    pub fn hold(&mut self, pull: HeldPull) -> Option<u32> {
-        if !self.holds.has_room() {
-            return None;
-        }
-        let queue = self.tables.topics.get_mut(pull.topic as usize)?.queue(pull.queue_id)?;
-        let peer = self.peers.peer(pull.connection);
-        Some(self.holds.hold(pull, &mut queue.holds, &mut peer.holds))
-    }
-
-    /// Tells the pulls held for a queue of a record that was appended to it.
-    #[inline]
-    pub fn wake(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
-        let queues = &mut self.tables.topics[topic as usize].queues;
-        if let Some(queue) = queues.get_mut(queue_id as usize) {
-            if !queue.holds.is_empty() {
-                self.holds.wake(&mut queue.holds, tags_code);
-            }
-        }
-    }
-
-    /// Moves a held pull to the line of those that are read next.
-    pub fn make_due(&mut self, index: u32) {
-        let (topic, queue_id) = {
-            let pull = self.holds.pull(index);
-            (pull.topic, pull.queue_id)
+    /// Holds a pull; false when the table is full or the queue id is outside the limits.
+    pub fn hold(&mut self, pull: HeldPull) -> bool {
+        let topic = &mut self.tables.topics[pull.topic as usize];
+        let Some(queue) = topic.queue(pull.queue_id).filter(|_| self.holds.has_room()) else {
+            return false;
         };
-        if let Some(queue) = self.tables.topics[topic as usize].queue(queue_id) {
-            self.holds.make_due(index, &mut queue.holds);
+        let peer = self.peers.peer(pull.connection);
+        self.holds.hold(pull, &mut queue.holds, &mut peer.holds);
+        true
+    }
+
+    /// Notes a record that was appended to a queue; `settle` looks at the pulls that wait for it.
+    #[inline]
+    pub fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
+        let queues = &mut self.tables.topics[topic as usize].queues;
+        let Some(queue) = queues.get_mut(queue_id as usize) else {
+            return;
+        };
+        if queue.holds.is_empty() {
+            return;
+        }
+        if queue.arrived == 0 {
+            self.arrived.push(Arrived { topic, queue_id, tags_codes: Vec::new() });
+            queue.arrived = self.arrived.len() as u32;
+        }
+        let codes = &mut self.arrived[queue.arrived as usize - 1].tags_codes;
+        // Java compares the low 32 bits of an entry's tags code.
+        let code = tags_code as i32;
+        if codes.last() != Some(&code)
+            && (codes.len() > SEARCHED_CODES_MAX || !codes.contains(&code))
+        {
+            codes.push(code);
         }
     }
 
-    /// Reads for the woken pulls and answers those that found something: into `own` for that
-    /// connection, else into the ready answers, as far as these have room.
+    /// Whether `settle` has something to do.
+    #[must_use]
+    pub fn has_arrivals(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Reads for the pulls that wait for what arrived, and answers those that found something:
+    /// into `own` for that connection, else into the ready answers. Without room for these the
+    /// rest is left for the next call.
     pub fn settle(&mut self, core: &mut Core, mut own: Option<(u64, &mut Vec<u8>)>) {
-        while self.peers.has_room() {
-            let Some(index) = self.holds.next_due() else {
-                return;
-            };
-            let Self { tables, holds, peers, answer_header, .. } = self;
-            let pull = holds.pull(index);
-            let wanted = pull::wanted_by(pull);
-            let mut read = |out: &mut Vec<u8>| {
-                let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
-                if matches!(kind, Kind::Retry | Kind::Moved) {
-                    pull::answer_empty(tables, &wanted, &outcome, kind, out);
-                }
-                kind
-            };
-            let kind = match &mut own {
-                Some((connection, answers))
-                    if *connection == pull.connection && answers.len() < ANSWER_BYTES_MAX =>
-                {
-                    read(answers)
-                }
-                _ => peers.write_ready(pull.connection, read),
-            };
-            if kind != Kind::NotFound {
-                self.release(index);
+        let arrived = std::mem::take(&mut self.arrived);
+        for arrival in arrived {
+            let Arrived { topic, queue_id, tags_codes } = &arrival;
+            let Some(queue) = self.tables.topics[*topic as usize].queue(*queue_id) else {
                 continue;
+            };
+            queue.arrived = 0;
+            let mut next = queue.holds.first();
+            while let Some(index) = next {
+                if !self.peers.has_room() {
+                    self.leave(arrival);
+                    break;
+                }
+                next = self.holds.next_of_queue(index);
+                if self.holds.pull(index).wants(tags_codes) {
+                    self.try_to_answer(core, index, &mut own);
+                }
             }
-            let (topic, queue_id) = (pull.topic, pull.queue_id);
-            if let Some(queue) = self.tables.topics[topic as usize].queue(queue_id) {
-                self.holds.wait_again(index, &mut queue.holds);
+        }
+    }
+
+    /// Leaves an arrival for the next `settle`.
+    fn leave(&mut self, arrival: Arrived) {
+        let place = self.arrived.len() as u32 + 1;
+        if let Some(queue) = self.tables.topics[arrival.topic as usize].queue(arrival.queue_id) {
+            queue.arrived = place;
+            self.arrived.push(arrival);
+        }
+    }
+
+    /// Reads for a held pull; one that finds nothing new stays held.
+    fn try_to_answer(
+        &mut self,
+        core: &mut Core,
+        index: u32,
+        own: &mut Option<(u64, &mut Vec<u8>)>,
+    ) {
+        let Self { tables, holds, peers, answer_header, .. } = self;
+        let pull = holds.pull(index);
+        let wanted = pull::wanted_by(pull);
+        let mut read = |out: &mut Vec<u8>| {
+            let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
+            if matches!(kind, Kind::Retry | Kind::Moved) {
+                pull::answer_empty(tables, &wanted, &outcome, kind, out);
             }
+            kind
+        };
+        let kind = match own {
+            Some((connection, answers))
+                if *connection == pull.connection && answers.len() < ANSWER_BYTES_MAX =>
+            {
+                read(answers)
+            }
+            _ => peers.write_ready(pull.connection, read),
+        };
+        if kind != Kind::NotFound {
+            self.release(index);
         }
     }
 
@@ -126,13 +176,8 @@ impl State {
             let wanted = pull::wanted_by(pull);
             peers.write_ready(pull.connection, |out| {
                 let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
-                match kind {
-                    Kind::Found => {}
-                    // The next offset tells the client how far the read got.
-                    Kind::Retry | Kind::NotFound => {
-                        pull::answer_empty(tables, &wanted, &outcome, Kind::NotFound, out);
-                    }
-                    Kind::Moved => pull::answer_empty(tables, &wanted, &outcome, kind, out),
+                if kind != Kind::Found {
+                    pull::answer_empty(tables, &wanted, &outcome, kind, out);
                 }
             });
             self.release(index);

@@ -30,31 +30,41 @@ pub(super) const fn first(marks: u64) -> usize {
     (marks.trailing_zeros() / 8) as usize
 }
 
-/// The number that eight ASCII digits spell, the first one lowest in the word; None for others.
+/// The number that the first bytes spell in ASCII digits, and how many there are.
 #[inline]
-pub(super) const fn eight_digits(word: u64) -> Option<u64> {
-    let digits = word.wrapping_sub(LOW_BITS * b'0' as u64);
-    // A byte is a digit when neither it nor it plus 118 has the high bit.
-    if (digits | digits.wrapping_add(LOW_BITS * 118)) & HIGH_BITS != 0 {
-        return None;
+pub(super) const fn leading_digits(word: u64) -> (u64, usize) {
+    let digits = word ^ (LOW_BITS * b'0' as u64);
+    // The high bit of a byte that is no digit: above 9, or above 127.
+    let marks = (digits | (digits & !HIGH_BITS).wrapping_add(LOW_BITS * 118)) & HIGH_BITS;
+    let count = if marks == 0 { 8 } else { first(marks) };
+    if count == 0 {
+        return (0, 0);
     }
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
-    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF)
+    // Shifted up, so that zeros stand in front.
+    let digits = digits << (64 - 8 * count);
+    (join_digits(digits), count)
 }
 
-/// Position of the first byte equal to `byte` at or behind `from`; the length when there is none.
+/// The number of eight values below ten, the first one lowest in the word.
+const fn join_digits(digits: u64) -> u64 {
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
+}
+
+/// Position of the first byte below `bound` at or behind `from`; not less than the length when
+/// there is none.
 #[inline]
-pub(super) fn find(data: &[u8], from: usize, byte: u8) -> usize {
+pub(super) fn find_below(data: &[u8], from: usize, bound: u8) -> usize {
     let mut at = from;
     while let Some(word) = word_at(data, at) {
-        let marks = equal(word, byte);
+        let marks = below(word, bound);
         if marks != 0 {
             return at + first(marks);
         }
         at += 8;
     }
-    while at < data.len() && data[at] != byte {
+    while at < data.len() && data[at] >= bound {
         at += 1;
     }
     at
@@ -68,30 +78,33 @@ mod tests {
     fn the_first_match_is_found_at_every_position() {
         for size in 0..40usize {
             for position in 0..size {
-                let mut data = vec![b'a'; size];
-                data[position] = b'"';
-                data[position + 1..].fill(b'"');
+                let mut data = vec![3; size];
+                data[position] = 2;
+                data[position + 1..].fill(1);
                 for from in 0..=position {
-                    assert_eq!(find(&data, from, b'"'), position);
+                    assert_eq!(find_below(&data, from, 3), position);
                 }
             }
-            assert_eq!(find(&vec![b'!'; size], 0, b'"'), size);
+            assert_eq!(find_below(&vec![3; size], 0, 3), size);
         }
     }
 
     #[test]
-    fn eight_digits_are_read_and_nothing_else_is() {
+    fn leading_digits_are_read_up_to_the_first_other_byte() {
         for value in (0..100_000_000u64).step_by(12_347) {
             let text = format!("{value:08}");
             let bytes: [u8; 8] = text.as_bytes().try_into().unwrap();
-            assert_eq!(eight_digits(u64::from_le_bytes(bytes)), Some(value));
+            assert_eq!(leading_digits(u64::from_le_bytes(bytes)), (value, 8));
         }
         for byte in (0..=255u8).filter(|byte| !byte.is_ascii_digit()) {
             for lane in 0..8 {
-                for fill in [b'0', b'5', b'9'] {
-                    let mut bytes = [fill; 8];
+                for (digit, later) in [(b'0', b'9'), (b'5', 0xFF), (b'9', b'"')] {
+                    let mut bytes = [digit; 8];
+                    bytes[lane..].fill(later);
                     bytes[lane] = byte;
-                    assert_eq!(eight_digits(u64::from_le_bytes(bytes)), None);
+                    let text = String::from_utf8(vec![digit; lane]).unwrap();
+                    let value = text.parse().unwrap_or(0);
+                    assert_eq!(leading_digits(u64::from_le_bytes(bytes)), (value, lane));
                 }
             }
         }
