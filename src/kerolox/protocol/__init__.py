@@ -1,0 +1,1 @@
+"""The wire: bytes in, commands out. No I/O and no clock."""

@@ -1,0 +1,1 @@
+"""The answers of the cold path, one file per family of requests."""
