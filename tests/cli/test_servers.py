@@ -104,6 +104,8 @@ def test_a_store_that_another_process_holds_is_named(tmp_path: Path) -> None:
 def test_a_data_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file, no folder")
     assert str(tmp_path / "store") in error_line(*up_arguments(tmp_path))
+    names = error_line("namesrv", "--port", 0, "--data", tmp_path / "store")
+    assert f"the folder {tmp_path / 'store' / 'namesrv'} can't be made" in names
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kerolox.cli.running import configure_logging, run, running, serve
+from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -132,10 +134,22 @@ def broker(
     run(serve(_broker_started(config), ready_file))
 
 
-def _namesrv_files(folder: Path) -> dict[str, object]:
+def _namesrv_files(data: Path) -> dict[str, object]:
+    """Where a name server keeps its files below ``data``; the folder is made.
+
+    Raises:
+        ConfigError: it can't be made or written. Without this the first key-value would tell.
+    """
+    folder = data / "namesrv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} can't be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"the folder {folder} can't be written by this user")
     return {
-        "kv_config_path": folder / "namesrv" / "kvConfig.json",
-        "config_store_path": folder / "namesrv" / "namesrv.properties",
+        "kv_config_path": folder / "kvConfig.json",
+        "config_store_path": folder / "namesrv.properties",
     }
 
 

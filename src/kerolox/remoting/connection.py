@@ -38,6 +38,8 @@ from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import FLAG_RESPONSE, RemotingCommand
 
 __all__ = [
+    "PAUSED_BY_ANSWERS",
+    "PAUSED_BY_WRITES",
     "READ_BUFFER_BYTES",
     "WRITE_BYTES_MAX",
     "WRITE_HIGH_WATER_BYTES",
@@ -64,9 +66,9 @@ CLOSE_SECONDS_MAX = 2.0
 
 _TIMER_SECONDS_MIN = 0.01
 
-_PAUSED_BY_WRITES = 1
-_PAUSED_BY_ANSWERS = 2
-_PAUSED_BY_HANDLERS = 4
+PAUSED_BY_WRITES = 1
+PAUSED_BY_ANSWERS = 2
+PAUSED_BY_HANDLERS = 4
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -223,13 +225,13 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written."""
-        self._pause(_PAUSED_BY_WRITES)
+        self._pause(PAUSED_BY_WRITES)
         if self._writable is None:
             self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
-        self._resume(_PAUSED_BY_WRITES)
+        self._resume(PAUSED_BY_WRITES)
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
@@ -242,7 +244,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         self.active = True
         self._transport.write(data)
-        if self._paused & _PAUSED_BY_WRITES:
+        if self._paused & PAUSED_BY_WRITES:
             unsent = self._transport.get_write_buffer_size()
             if unsent > WRITE_BYTES_MAX:
                 _log.warning(
@@ -313,7 +315,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         for index, frame in enumerate(frames):
             if self._in_flight >= self._in_flight_max:
                 self._waiting.extend(frames[index:])
-                self._pause(_PAUSED_BY_HANDLERS)
+                self._pause(PAUSED_BY_HANDLERS)
                 break
             try:
                 self._take_frame(frame, answers)
@@ -368,7 +370,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._take_frames(frames)
         if not self._waiting:
-            self._resume(_PAUSED_BY_HANDLERS)
+            self._resume(PAUSED_BY_HANDLERS)
 
     def _refuse(self, reason: str) -> None:
         _log.warning("closing %s: %s", self.remote_address, reason)

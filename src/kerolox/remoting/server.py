@@ -18,8 +18,8 @@ from kerolox.kernel import FED_MORE, FED_READY
 from kerolox.message import pack_host
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import (
-    _PAUSED_BY_ANSWERS,
-    _PAUSED_BY_WRITES,
+    PAUSED_BY_ANSWERS,
+    PAUSED_BY_WRITES,
     READ_BUFFER_BYTES,
     FrameConnection,
     IdleWatch,
@@ -112,7 +112,7 @@ class ServerConnection(FrameConnection):
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough; frames that the kernel kept go on."""
         super().resume_writing()
-        if self._paused & _PAUSED_BY_ANSWERS and not self.closed:
+        if self._paused & PAUSED_BY_ANSWERS and not self.closed:
             self.loop.call_soon(self._feed_more)
 
     async def request(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
@@ -150,18 +150,18 @@ class ServerConnection(FrameConnection):
         elif flags & FED_MORE and not self.closed:
             # Reading waits until the frames that the kernel kept are done: what it keeps is bounded
             # by one chunk. The loop gets a turn in between, so that others are served too.
-            self._pause(_PAUSED_BY_ANSWERS)
-            if not self._paused & _PAUSED_BY_WRITES:
+            self._pause(PAUSED_BY_ANSWERS)
+            if not self._paused & PAUSED_BY_WRITES:
                 self.loop.call_soon(self._feed_more)
 
     def _feed_more(self) -> None:
-        if self.closed or self._paused & _PAUSED_BY_WRITES:
+        if self.closed or self._paused & PAUSED_BY_WRITES:
             return
         answers, cold, flags, error = self._kernel.feed(b"", 0)
         if answers:
             self.send(answers)
         if not flags & FED_MORE:
-            self._resume(_PAUSED_BY_ANSWERS)
+            self._resume(PAUSED_BY_ANSWERS)
         if cold or flags or error:
             self._after_feed(cold, flags, error)
 

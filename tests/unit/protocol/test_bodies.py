@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from kerolox.message import MessageQueue, java_hash
+from kerolox.protocol.bodies import (
+    BodyError,
+    ConsumerData,
+    DataVersion,
+    HeartbeatData,
+    LockBatchBody,
+    ProducerData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigTable,
+    decode_body,
+    encode_body,
+    permission_text,
+    wire_value,
+)
+
+
+def test_members_stand_in_alphabetical_order_as_fastjson_writes_them() -> None:
+    table = TopicConfigTable(
+        data_version=DataVersion(counter=1, timestamp=2),
+        topic_config_table={"T": TopicConfig(topic_name="T")},
+    )
+    assert encode_body(table) == (
+        b'{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"T":{"order":false,'
+        b'"perm":6,"readQueueNums":16,"topicFilterType":"SINGLE_TAG","topicName":"T",'
+        b'"topicSysFlag":0,"writeQueueNums":16}}}'
+    )
+    names = list(wire_value(SubscriptionGroupConfig(group_name="g")))
+    assert names == sorted(names)
+
+
+def test_a_heartbeat_is_read_as_a_client_writes_it() -> None:
+    body = (
+        b'{"clientID":"10.0.0.1@1#2","consumerDataSet":[{"consumeFromWhere":'
+        b'"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"g",'
+        b'"messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,'
+        b'"codeSet":[2598919],"expressionType":"TAG","subString":"TagA","subVersion":7,'
+        b'"tagsSet":["TagA"],"topic":"T"}],"unitMode":false}],"producerDataSet":'
+        b'[{"groupName":"p"}]}'
+    )
+    heartbeat = decode_body(body, HeartbeatData)
+    assert heartbeat == HeartbeatData(
+        client_id="10.0.0.1@1#2",
+        consumer_data_set=[
+            ConsumerData(
+                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+                group_name="g",
+                subscription_data_set=[
+                    SubscriptionData(
+                        code_set=[2598919],
+                        sub_string="TagA",
+                        sub_version=7,
+                        tags_set=["TagA"],
+                        topic="T",
+                    )
+                ],
+            )
+        ],
+        producer_data_set=[ProducerData(group_name="p")],
+    )
+    assert encode_body(heartbeat) == body
+
+
+@pytest.mark.parametrize(
+    ("subscription", "codes"),
+    [
+        (SubscriptionData(topic="T"), None),
+        (SubscriptionData(topic="T", sub_string=None), None),
+        (SubscriptionData(topic="T", sub_string="a", code_set=[java_hash("a")]), (97,)),
+        (SubscriptionData(topic="T", sub_string="a", class_filter_mode=True), None),
+    ],
+)
+def test_a_subscription_matches_all_or_its_codes(
+    subscription: SubscriptionData, codes: tuple[int, ...] | None
+) -> None:
+    assert subscription.tag_codes == codes
+    assert subscription.is_tag_type
+    assert not SubscriptionData(topic="T", expression_type="SQL92").is_tag_type
+
+
+def test_queues_to_lock_are_queues() -> None:
+    body = (
+        b'{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":3,"topic":"T"}]}'
+    )
+    assert decode_body(body, LockBatchBody).queues == [MessageQueue("T", "b", 3)]
+
+
+def test_members_of_newer_peers_are_ignored_and_numbers_may_be_text() -> None:
+    body = b'{"counter":"5","stateVersion":0,"timestamp":7}'
+    assert decode_body(body, DataVersion) == DataVersion(counter=5, timestamp=7)
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b"3", b'{"counter":"x"}', b"\xff\xfe{}"])
+def test_a_body_of_another_shape_is_an_error_that_names_it(body: bytes) -> None:
+    with pytest.raises(BodyError, match="the body is no DataVersion"):
+        decode_body(body, DataVersion)
+
+
+def test_members_that_are_none_are_left_out_and_queues_may_be_keys() -> None:
+    queue = MessageQueue("T", "b", 0)
+    value = {queue: {"a": None, "b": {1}}, "c": None}
+    assert encode_body(value) == b'{{"brokerName":"b","queueId":0,"topic":"T"}:{"b":[1]}}'
+
+
+def test_a_version_counts_its_changes() -> None:
+    assert DataVersion(counter=1, timestamp=2).next(9) == DataVersion(counter=2, timestamp=9)
+
+
+@pytest.mark.parametrize(("perm", "text"), [(0, "---"), (2, "-W-"), (4, "R--"), (7, "RWX")])
+def test_permissions_have_letters(perm: int, text: str) -> None:
+    assert permission_text(perm) == text
+    assert f"perm={text}" in str(TopicConfig(topic_name="T", perm=perm))
