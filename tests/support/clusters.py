@@ -51,21 +51,21 @@ def built_peer() -> Path:
     places = [parent / "shared" / "peer" for parent in CHECKOUT.parents[:2]]
     source = next((place for place in places if place.exists()), None)
     assert source is not None, f"no Java peer: set KEROLOX_PEER_DIR or put it at {places[0]}"
-    built = CHECKOUT / ".cache" / "peer"
+    built, building = CHECKOUT / ".cache" / "peer", CHECKOUT / ".cache" / "peer.building"
     built.parent.mkdir(exist_ok=True)
     with (built.parent / "peer.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (built / "built").exists():
-            shutil.rmtree(built, ignore_errors=True)
-            shutil.copytree(source, built, copy_function=shutil.copy)
+        if not built.exists():
+            shutil.rmtree(building, ignore_errors=True)
+            shutil.copytree(source, building, copy_function=shutil.copy)
             # The source may be read-only.
-            for path in [built, *built.rglob("*")]:
+            for path in [building, *building.rglob("*")]:
                 path.chmod(path.stat().st_mode | 0o200)
             done = subprocess.run(
-                [built / "build.sh"], capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+                [building / "build.sh"], capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
             )
             assert done.returncode == 0, f"building the Java peer failed:\n{done.stderr}"
-            (built / "built").touch()
+            building.rename(built)  # what is there is whole
     return built
 
 
