@@ -23,6 +23,8 @@ mod send;
 mod state;
 mod swar;
 mod tags;
+#[cfg(test)]
+mod tests;
 
 use parking_lot::Mutex;
 
