@@ -271,3 +271,15 @@ def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
     assert bench.connect().ask(holding_pull()) == []
     bench.store.tick(NOW + limit)
     assert held(bench) == 0
+
+
+def test_holding_and_waking_for_ever_leaves_nothing_behind(bench: Bench) -> None:
+    wire = bench.connect()
+    for offset in range(3_000):
+        answers, _, _, _ = wire.feed(
+            holding_pull(queueOffset=offset, subscription="b || a", opaque=offset),
+            send(opaque=-1, i=properties(TAGS="a")),
+        )
+        assert [answer.opaque for answer in commands(answers)] == [-1, offset]
+    assert held(bench) == 0
+    assert bench.store.tick(NOW + 10**9) is False

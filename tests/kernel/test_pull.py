@@ -233,3 +233,14 @@ def test_frames_that_arrive_while_others_wait_come_after_them(closed_bench: Benc
 def test_timestamps_do_not_matter_to_a_pull(bench: Bench) -> None:
     bench.append(born_timestamp=NOW + 10**9)
     assert bench.connect().ask(pull())[0].code == 0
+
+
+def test_any_number_of_subscriptions_is_taken(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(*tagged("tag-7"))
+    for start in range(0, 5_000, 500):
+        answers = wire.ask(*(pull(subscription=f"tag-{n}") for n in range(start, start + 500)))
+        assert [answer.code for answer in answers].count(0) == (1 if start == 0 else 0)
+    long = " || ".join(f"tag-{n}" for n in range(400))
+    for _ in range(2):
+        assert wire.ask(pull(subscription=long))[0].code == 0

@@ -261,3 +261,32 @@ def test_counters_count_hot_sends(bench: Bench) -> None:
     assert stats["put_count"] == 5
     assert stats["put_bytes"] == bench.store.max_physical_offset
     assert bench.store.topic_stats() == [("T", 5, stats["put_bytes"])]
+
+
+def test_any_number_of_names_tags_and_headers_is_taken(bench: Bench) -> None:
+    wire = bench.connect()
+    for start in range(0, 5_000, 500):
+        frames = [
+            send(opaque=n, h=n, e=n % 4, i=properties(**{f"name{n}": "v", "TAGS": f"tag{n}"}))
+            for n in range(start, start + 500)
+        ]
+        assert len(wire.ask(*frames)) == 500
+    assert bench.store.queue_entry("T", 3, 1_249)[2] == tags_code("tag4999")
+    long = "x" * 3_000
+    for _ in range(2):
+        assert wire.ask(send(i=properties(**{long: "v", "TAGS": long})))[0].code == 0
+    assert bench.store.queue_entry("T", 0, 1_250)[2] == tags_code(long)
+
+
+@pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
+def test_a_long_region_makes_a_long_answer(bench: Bench, encoding: SerializeType) -> None:
+    bench.store.set_identity(
+        cluster="C", region="r" * 5_000, trace_on=True, store_host=bytes(8), broker_id=0
+    )
+    answers = bench.connect().ask(send(opaque=1, encoding=encoding), send(opaque=2))
+    assert [answer.opaque for answer in answers] == [1, 2]
+    assert answers[0].ext_fields["MSG_REGION"] == "r" * 5_000
+
+
+def test_a_number_with_too_many_digits_is_cold(bench: Bench) -> None:
+    assert bench.connect().is_cold(send(g="1" * 5_000))
