@@ -133,6 +133,6 @@ fn main() {
     );
     let begin = Instant::now();
     let closed = store.close();
-    println!("close: {:?} after {:.1} s", closed.is_ok(), begin.elapsed().as_secs_f64());
+    println!("close: {closed:?} after {:.1} s; {:?}", begin.elapsed().as_secs_f64(), store.error());
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -86,13 +86,11 @@ impl Core {
             let properties_size = check_limits(item.body, &item.properties, body_max)?;
             total += record_size(hosts, item.body.len(), topic, properties_size);
         }
-        if items.is_empty() {
+        // A batch can't be part of a transaction.
+        if items.is_empty() || sys_flag & TRANSACTION_MASK != 0 {
             return Err(PutStatus::MessageIllegal);
         }
-        let is_queued = is_queued(sys_flag);
-        if is_queued {
-            parts.reserve(items.len() as u64, now_ms)?;
-        }
+        parts.reserve(items.len() as u64, now_ms)?;
         parts.log.place(total as u64, now_ms, parts.shared)?;
         let store_timestamp = now_ms.max(*parts.last_timestamp);
         let mut outcome = BatchAppended { queue_offset: 0, end_offset: 0, store_timestamp };
@@ -119,7 +117,7 @@ impl Core {
                 store_timestamp,
                 ahead,
                 size,
-                is_queued,
+                true,
                 is_indexed,
             );
             if physical_offsets.is_empty() {
@@ -130,7 +128,7 @@ impl Core {
             ahead += size as u64;
             outcome.end_offset = stored.end_offset();
         }
-        parts.commit(total as u64, items.len() as u64, store_timestamp, queue, is_queued);
+        parts.commit(total as u64, items.len() as u64, store_timestamp, queue, true);
         self.hand_over_full();
         Ok(outcome)
     }

@@ -118,7 +118,10 @@ impl Checkpoint {
             .map_err(|error| StoreError::io(context(), error))?;
         let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
         if length < CHECKPOINT_SIZE {
-            file.set_len(CHECKPOINT_SIZE).map_err(|error| StoreError::io(context(), error))?;
+            // Written, not only sized: a full disk must not keep the times from being saved later.
+            let zeros = [0_u8; CHECKPOINT_SIZE as usize];
+            file.write_all_at(&zeros[length as usize..], length)
+                .map_err(|error| StoreError::io(context(), error))?;
         }
         let mut bytes = [0_u8; 24];
         file.read_exact_at(&mut bytes, 0).map_err(|error| StoreError::io(context(), error))?;
