@@ -290,3 +290,24 @@ def test_a_long_region_makes_a_long_answer(bench: Bench, encoding: SerializeType
 
 def test_a_number_with_too_many_digits_is_cold(bench: Bench) -> None:
     assert bench.connect().is_cold(send(g="1" * 5_000))
+
+
+def test_sends_that_find_no_room_are_cold_and_the_others_are_kept(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send(bytes(60_000)))
+    # A folder that stands where the next file of the log must go, as a full disk would.
+    for index in range(1, 4):
+        folder = bench.path / "commitlog" / f"{index * 64 * 1024:020d}"
+        if not folder.exists():
+            folder.mkdir()
+            break
+    frames = [send(bytes(9_000), opaque=n) for n in range(40)]
+    answers, cold, _, error = wire.feed(*frames)
+    found = [answer.opaque for answer in commands(answers)]
+    assert error is None
+    assert found == list(range(len(found)))
+    assert cold == [frame[4:] for frame in frames[len(found) :]]
+    assert len(found) < 40
+    assert wire.is_cold(send_batch([(0, bytes(9_000), b"")]))
+    assert bench.append(bytes(9_000))[0] in (4, 5)
+    assert len(bench.bodies()) == 1 + len(found)
