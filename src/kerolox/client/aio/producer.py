@@ -21,9 +21,15 @@ from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.latency import LatencyFaults
 from kerolox.client.core.queue_choice import QueueChooser
 from kerolox.client.core.retry import is_retried
-from kerolox.client.core.routes import TopicRoute, publish_queues, route_from_template
+from kerolox.client.core.routes import (
+    MASTER_ID,
+    TopicRoute,
+    publish_queues,
+    route_from_template,
+)
 from kerolox.client.core.send import (
     OutgoingMessage,
     SendHeader,
@@ -60,6 +66,9 @@ COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
 
 TOPICS_CHECKED_MAX = 10_000
 """Topic names that are remembered as legal."""
+
+ROUTE_POLL_FIRST_MS, HEARTBEAT_FIRST_MS = 10, 1_000
+"""When after the start routes are asked for and brokers greeted for the first time."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +120,9 @@ class Producer(ClusterQueries):
         self._background = Repeater()
         self._plans: dict[str, _Plan] = {}
         self._legal_topics: set[str] = set()
+        self._faults: LatencyFaults | None = None
+        if self.settings.latency_fault_enable:
+            self._faults = LatencyFaults(lambda: time.monotonic() * 1_000)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -126,7 +138,10 @@ class Producer(ClusterQueries):
         return self._client_id
 
     async def start(self) -> None:
-        """Begin to poll routes and to send heartbeats. Nothing is asked of a server yet.
+        """Begin to poll routes and to send heartbeats, in the background.
+
+        The brokers that would create topics hear of the producer within about a second, before
+        it sends anything.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
@@ -139,9 +154,18 @@ class Producer(ClusterQueries):
         self._cluster = Cluster(
             self._name_servers, client_id=self._client_id, api_timeout_ms=settings.api_timeout_ms
         )
-        self._background.every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
-        self._background.every(
-            settings.heartbeat_interval_ms, self._heartbeat, "heartbeat", first_ms=1_000
+        every = self._background.every
+        every(
+            settings.route_poll_interval_ms,
+            self._poll_routes,
+            "route poll",
+            first_ms=ROUTE_POLL_FIRST_MS,
+        )
+        every(
+            settings.heartbeat_interval_ms,
+            self._heartbeat,
+            "heartbeat",
+            first_ms=HEARTBEAT_FIRST_MS,
         )
 
     async def close(self) -> None:
@@ -216,13 +240,13 @@ class Producer(ClusterQueries):
         plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
         if selector is not None:
             queue = selector(plan.chooser.queues, message)
-        target = queue or plan.chooser.next()
+        target = queue or self._choose(plan, [])
+        timeout_seconds = self.settings.send_timeout_ms / 1000
+        address = cluster.master_address(target.broker_name)
+        if address is None:
+            address = await self._find_address(cluster, plan, target, timeout_seconds)
         request = self._header.request(outgoing, target.queue_id, _now_ms(), oneway=True)
-        await cluster.remoting.invoke_oneway(
-            self._address(cluster, plan, target),
-            request,
-            timeout_seconds=self.settings.send_timeout_ms / 1000,
-        )
+        await cluster.remoting.invoke_oneway(address, request, timeout_seconds=timeout_seconds)
 
     async def send_batch(
         self,
@@ -304,24 +328,31 @@ class Producer(ClusterQueries):
         failure: KeroloxError | None = None
         result: SendResult | None = None
         while len(tried) < tries:
-            target = queue or plan.chooser.next(tried[-1] if tried else None)
-            remaining = deadline - loop_time()
+            target = queue or self._choose(plan, tried)
+            start = loop_time()
+            remaining = deadline - start
             if remaining <= 0:
                 break
             tried.append(target.broker_name)
             try:
-                address = self._address(cluster, plan, target)
+                address = cluster.master_address(target.broker_name)
+                if address is None:
+                    address = await self._find_address(cluster, plan, target, remaining)
                 request = self._header.request(outgoing, target.queue_id, _now_ms())
                 response = await cluster.remoting.invoke(
                     address, request, timeout_seconds=remaining
                 )
                 result = send_result(response, outgoing, target, address)
             except KeroloxError as error:
+                if self._faults is not None and queue is None:
+                    self._faults.note(target.broker_name, (loop_time() - start) * 1000, failed=True)
                 if not is_retried(error, self.settings.retried_codes):
                     raise
                 failure = error
                 _log.info("send to %s failed: %s", target.broker_name, error)
                 continue
+            if self._faults is not None and queue is None:
+                self._faults.note(target.broker_name, (loop_time() - start) * 1000)
             if result.is_ok or not self.settings.retry_when_not_stored_ok:
                 return result
         if result is not None:
@@ -331,11 +362,29 @@ class Producer(ClusterQueries):
         failure.add_note(f"tried {len(tried)} times within {limit_ms} ms: {', '.join(tried)}")
         raise failure
 
-    def _address(self, cluster: Cluster, plan: _Plan, queue: MessageQueue) -> str:
-        address = cluster.master_address(queue.broker_name)
+    def _choose(self, plan: _Plan, tried: Sequence[str]) -> MessageQueue:
+        """The queue of the next try, given the brokers of those before."""
+        if self._faults is not None:
+            return self._faults.choose(plan.chooser)
+        return plan.chooser.next(tried[-1] if tried else None)
+
+    async def _find_address(
+        self, cluster: Cluster, plan: _Plan, queue: MessageQueue, timeout_seconds: float
+    ) -> str:
+        """The master's address of a broker that no polled route has; asks for the route once.
+
+        Raises:
+            ClientError: it has none.
+        """
+        broker = plan.route.broker(queue.broker_name)
+        address = broker.addresses.get(MASTER_ID) if broker else None
         if address is None:
-            broker = plan.route.broker(queue.broker_name)
-            address = broker.addresses.get(0) if broker else None
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await cluster.refresh(queue.topic)
+            except TimeoutError:
+                _log.info("no route of topic %s within %.1f s", queue.topic, timeout_seconds)
+            address = cluster.master_address(queue.broker_name)
         if address is None:
             raise ClientError(
                 f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
@@ -380,6 +429,8 @@ class Producer(ClusterQueries):
 
     async def _poll_routes(self) -> None:
         cluster = self._open_cluster()
+        # The brokers of the template are those that a new topic may come to.
+        await cluster.refresh(self.settings.create_topic_key)
         for topic in list(self._plans):
             route = await cluster.refresh(topic)
             if route is not None:

@@ -74,6 +74,8 @@ class ProducerSettings(ClientSettings):
     retry_when_not_stored_ok: bool = False
     """Try another broker too when the status is not SEND_OK; it may store the message twice
     (``retryAnotherBrokerWhenNotStoreOK``)."""
+    latency_fault_enable: bool = False
+    """Avoid brokers that were slow or failed for a while (``sendLatencyFaultEnable``)."""
     message_bytes_max: int = 4 * 1024 * 1024
     """Largest body, and largest batch (``maxMessageSize``)."""
     compress_bytes_min: int = 4096

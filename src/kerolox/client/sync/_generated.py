@@ -160,7 +160,10 @@ class Producer(ClusterQueries):
         return self._client.client_id
 
     def start(self) -> None:
-        """Begin to poll routes and to send heartbeats. Nothing is asked of a server yet.
+        """Begin to poll routes and to send heartbeats, in the background.
+
+        The brokers that would create topics hear of the producer within about a second, before
+        it sends anything.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
