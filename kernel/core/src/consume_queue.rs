@@ -4,6 +4,7 @@
 //! The files are mapped when they are first read or written, not when the store opens.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,6 +88,25 @@ pub(crate) enum DirtyRange {
 }
 
 impl DirtyRange {
+    /// Begins to write it, without waiting. Best effort: [`Self::sync`] does what is left.
+    pub(crate) fn begin_sync(&self) {
+        let (path, from, length) = match self {
+            DirtyRange::Mapped(file, from, to) => (file.path(), *from, to - from),
+            DirtyRange::Unmapped(path) => (path.as_path(), 0, 0),
+        };
+        if let Ok(file) = File::open(path) {
+            // SAFETY: plain system call on an open descriptor.
+            unsafe {
+                libc::sync_file_range(
+                    file.as_raw_fd(),
+                    from as libc::off64_t,
+                    length as libc::off64_t,
+                    libc::SYNC_FILE_RANGE_WRITE,
+                )
+            };
+        }
+    }
+
     /// Writes it and waits; the error names the file.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let (path, result) = match self {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
 use crate::folder::Checkpoint;
 use crate::map::PAGE;
@@ -56,6 +57,10 @@ pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreE
         // The flush made the page read-only; the next append would fault on it.
         if end < file.size() {
             let _ = file.populate(end, end + 1);
+        } else {
+            // A full file is not written again: it need not count as our memory. Who reads it
+            // finds it in the page cache.
+            file.release_pages();
         }
     }
     if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
@@ -131,6 +136,11 @@ pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
 /// Writes the queues to the disk, those with at least `least_pages` pages to write.
 fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result<(), StoreError> {
     let (ranges, timestamp) = core.lock().collect_dirty(least_pages);
+    // Blocks are allocated when writing begins, and each wait for the disk commits what was
+    // allocated: begun together, many files need one commit instead of one each.
+    if ranges.len() > 1 {
+        ranges.iter().for_each(DirtyRange::begin_sync);
+    }
     for range in &ranges {
         if let Err(error) = range.sync() {
             shared.fail(format!("{error}; the store takes no more writes"));

@@ -113,6 +113,12 @@ impl Core {
         self.epoch += 1;
     }
 
+    /// Whether the store is open.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Whether the store is open and takes writes.
     #[inline]
     pub fn is_writable(&self) -> bool {
