@@ -193,7 +193,9 @@ impl Connection {
         frame: &Frame<'_>,
         answers: &mut Vec<u8>,
     ) -> bool {
-        if state.tables.identity.is_none() || !self.header.read(frame.serialize_type, frame.header)
+        if state.tables.identity.is_none()
+            || !core.is_open()
+            || !self.header.read(frame.serialize_type, frame.header)
         {
             return false;
         }

@@ -179,5 +179,6 @@ fn nothing_is_hot_before_the_broker_said_who_it_is_or_after_the_store_closed() {
     drop(hot);
     let hot = open(folder.path());
     hot.store().close().unwrap();
-    assert_eq!(feed(&hot, &mut connection, &send(1, b"a")).1.len(), 1);
+    let chunk = [send(1, b"a"), pull(2, 0, 6)].concat();
+    assert_eq!(feed(&hot, &mut connection, &chunk).1.len(), 2);
 }
