@@ -431,7 +431,8 @@ class Store(MessageStore):
 
 def pull_code(status: int, offset: int) -> int:
     """The response code for a read at ``offset`` that gave ``status``."""
-    if status == GetMessageStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
+    if offset != 0 and status >= GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
+        # No such queue, or nothing in it: only its start can be waited for.
         return PULL_OFFSET_MOVED
     return _CODES[status]
 

@@ -1,0 +1,83 @@
+"""What a broker tells its name servers, how often, and over what connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.config import BrokerConfig
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.server import RemotingServer, ServerConnection
+from tests.support.eventually import until
+from tests.unit.broker.support import peer_of, small_config
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+
+pytestmark = pytest.mark.asyncio
+
+
+class NameServerEar:
+    """Hears registrations; answers all with code 0."""
+
+    def __init__(self) -> None:
+        self.server = RemotingServer(self._handle, host="127.0.0.1", port=0)
+        self.heard: list[RemotingCommand] = []
+        self.connections: set[ServerConnection] = set()
+
+    async def _handle(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand:
+        if command.code == RequestCode.REGISTER_BROKER:
+            self.heard.append(command)
+            self.connections.add(connection)
+        return command.response()
+
+    async def __aenter__(self) -> NameServerEar:
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.stop()
+
+    def topics(self) -> dict[str, Any]:
+        """The topics of the last registration."""
+        body = fastjson.loads(self.heard[-1].body)
+        table: dict[str, Any] = body["topicConfigSerializeWrapper"]["topicConfigTable"]
+        return table
+
+
+async def test_every_30_seconds_all_topics_go_to_all_name_servers_on_one_connection(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    assert BrokerConfig.load(None).register_name_server_period == 30_000
+    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
+    async with NameServerEar() as one, NameServerEar() as two:
+        addresses = f"127.0.0.1:{one.server.port};127.0.0.1:{two.server.port}"
+        config = small_config(tmp_path, namesrv_addr=addresses, register_name_server_period=10)
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            await peer.create_topic("T", 3)
+            for ear in (one, two):
+                heard = len(ear.heard)
+                await until(lambda ear=ear, heard=heard: len(ear.heard) >= heard + 3)
+                assert len(ear.connections) == 1
+                fields = ear.heard[-1].ext_fields
+                assert fields["brokerAddr"] == broker.address
+                assert (fields["brokerName"], fields["brokerId"]) == ("broker-t", "0")
+                assert ear.topics()["T"]["writeQueueNums"] == 3
+                assert set(ear.topics()) == set(broker.topics.names)
+
+
+async def test_a_topic_that_a_send_makes_is_registered_at_once_everywhere(tmp_path):
+    async with NameServerEar() as one, NameServerEar() as two:
+        addresses = f"127.0.0.1:{one.server.port};127.0.0.1:{two.server.port}"
+        config = small_config(tmp_path, namesrv_addr=addresses)
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            before = len(one.heard)
+            assert (await peer.send("Auto")).code == 0
+            assert len(one.heard) == before + 1
+            for ear in (one, two):
+                assert ear.topics()["Auto"]["writeQueueNums"] == 4
