@@ -99,7 +99,8 @@ def decode_record(
             raise RemoteProtocolError(f"lengths of the record at byte {position} do not add up")
         body = bytes(view[at:topic_at])
         topic = str(view[topic_at + 1 : properties_at], "utf-8")
-        properties = str(view[properties_at + 2 : end], "utf-8")
+        # Text that is no UTF-8 is repaired: one odd record must not hold up those behind it.
+        properties = str(view[properties_at + 2 : end], "utf-8", "replace")
     except (struct.error, IndexError, ValueError) as error:
         raise RemoteProtocolError(f"torn record at byte {position}: {error}") from None
     message = MessageExt(

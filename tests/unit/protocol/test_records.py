@@ -150,3 +150,10 @@ def test_a_batch_with_a_lying_size_is_an_error(size: int) -> None:
     struct.pack_into(">i", data, 0, size)
     with pytest.raises(RemoteProtocolError):
         list(iterate_batch(bytes(data)))
+
+
+def test_properties_that_are_no_text_are_repaired_and_do_not_hold_up_the_next_record() -> None:
+    odd = encode_record(message(), "k\x01??").replace(b"k\x01??", b"k\x01\xff\xfe")
+    first, second = decode_records(odd + encode_record(message(), TEXT))
+    assert first.properties == {"k": "\ufffd\ufffd"}
+    assert second.properties == {"TAGS": "a", "k": "ä"}
