@@ -10,7 +10,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flate2::bufread::ZlibDecoder;
 
-use super::properties::PROPERTIES_BYTES_MAX;
+use super::properties::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX};
+use super::swar;
 
 const MAGIC: u32 = 0xDAA3_20A7;
 /// Bytes of a record with two IPv4 hosts and nothing in it.
@@ -96,6 +97,7 @@ struct Record<'a> {
     tail: usize,
     body: &'a [u8],
     topic: &'a str,
+    /// Empty when no column needs it.
     properties: Cow<'a, str>,
 }
 
@@ -150,16 +152,19 @@ pub fn decode_columns(data: &[u8], columns: &[&str]) -> Result<(usize, Vec<Colum
             found.ok_or_else(|| ColumnError::UnknownColumn((*column).into()))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let records = locate(data)?;
+    let has_text =
+        wanted.iter().any(|(_, kind)| matches!(kind, Kind::Property(_) | Kind::Properties));
+    let records = locate(data, has_text)?;
     let filled = wanted.into_iter().map(|(name, kind)| fill(&records, name, *kind));
     Ok((records.len(), filled.collect::<Result<_, _>>()?))
 }
 
-fn locate(data: &[u8]) -> Result<Vec<Record<'_>>, ColumnError> {
+/// All records; their property texts only when `has_text`.
+fn locate(data: &[u8], has_text: bool) -> Result<Vec<Record<'_>>, ColumnError> {
     let mut records = Vec::new();
     let mut position = 0;
     while position < data.len() {
-        let record = Record::at(&data[position..])
+        let record = Record::at(&data[position..], has_text)
             .map_err(|reason| ColumnError::Malformed { position, reason })?;
         position += record.bytes.len();
         records.push(record);
@@ -177,7 +182,7 @@ fn long_at(data: &[u8], at: usize) -> i64 {
 
 impl<'a> Record<'a> {
     /// The record at the start of `data`, all its lengths checked.
-    fn at(data: &'a [u8]) -> Result<Self, &'static str> {
+    fn at(data: &'a [u8], has_text: bool) -> Result<Self, &'static str> {
         if data.len() < RECORD_BYTES_MIN {
             return Err("fewer bytes than the smallest record has");
         }
@@ -220,16 +225,43 @@ impl<'a> Record<'a> {
             tail: store_end,
             body,
             topic: std::str::from_utf8(topic).map_err(|_| "its topic is not UTF-8")?,
-            properties: String::from_utf8_lossy(properties),
+            properties: if has_text {
+                String::from_utf8_lossy(properties)
+            } else {
+                Cow::Borrowed("")
+            },
         })
     }
 
     /// The items of the property text; those without a name or a value vanish.
     fn items(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.properties
-            .split('\u{2}')
-            .filter_map(|item| item.split_once('\u{1}'))
-            .filter(|(name, value)| !name.is_empty() && !value.is_empty())
+        let text = &*self.properties;
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            while start < text.len() {
+                let name_end = find_separator(text.as_bytes(), start, NAME_END);
+                let end = find_separator(text.as_bytes(), name_end, ITEM_END);
+                let item = (start, name_end, end);
+                start = end + 1;
+                // Without a name end the item stops there.
+                if item.0 < name_end && name_end + 1 < end {
+                    return Some((&text[item.0..name_end], &text[name_end + 1..end]));
+                }
+            }
+            None
+        })
+    }
+}
+
+/// Position of the first `wanted` separator, or of the item's end when that comes first.
+fn find_separator(text: &[u8], from: usize, wanted: u8) -> usize {
+    let mut at = from;
+    loop {
+        at = swar::find_below(text, at, ITEM_END + 1);
+        match text.get(at) {
+            Some(byte) if *byte != wanted && *byte != ITEM_END => at += 1,
+            _ => return at.min(text.len()),
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use super::swar;
 use crate::{Marks, Text};
 
 /// Between a name and its value.
-const NAME_END: u8 = 1;
+pub(super) const NAME_END: u8 = 1;
 /// Between items.
-const ITEM_END: u8 = 2;
+pub(super) const ITEM_END: u8 = 2;
 
 /// Longest property text that a record can hold.
 pub const PROPERTIES_BYTES_MAX: usize = 32_767;
