@@ -150,3 +150,11 @@ def test_a_failed_line_says_how_many_were_sent(name_server: str) -> None:
     done = kerolox("send", "no/such", "--lines", "-n", name_server, stdin=b"a\nb\n")
     assert done.returncode == 1
     assert "after 0 messages: " in done.stderr
+
+
+def test_tail_prints_no_more_than_was_asked_for_though_both_queues_have_some(
+    topic: str, name_server: str
+) -> None:
+    lines = b"".join(b"%d\n" % i for i in range(20))
+    assert kerolox("send", topic, "--lines", "-n", name_server, stdin=lines).returncode == 0
+    assert len(tailed(topic, name_server, 3)) == 3

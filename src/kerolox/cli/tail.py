@@ -189,9 +189,10 @@ class _Tail:
             lost = False
             offset = result.next_offset
             for message in result.messages:
-                self._print(message)
+                # Another queue may have given the last one meanwhile.
                 if self._done.is_set():
                     return
+                self._print(message)
 
     def _print(self, message: MessageExt) -> None:
         assert callable(self._show)
