@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delay", "TableCounts", "count_table", "count_tag", "delays", "draw", "start_spark"]
 
-MICRO_BATCH_OFFSETS = 100_000
+MICRO_BATCH_OFFSETS = 120_000
 FLIGHTS_MIN = 100
 """Hours with fewer departures at an airport say little."""
 
@@ -74,7 +74,8 @@ def start_spark(folder: Path) -> Any:  # noqa: ANN401 - a SparkSession
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(_LOGGING)
     # A job of seconds on few cores: the optimizing compiler would cost more than it gives.
-    java_options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging_file}"
+    java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    java_options += f"-Dlog4j2.configurationFile={logging_file}"
     from pyspark.sql import SparkSession
 
     return (
@@ -207,16 +208,9 @@ def draw(found: list[Delay], folder: Path) -> Path:
     for origin in sorted({delay.origin for delay in found}):
         line = sorted((delay.hour, delay.mean_delay) for delay in found if delay.origin == origin)
         hours, minutes = zip(*line, strict=True)
-        colour = COLOURS.get(origin, "#555555")
-        axes.plot(hours, minutes, color=colour, linewidth=2, marker="o", markersize=3.5)
-        axes.annotate(
-            AIRPORTS.get(origin, origin),
-            (hours[-1], minutes[-1]),
-            xytext=(6, 0),
-            textcoords="offset points",
-            color=colour,
-            va="center",
-        )
+        name, colour = AIRPORTS.get(origin, origin), COLOURS.get(origin, "#555555")
+        axes.plot(hours, minutes, color=colour, linewidth=2, marker="o", ms=3.5, label=name)
+    axes.legend(frameon=False, loc="upper left")
     worst = found[0]
     axes.set_title(
         f"Delays pile up during the day: {AIRPORTS.get(worst.origin, worst.origin)} at "
@@ -227,7 +221,7 @@ def draw(found: list[Delay], folder: Path) -> Path:
     axes.set_xlabel("scheduled hour of departure, 2013")
     axes.set_ylabel("mean departure delay, minutes")
     axes.set_xticks(range(5, 24, 2))
-    axes.set_xlim(4.5, 24.5)
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
