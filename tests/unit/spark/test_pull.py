@@ -1,7 +1,6 @@
 import logging
 
 import pytest
-from tests.unit.spark.fake_broker import FakeBroker, Queue
 
 from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError
 from kerolox.message import MessageQueue
@@ -10,6 +9,7 @@ from kerolox.protocol.records import decode_records
 from kerolox.spark.offsets import DataLossError, QueueRange
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+from tests.unit.spark.fake_broker import FakeBroker, Queue
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 
