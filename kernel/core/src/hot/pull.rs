@@ -1,9 +1,9 @@
 //! Hot pulls: code 11 with tags.
 
 use super::answer::{PullAnswer, code, pull_answer};
-use super::header::{Encoding, Header};
+use super::header::{Encoding, Header, PullFields};
 use super::hold::HeldPull;
-use super::policy::{Got, PERM_READ, Tables};
+use super::policy::{Got, Group, PERM_READ, Tables};
 use super::state::State;
 use super::tags::{self, Tags};
 use crate::{Core, GetStatus, ReadOutcome};
@@ -211,21 +211,7 @@ fn take(
     {
         return None;
     }
-    let all_tags = if fields.sys_flag & SUBSCRIPTION != 0 {
-        match tags::parse(fields.subscription, puller.tag_codes) {
-            Tags::All => true,
-            Tags::Some => false,
-            Tags::Unusual => return None,
-        }
-    } else {
-        let subscription = group.subscriptions.get(&topic_slot)?;
-        if subscription.version < fields.subscription_version {
-            return None;
-        }
-        puller.tag_codes.clear();
-        puller.tag_codes.extend_from_slice(subscription.tag_codes.as_deref().unwrap_or_default());
-        subscription.tag_codes.is_none()
-    };
+    let all_tags = choose_tags(group, topic_slot, &fields, puller.tag_codes)?;
     let wanted = Wanted {
         encoding: header.encoding,
         opaque: header.opaque,
@@ -256,6 +242,30 @@ fn take(
         answer_empty(&state.tables, &wanted, &outcome, kind, answers);
     }
     Some(())
+}
+
+/// Whether a pull wants all tags; else `codes` gets the hashes of those it wants. None when that is
+/// for Python to say.
+fn choose_tags(
+    group: &Group,
+    topic_slot: u32,
+    fields: &PullFields<'_>,
+    codes: &mut Vec<i32>,
+) -> Option<bool> {
+    if fields.sys_flag & SUBSCRIPTION != 0 {
+        return match tags::parse(fields.subscription, codes) {
+            Tags::All => Some(true),
+            Tags::Some => Some(false),
+            Tags::Unusual => None,
+        };
+    }
+    let subscription = group.subscriptions.get(&topic_slot)?;
+    if subscription.version < fields.subscription_version {
+        return None;
+    }
+    codes.clear();
+    codes.extend_from_slice(subscription.tag_codes.as_deref().unwrap_or_default());
+    Some(subscription.tag_codes.is_none())
 }
 
 /// A pull as it is held.
