@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pulled", "RangePuller"]
 
-PULLS_IN_FLIGHT = 16
+PULLS_IN_FLIGHT = 24
 """Open requests per queue; each answer has 256 KiB at most, unless one message is larger."""
 
 SLOT_OFFSETS_MAX = 1024
@@ -155,6 +155,9 @@ class RangePuller:
         if self._connection is None:
             self._connection = BlockingConnection(self._address)
         slots = self._slots
+        # Several requests in one write: a write costs as much as all the rest of a pull.
+        if len(slots) > PULLS_IN_FLIGHT // 2:
+            return
         planned = slots[-1].end if slots else position
         # The first answer tells how much this broker gives at once.
         window = PULLS_IN_FLIGHT if self._learned else 1
