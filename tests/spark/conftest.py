@@ -67,12 +67,6 @@ def spark(
 
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    given = os.environ.get("KEROLOX_TEST_CLUSTER")
-    if given:
-        made = Topics(*given.split(","))
-        yield made
-        made.close()
-        return
     with Up(tmp_path_factory.mktemp("up")) as cluster:
         made = Topics(cluster.namesrv, cluster.broker)
         yield made
