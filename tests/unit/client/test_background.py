@@ -11,14 +11,14 @@ import pytest
 
 from kerolox.client import Producer, ProducerSettings
 from kerolox.client.aio.cluster import Cluster, Repeater
-from kerolox.client.core.heartbeat import heartbeat_body
 from kerolox.client.core.routes import TopicRoute
 from kerolox.errors import ConnectError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.fastjson import loads
+from kerolox.protocol.fastjson import dumps, loads
 from tests.support.eventually import until
 from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 CLOSED_PORT = "127.0.0.1:1"
 
@@ -91,15 +91,19 @@ async def test_heartbeats_go_on_by_themselves_after_one_failed(caplog: Any) -> N
 
 
 async def test_producers_greet_masters_and_consumers_all_nodes() -> None:
-    async with FakeBroker() as master, FakeBroker() as slave:
-        cluster = cluster_of(master.address)
-        cluster.learn("T", route(a={0: master.address, 1: slave.address}))
-        body = heartbeat_body("me", producer_groups=["g"])
-        for masters_only in (True, False):
-            await cluster.tell_all(RequestCode.HEART_BEAT, body=body, masters_only=masters_only)
-        greeted = (len(master.seen[RequestCode.HEART_BEAT]), len(slave.seen[34]))
-        assert greeted == (2, 1)
-        await cluster.close()
+    beat = RequestCode.HEART_BEAT
+    async with QueueBroker() as master, FakeBroker() as slave:
+        nodes = {0: master.address, 1: slave.address}
+        queues = {"brokerName": "a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+        brokers = {"brokerAddrs": nodes, "brokerName": "a", "cluster": "c"}
+        master.routes["T"] = dumps({"brokerDatas": [brokers], "queueDatas": [queues]})
+        async with Producer("group", master.address) as producer:
+            await producer.send(Message("T", b"x"))
+            await producer._heartbeat()
+        assert (len(master.seen[beat]), len(slave.seen[beat])) == (1, 0)
+        async with Consumer(master):
+            assert len(master.seen[beat]) > 1
+            assert slave.seen[beat]
 
 
 async def test_a_broker_that_no_route_has_any_more_is_forgotten() -> None:

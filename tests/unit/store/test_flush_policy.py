@@ -94,6 +94,18 @@ def test_queues_are_flushed_by_their_own_interval(tmp_path: Path) -> None:
         assert store.flushed_offset == 0
 
 
+def test_queues_with_few_new_entries_wait_for_a_minute(tmp_path: Path) -> None:
+    with opened(small_settings(tmp_path, **QUIET)) as store:
+        flusher, queue = store._queue_flusher, store.queue("T", 0)
+        assert flusher is not None
+        put(store)
+        flusher.run_once()
+        assert queue.flushed_offset == 0
+        flusher._last_thorough -= 60
+        flusher.run_once()
+        assert queue.flushed_offset == 1
+
+
 def test_a_file_that_can_not_be_made_is_a_status_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
