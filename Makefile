@@ -36,7 +36,6 @@ $(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
 	@touch $@
 
 demo: setup
-	@$(BIN)/python tools/find_java.py
 	@$(BIN)/python -m kerolox.demo
 
 test: setup

@@ -12,9 +12,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from find_java import find_java
+from kerolox.errors import ConfigError
+from kerolox.spark.java import require_java
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,12 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 def missing_tools() -> list[tuple[str, str]]:
     """(marker of the tests that can't run, why) for each tool that is not here."""
     missing = []
-    java, found = find_java()
-    if java is None:
-        missing += [("java", f"{found}; install a JDK 17 and Maven")]
-        missing += [("spark", f"{found}; install a JRE 17")]
-    elif shutil.which("mvn") is None:
-        missing += [("java", "no mvn on the PATH; install Maven")]
+    try:
+        require_java()
+    except ConfigError as error:
+        missing += [("java", f"{error}, and Maven"), ("spark", str(error))]
+    else:
+        if shutil.which("mvn") is None:
+            missing += [("java", "no mvn on the PATH; install Maven")]
     if shutil.which("go") is None:
         missing += [("go", "no go on the PATH; install Go 1.20 or newer")]
     return missing
