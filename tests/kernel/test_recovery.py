@@ -153,3 +153,30 @@ def test_a_clean_stop_twice_over_changes_nothing(
     closing.append(last)
     last.open()
     check(last, bodies)
+
+
+@pytest.mark.parametrize("level", ["1", "2", "3", "40", "0", "x"])
+def test_delayed_records_get_the_time_that_their_level_says(
+    kernel: Any, other_kernel: Any, tmp_path: Path, closing: list[Bench], level: str
+) -> None:
+    writer, reader = Bench(kernel, tmp_path / "one"), Bench(other_kernel, tmp_path / "two")
+    closing += [writer, reader]
+    levels = {"message_delay_level": "7s 2h 1d"}
+    writer.open(**levels)
+    text = properties(DELAY=level, TAGS="a", REAL_TOPIC="T")
+    writer.append(b"given", text, topic=b"SCHEDULE_TOPIC_XXXX", tags_code=NOW + 7_000)
+    writer.append(b"computed", text, topic=b"SCHEDULE_TOPIC_XXXX")
+    delays = {"1": 7_000, "2": 7_200_000, "3": 86_400_000, "40": 86_400_000}
+    expected = NOW + delays[level] if level in delays else 97
+    assert writer.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, 1)[2] == expected
+    crash(writer, reader.path)
+    shutil.rmtree(reader.path / "consumequeue")
+    assert reader.open(**levels)[5] == 2
+    codes = [reader.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, offset)[2] for offset in (0, 1)]
+    assert codes == [expected, expected]
+
+
+@pytest.mark.parametrize("levels", ["1s 5", "1w", "5ss", "s"])
+def test_malformed_delay_levels_are_refused(kernel: Any, tmp_path: Path, levels: str) -> None:
+    with pytest.raises(ValueError, match="messageDelayLevel"):
+        Bench(kernel, tmp_path).open(message_delay_level=levels)

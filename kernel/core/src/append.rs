@@ -7,8 +7,8 @@ use crate::consume_queue::Entry;
 use crate::error::{PutStatus, StoreError};
 use crate::index::{PendingKey, for_each_key};
 use crate::record::{
-    Fields, Marks, PROPERTIES_SIZE_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK, Text, encode,
-    is_queued, record_size, with_host_bits,
+    Fields, Marks, PROPERTIES_SIZE_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK, Text, deliver_time,
+    encode, is_queued, record_size, with_host_bits,
 };
 use crate::shared::Shared;
 use crate::state::{Core, Parts};
@@ -201,7 +201,13 @@ impl Parts<'_> {
             },
         );
         let marks = record.marks.unwrap_or_else(|| Marks::scan(&room[size - properties_size..]));
-        let tags_code = record.tags_code.unwrap_or_else(|| marks.tags_code());
+        let tags_code = record.tags_code.unwrap_or_else(|| {
+            let deliver_time = self.slot.topic.is_schedule.then(|| {
+                let delays = &self.shared.settings.message_delay_level;
+                deliver_time(&room[size - properties_size..], store_timestamp, delays)
+            });
+            deliver_time.flatten().unwrap_or_else(|| marks.tags_code())
+        });
         if is_queued {
             self.slot.queue.push(Entry { physical_offset, size: size as i32, tags_code });
         }

@@ -43,6 +43,8 @@ pub const TRANSACTION_MASK: i32 = 12;
 pub const TRANSACTION_PREPARED: i32 = 4;
 /// Transaction type: rolled back.
 pub const TRANSACTION_ROLLBACK: i32 = 12;
+/// The topic whose queue entries carry the time of delivery instead of a hash of tags.
+pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
 /// Longest topic: its length is a signed byte.
 pub const TOPIC_SIZE_MAX: usize = 127;
 /// Longest property text: its length is a signed short.
@@ -133,6 +135,21 @@ pub fn properties(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let at = item.iter().position(|&byte| byte == NAME_VALUE_SEPARATOR)?;
         (at > 0 && at + 1 < item.len()).then(|| (&item[..at], &item[at + 1..]))
     })
+}
+
+/// When a record of [`SCHEDULE_TOPIC`] is to be delivered, by the level in its property text and the
+/// delays of the levels; `None` when it names no level.
+pub fn deliver_time(text: &[u8], store_timestamp: i64, delays_ms: &[i64]) -> Option<i64> {
+    let (_, level) = properties(text).filter(|(name, _)| *name == b"DELAY").last()?;
+    if !level.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    // A level above the last one is the last one, however large its number is.
+    let level = level.iter().fold(0_usize, |level, digit| {
+        level.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+    });
+    let delay = delays_ms.get(level.min(delays_ms.len()).checked_sub(1)?)?;
+    Some(store_timestamp.saturating_add(*delay))
 }
 
 /// Java's `String.hashCode` of UTF-8 text, over its UTF-16 units.
@@ -426,6 +443,19 @@ mod tests {
         assert_eq!(marks.keys, Some(b"k1 k2".as_slice()));
         assert_eq!(marks.uniq_key, Some(b"u".as_slice()));
         assert_eq!(Marks::scan(b"\x01x\x02\x02TAGS"), Marks::default());
+    }
+
+    #[test]
+    fn the_deliver_time_follows_from_the_last_level() {
+        let time = |text: &[u8]| deliver_time(text, 7, &[1_000, 5_000]);
+        assert_eq!(time(b"DELAY\x011"), Some(1_007));
+        assert_eq!(time(b"DELAY\x011\x02DELAY\x0102\x02DELAY\x01"), Some(5_007));
+        assert_eq!(time(b"DELAY\x0199999999999999999999999999"), Some(5_007));
+        for text in [b"".as_slice(), b"DELAY\x010", b"DELAY\x01+1", b"DELAY\x011\x02DELAY\x01x"] {
+            assert_eq!(time(text), None);
+        }
+        assert_eq!(deliver_time(b"DELAY\x011", i64::MAX, &[1]), Some(i64::MAX));
+        assert_eq!(deliver_time(b"DELAY\x011", 7, &[]), None);
     }
 
     #[test]

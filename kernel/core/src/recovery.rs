@@ -22,18 +22,13 @@ use crate::folder::{Checkpoint, abort_path, remember_boot};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::map::MappedFile;
 use crate::record::{
-    BORN_HOST_V6, MESSAGE_MAGIC, Marks, Parsed, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK,
-    parse, properties,
+    BORN_HOST_V6, MESSAGE_MAGIC, Marks, Parsed, RecordView, SCHEDULE_TOPIC, TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK, deliver_time, parse,
 };
 use crate::shared::Shared;
 use crate::state::{Core, queue_file_size, topic_name};
 use crate::store::{QueueHandle, RecoveryReport};
 
-/// The topic whose queue entries carry the time of delivery instead of a hash of tags.
-const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
-/// `messageDelayLevel` as RocketMQ has it by default, in seconds.
-const DELAY_LEVEL_SECONDS: [i64; 18] =
-    [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200];
 /// Files of the log that are read after a clean stop when the queues do not tell where it ends.
 const FILES_READ: usize = 3;
 
@@ -393,7 +388,7 @@ impl Recovery<'_> {
         let entry = Entry {
             physical_offset: view.physical_offset,
             size: view.size as i32,
-            tags_code: tags_code(view),
+            tags_code: tags_code(view, &self.shared.settings.message_delay_level),
         };
         if view.queue_offset < queue.max() {
             let Some(known) = queue.entry(view.queue_offset)? else {
@@ -496,16 +491,10 @@ fn for_each_record(
 }
 
 /// The tags code of a record's queue entry.
-fn tags_code(view: &RecordView<'_>) -> i64 {
-    if view.topic == SCHEDULE_TOPIC {
-        let level = properties(view.properties)
-            .filter(|(name, _)| *name == b"DELAY")
-            .filter_map(|(_, value)| std::str::from_utf8(value).ok()?.parse::<usize>().ok())
-            .last();
-        if let Some(level) = level.filter(|&level| level > 0) {
-            let seconds = DELAY_LEVEL_SECONDS[level.min(DELAY_LEVEL_SECONDS.len()) - 1];
-            return view.store_timestamp + seconds * 1_000;
-        }
-    }
-    Marks::scan(view.properties).tags_code()
+fn tags_code(view: &RecordView<'_>, delays_ms: &[i64]) -> i64 {
+    let is_delayed = view.topic == SCHEDULE_TOPIC;
+    let time = is_delayed
+        .then(|| deliver_time(view.properties, view.store_timestamp, delays_ms))
+        .flatten();
+    time.unwrap_or_else(|| Marks::scan(view.properties).tags_code())
 }

@@ -46,6 +46,37 @@ pub struct Settings {
     pub default_query_max_num: usize,
     pub max_msgs_num_batch: usize,
     pub long_polling_enable: bool,
+    /// Milliseconds of level 1, 2 and so on; see [`delay_levels`].
+    pub message_delay_level: Vec<i64>,
+}
+
+/// `messageDelayLevel` as RocketMQ has it by default.
+const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
+
+/// The delays of a `messageDelayLevel`, in milliseconds; level 1 comes first.
+///
+/// # Errors
+/// What is wrong: a level that is not a number followed by s, m, h or d.
+pub fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
+    let milliseconds = |level: &str| {
+        let (digits, unit) = level.split_at_checked(level.len().checked_sub(1)?)?;
+        let unit: i64 = match unit {
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse::<i64>().ok().filter(|_| is_number)?.checked_mul(unit)
+    };
+    text.split_whitespace()
+        .map(|level| {
+            milliseconds(level).ok_or_else(|| {
+                format!("messageDelayLevel: {level:?} is not a number followed by s, m, h, d")
+            })
+        })
+        .collect()
 }
 
 impl Settings {
@@ -78,6 +109,7 @@ impl Settings {
             default_query_max_num: 32,
             max_msgs_num_batch: 64,
             long_polling_enable: true,
+            message_delay_level: delay_levels(DELAY_LEVELS).unwrap_or_default(),
         }
     }
 
@@ -87,6 +119,21 @@ impl Settings {
             self.store_path_root_dir.join("commitlog")
         } else {
             self.store_path_commit_log.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_levels_are_numbers_with_a_unit() {
+        assert_eq!(Settings::new("").message_delay_level.len(), 18);
+        assert_eq!(delay_levels("2s  3m 1h 1d"), Ok(vec![2_000, 180_000, 3_600_000, 86_400_000]));
+        assert_eq!(delay_levels(""), Ok(vec![]));
+        for text in ["1", "s", "+1s", "1x", "1s 9223372036854775807s", "1\u{e9}", "-1s"] {
+            assert!(delay_levels(text).is_err_and(|text| text.contains("messageDelayLevel")));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::consume_queue::{ConsumeQueue, DirtyRange};
 use crate::error::PutStatus;
 use crate::flush::drain_index;
 use crate::index::PendingKey;
-use crate::record::{TOPIC_SIZE_MAX, java_hash};
+use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
 use crate::shared::Shared;
 use crate::store::{QueueBounds, QueueHandle, Stats};
 
@@ -29,6 +29,8 @@ pub(crate) struct Topic {
     pub(crate) name: Box<str>,
     /// Java's hash of `topic#`, where every index key of the topic begins.
     pub(crate) key_hash: i32,
+    /// Whether its queue entries carry the time of delivery.
+    pub(crate) is_schedule: bool,
 }
 
 /// A queue and its counters.
@@ -178,7 +180,11 @@ impl Core {
         let entry = self.topics.entry(name.as_bytes().into()).or_insert_with(|| {
             let key_hash = java_hash(format!("{name}#").as_bytes());
             TopicQueues {
-                topic: Arc::new(Topic { name: name.into(), key_hash }),
+                topic: Arc::new(Topic {
+                    name: name.into(),
+                    key_hash,
+                    is_schedule: name.as_bytes() == SCHEDULE_TOPIC,
+                }),
                 queues: HashMap::new(),
             }
         });

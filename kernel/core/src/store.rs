@@ -45,7 +45,7 @@ pub struct NewRecord<'a> {
     pub properties: Text<'a>,
     /// `None`: the store scans the text for TAGS, KEYS and `UNIQ_KEY`.
     pub marks: Option<Marks<'a>>,
-    /// `None`: Java's hash of TAGS.
+    /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
     pub tags_code: Option<i64>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kerolox_core::{FlushDiskType, Settings};
+use kerolox_core::{FlushDiskType, Settings, settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 ///
 /// `AttributeError`, `TypeError`, `OverflowError` or `ValueError` for a field that is missing or
 /// not of its type.
-pub fn from_python(settings: &Bound<'_, PyAny>) -> PyResult<Settings> {
+pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
     /// One field, of the type that the engine wants.
     fn field<'py, T>(settings: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
     where
@@ -20,7 +20,7 @@ pub fn from_python(settings: &Bound<'_, PyAny>) -> PyResult<Settings> {
     {
         settings.getattr(name)?.extract()
     }
-    let flush: String = field(settings, "flush_disk_type")?;
+    let flush: String = field(given, "flush_disk_type")?;
     let flush_disk_type = match flush.as_str() {
         "ASYNC_FLUSH" => FlushDiskType::Async,
         "SYNC_FLUSH" => FlushDiskType::Sync,
@@ -30,12 +30,15 @@ pub fn from_python(settings: &Bound<'_, PyAny>) -> PyResult<Settings> {
             )));
         }
     };
+    let levels: String = field(given, "message_delay_level")?;
+    let message_delay_level = settings::delay_levels(&levels).map_err(PyValueError::new_err)?;
     macro_rules! fields {
         ($($name:ident),* $(,)?) => {
             Settings {
-                store_path_root_dir: field::<PathBuf>(settings, "store_path_root_dir")?,
+                store_path_root_dir: field::<PathBuf>(given, "store_path_root_dir")?,
                 flush_disk_type,
-                $($name: field(settings, stringify!($name))?,)*
+                message_delay_level,
+                $($name: field(given, stringify!($name))?,)*
             }
         };
     }
