@@ -55,6 +55,7 @@ def spark(
             .appName("kerolox-tests")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.memory", "1g")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

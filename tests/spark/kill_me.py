@@ -8,6 +8,7 @@ if __name__ == "__main__":
     name_server, topic, output, checkpoint, rows = sys.argv[1:]
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")

