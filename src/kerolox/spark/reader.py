@@ -127,11 +127,11 @@ def _checked_end(queue: MessageQueue, offset: int, held: Bounds, options: Source
 
 
 def read_partition(
-    partition: InputPartition, options: SourceOptions, schema: StructType
+    partition: InputPartition | None, options: SourceOptions, schema: StructType
 ) -> Iterator[pyarrow.RecordBatch]:
     """The record batches of one partition; runs in a Spark worker."""
-    ranges: Sequence[tuple[str, QueueRange]] | None = partition.value
-    # Spark asks for one partition of nothing when there is nothing to read.
+    # Spark asks for one partition of nothing when there is nothing to read; 4.1 for None.
+    ranges: Sequence[tuple[str, QueueRange]] | None = partition.value if partition else None
     if not ranges:
         return
     decoder = ColumnDecoder(schema, tags=options.tags)

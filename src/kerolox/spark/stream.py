@@ -125,6 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
         """The partitions of a batch."""
         begin, stop = from_json(start), from_json(end)
+        for queue, offset in stop.items():
+            # PySpark 4.1 gives latestOffset no start, so this is the first place to see it.
+            if begin.get(queue, offset) > offset:
+                self._report_shrunk(queue, begin[queue], offset)
         wanted = [queue for queue, offset in stop.items() if begin.get(queue, offset - 1) < offset]
         if not wanted:
             return []

@@ -166,3 +166,12 @@ def test_without_read_limits_everything_newest_is_read(held, monkeypatch):
     assert end == to_json({Q0: 100, Q1: 50, OTHER: 8})
     assert made.reportLatestOffset() == end
     assert ranges(made.partitions(start, end)) == [(OTHER, 3, 8)]
+
+
+def test_without_read_limits_a_queue_that_shrank_is_seen_when_the_batch_is_planned(held):
+    with pytest.raises(DataLossError, match="the query was at 101"):
+        reader().partitions(to_json({Q0: 101, Q1: 50}), to_json({Q0: 100, Q1: 50}))
+
+
+def test_a_partition_of_nothing_has_no_rows(held):
+    assert list(reader().read(None)) == []
