@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 import uuid
 from pathlib import Path
@@ -35,9 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def eventually(
     condition: Callable[[], object], *, seconds: float = 20.0, what: str = "the condition"
 ) -> None:
-    """Wait for a condition with a deadline."""
+    """Wait for a condition, which may be a coroutine function, with a deadline."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (await met if inspect.isawaitable(met := condition()) else met):
         assert time.monotonic() < deadline, f"{what} did not hold within {seconds:g} s"
         await asyncio.sleep(0.005)
 

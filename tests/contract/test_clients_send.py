@@ -186,9 +186,11 @@ async def test_a_pull_consumer_reads_filters_and_commits(
         await producer.send(Message(topic, b"%d" % index, tags="ab"[index % 2]), queue=queue)
     async with PullConsumer(group, cluster.name_server) as consumer:
         # The Java broker dispatches behind the answer, and refuses an offset beyond what it has.
-        async with asyncio.timeout(20):
-            while await consumer.max_offset(queue) < 10:
-                await asyncio.sleep(0.005)
+
+        async def dispatched() -> bool:
+            return await consumer.max_offset(queue) == 10
+
+        await eventually(dispatched)
         result = await consumer.pull(queue, 2, expression="a", max_messages=3)
         assert [m.body for m in result.messages] == [b"2", b"4", b"6"]
         assert (result.min_offset, result.max_offset) == (0, 10)
