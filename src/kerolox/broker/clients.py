@@ -62,8 +62,15 @@ class ConsumerGroup:
     members: dict[ServerConnection, Client] = field(default_factory=dict)
 
     def member(self, client_id: str) -> Client | None:
-        """The member of that client id."""
-        return next((c for c in self.members.values() if c.client_id == client_id), None)
+        """The member of that client id. One that came back over a new connection, before the old
+        one was found dead, is meant as it is now."""
+        found = [c for c in self.members.values() if c.client_id == client_id]
+        return max(reversed(found), key=lambda c: c.last_heartbeat_ms, default=None)
+
+    @property
+    def client_ids(self) -> list[str]:
+        """The members' ids, each once: who counts one twice shares the queues wrongly."""
+        return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
 
 class ClientTable:

@@ -110,6 +110,8 @@ class TopicTable:
         self._now_ms = now_ms
         self._topics: dict[str, TopicConfig] = {}
         self._system = set(_SYSTEM)
+        self._unsettled: set[str] = set()
+        """Topics that were made on the way of a request and may not be in the file yet."""
         self.version = DataVersion(counter=0, timestamp=now_ms())
         self.on_change: Callable[[], None] = _nothing
         """Called after each change that name servers must hear of."""
@@ -191,6 +193,7 @@ class TopicTable:
             topic_sys_flag=sys_flag,
             topic_filter_type=template.topic_filter_type,
         )
+        self._unsettled.add(topic)
         self.put(created)
         return created
 
@@ -212,8 +215,25 @@ class TopicTable:
             perm=Perm.READ | Perm.WRITE,
             topic_sys_flag=sys_flag,
         )
+        self._unsettled.add(topic)
         self.put(created)
         return created
+
+    def is_settled(self, topic: str) -> bool:
+        """A crash would not forget the topic; until then its sends are cold and wait."""
+        return topic not in self._unsettled
+
+    async def settle(self, topic: str) -> None:
+        """Wait until a topic that a request made is in the file.
+
+        Raises:
+            OSError: the file can't be written; the topic stays unsettled.
+        """
+        await self.file.flush()
+        self._unsettled.discard(topic)
+        config = self._topics.get(topic)
+        if config is not None:
+            self._push(config)
 
     def put(self, topic: TopicConfig) -> None:
         """Add or replace a topic."""
@@ -223,6 +243,7 @@ class TopicTable:
 
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
+        self._unsettled.discard(topic)
         if self._topics.pop(topic, None) is None:
             return False
         self._store.delete_topic(topic)
@@ -256,6 +277,7 @@ class TopicTable:
             and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)
+            and name not in self._unsettled
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, hot)
 

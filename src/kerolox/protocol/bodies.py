@@ -7,7 +7,7 @@ Fields stand in alphabetical order of their wire names, as fastjson writes them,
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -38,6 +38,10 @@ ALL_TAGS = "*"
 
 _Body = TypeVar("_Body")
 
+_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""Java's widths: no number may come in that could not go out again to a Java peer or a kernel."""
+
 
 class BodyError(ValueError):
     """A body is no JSON, or not of the shape that the request needs."""
@@ -50,8 +54,8 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class DataVersion(_Struct, frozen=True, kw_only=True):
     """Version of a table: a count of its changes and the time of the last one."""
 
-    counter: int = 0
-    timestamp: int = 0
+    counter: _Int64 = 0
+    timestamp: _Int64 = 0
 
     def next(self, now_ms: int) -> DataVersion:
         """The version after one more change."""
@@ -62,12 +66,12 @@ class TopicConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a topic."""
 
     order: bool = False
-    perm: int = 6
-    read_queue_nums: int = 16
+    perm: _Int32 = 6
+    read_queue_nums: _Int32 = 16
     topic_filter_type: str = "SINGLE_TAG"
     topic_name: str
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: _Int32 = 0
+    write_queue_nums: _Int32 = 16
 
     def __str__(self) -> str:
         """As RocketMQ prints it in remarks."""
@@ -89,15 +93,15 @@ class TopicConfigTable(_Struct, frozen=True, kw_only=True):
 class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a consumer group."""
 
-    broker_id: int = 0
+    broker_id: _Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     group_name: str
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
-    which_broker_when_consume_slowly: int = 1
+    retry_max_times: _Int32 = 16
+    retry_queue_nums: _Int32 = 1
+    which_broker_when_consume_slowly: _Int32 = 1
 
 
 class SubscriptionGroupTable(_Struct, frozen=True, kw_only=True):
@@ -111,10 +115,10 @@ class SubscriptionData(_Struct, frozen=True, kw_only=True):
     """One topic that a consumer subscribes to."""
 
     class_filter_mode: bool = False
-    code_set: list[int] = []
+    code_set: list[_Int32] = []
     expression_type: str | None = "TAG"
     sub_string: str | None = ALL_TAGS
-    sub_version: int = 0
+    sub_version: _Int64 = 0
     tags_set: list[str] = []
     topic: str
 
@@ -162,12 +166,12 @@ class Connection(_Struct, frozen=True, kw_only=True):
     client_addr: str
     client_id: str
     language: str
-    version: int
+    version: _Int32
 
 
 class _QueueMember(_Struct, frozen=True, kw_only=True):
     broker_name: str | None = ""
-    queue_id: int
+    queue_id: _Int32
     topic: str
 
 

@@ -79,6 +79,9 @@ async def test_retry_dead_letter_and_multi_tag_topics_are_cold(tmp_path):
     table.create_for_group("%DLQ%g", 1)
     created = table.create_for_send("T", "TBW102", 4, 0)
     assert created is not None
+    assert store.topics["T"][3] is False, "a crash could forget it"
+    for name in ("%RETRY%g", "%DLQ%g", "T"):
+        await table.settle(name)
     assert [store.topics[name][3] for name in ("%RETRY%g", "%DLQ%g", "T")] == [False, False, True]
     table.put(msgspec.structs.replace(created, topic_filter_type="MULTI_TAG"))
     assert store.topics["T"][3] is False
@@ -91,6 +94,7 @@ async def test_an_ordered_topic_is_cold_only_without_write_permission(tmp_path):
         table = topic_table(tmp_path / str(permission), store, broker_permission=permission)
         table.load()
         table.create_for_send("T", "TBW102", 4, 0)
+        await table.settle("T")
         table.set_ordered(["T"])
         assert store.topics["T"][3] is hot
         table.set_ordered([])

@@ -116,3 +116,16 @@ def test_a_version_counts_its_changes() -> None:
 def test_permissions_have_letters(perm: int, text: str) -> None:
     assert permission_text(perm) == text
     assert f"perm={text}" in str(TopicConfig(topic_name="T", perm=perm))
+
+
+@pytest.mark.parametrize(
+    ("body", "body_type"),
+    [
+        (b'{"topic":"T","subVersion":99999999999999999999}', SubscriptionData),
+        (b'{"topic":"T","codeSet":[4294967296]}', SubscriptionData),
+        (b'{"groupName":"g","retryMaxTimes":99999999999}', SubscriptionGroupConfig),
+    ],
+)
+def test_a_number_wider_than_java_s_is_refused(body: bytes, body_type: type) -> None:
+    with pytest.raises(BodyError):
+        decode_body(body, body_type)

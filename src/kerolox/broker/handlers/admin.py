@@ -91,9 +91,11 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
-    if broker.topics.delete(header.topic):
-        await broker.topics.file.flush()
+    deleted = broker.topics.delete(header.topic)
+    # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
+    if deleted:
+        await broker.topics.file.flush()
     return Reply()
 
 

@@ -72,8 +72,7 @@ async def consumer_list(broker: Broker, header: ConsumerGroupHeader, request: Re
             f"no consumer for this group, {header.consumer_group}",
             code=ResponseCode.SYSTEM_ERROR,
         )
-    identifiers = [client.client_id for client in group.members.values()]
-    return Reply(body=encode_body({"consumerIdList": identifiers}))
+    return Reply(body=encode_body({"consumerIdList": group.client_ids}))
 
 
 @router.on(RequestCode.LOCK_BATCH_MQ, EmptyHeader.decode)

@@ -110,7 +110,9 @@ async def _checked_topic(
         raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
     check_topic_name(header.topic)
     check_sendable(header.topic)
-    topic = known or await _created_topic(broker, header)
+    topic = known or _created_topic(broker, header)
+    if not broker.topics.is_settled(header.topic):
+        await _settled(broker, header.topic, is_new=known is None)
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
         raise _system_error(
             f"request queueId[{header.queue_id}] is illegal, {topic} "
@@ -119,7 +121,7 @@ async def _checked_topic(
     return topic
 
 
-async def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig:
+def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig:
     is_retry = header.topic.startswith(RETRY_PREFIX)
     sys_flag = 0
     if header.unit_mode:
@@ -130,15 +132,26 @@ async def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConf
     if topic is None and is_retry:
         topic = broker.topics.create_for_group(header.topic, 1, sys_flag=sys_flag)
     if topic is None:
-        raise BrokerError(
-            f"topic[{header.topic}] not exist, apply first please!{SEE_FAQ}",
-            code=ResponseCode.TOPIC_NOT_EXIST,
-        )
-    # Acknowledged messages of a topic that a crash forgets could not be read.
-    await broker.topics.file.flush()
-    # Whoever hears of the topic through this answer finds its route.
-    await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+        raise _no_topic(header.topic)
     return topic
+
+
+async def _settled(broker: Broker, topic: str, *, is_new: bool) -> None:
+    # Acknowledged messages of a topic that a crash forgets could not be read. That goes for all
+    # who send to it now, not only for the one whose message made it.
+    await broker.topics.settle(topic)
+    if is_new:
+        # Whoever hears of the topic through this answer finds its route.
+        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+    if topic not in broker.topics:
+        raise _no_topic(topic)
+
+
+def _no_topic(topic: str) -> BrokerError:
+    return BrokerError(
+        f"topic[{topic}] not exist, apply first please!{SEE_FAQ}",
+        code=ResponseCode.TOPIC_NOT_EXIST,
+    )
 
 
 def _chosen_queue(topic: TopicConfig, queue_id: int) -> int:
@@ -155,6 +168,7 @@ async def _store_one(
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
+        await broker.topics.settle(dead_letters)
         record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
         if PropertyKey.DELAY in record.properties:
             record.properties[PropertyKey.DELAY] = "0"
