@@ -50,12 +50,24 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 class Server:
-    """A server of the command line; a context manager: ready inside, stopped outside."""
+    """A server of the command line; a context manager: ready inside, stopped outside.
 
-    def __init__(self, folder: Path, *arguments: object) -> None:
+    Args:
+        folder: for its ready file and its log.
+        arguments: of the command line.
+        stdout: a descriptor to print to; None: the log.
+        closed: start it with the descriptors 0, 1 and 2 closed.
+    """
+
+    def __init__(
+        self, folder: Path, *arguments: object, stdout: int | None = None, closed: bool = False
+    ) -> None:
+        self.stdout = stdout
         self.ready_file = folder / "ready"
         self.log = folder / "log"
         self.arguments = [*COMMAND, *map(str, arguments), "--ready-file", str(self.ready_file)]
+        if closed:
+            self.arguments = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *self.arguments]
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -68,7 +80,7 @@ class Server:
             self.process = subprocess.Popen(
                 self.arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=log if self.stdout is None else self.stdout,
                 stderr=log,
                 env=_environment(),
             )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Server, kerolox
+from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
 
 
@@ -153,3 +155,51 @@ def test_help_names_every_command() -> None:
     assert done.returncode == 0
     for name in ("up", "namesrv", "broker", "topic", "send", "tail"):
         assert re.search(rf"^  {name} ", done.stdout, re.MULTILINE)
+
+
+def listening() -> socket.socket:
+    """A name server that takes connections and never answers."""
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    made.listen()
+    return made
+
+
+def test_a_signal_ends_a_start_that_waits(tmp_path: Path) -> None:
+    with listening() as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        data = tmp_path / "store"
+        arguments = ["--port", 0, "-n", address, "-c", small_store(tmp_path), "--data", data]
+        process = start("broker", *arguments)
+        try:
+            connection, _ = silent.accept()
+            with connection:
+                assert connection.recv(4)  # it registers, so all else of the start is done
+                signalled = time.monotonic()
+                process.send_signal(signal.SIGTERM)
+                said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+    assert time.monotonic() - signalled < 2
+    assert said.splitlines()[-1] == "stopped before the start was done"
+    assert not (data / "abort").exists()
+
+
+def test_a_server_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Server(tmp_path, *up_arguments(tmp_path), stdout=writing) as server:
+        os.close(writing)
+        done = kerolox("topic", "create", "T", "-n", server.addresses["namesrv"])
+        assert done.returncode == 0, done.stderr
+        assert server.stop() < 5
+
+
+def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -> None:
+    with Server(tmp_path, *up_arguments(tmp_path), closed=True) as server:
+        targets = [os.readlink(f"/proc/{server.process.pid}/fd/{number}") for number in (0, 1, 2)]
+        assert targets == ["/dev/null"] * 3
+        done = kerolox("send", "T", "hello", "-n", server.addresses["namesrv"])
+        assert done.returncode == 0, done.stderr
+        assert server.stop() < 5

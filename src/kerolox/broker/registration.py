@@ -3,7 +3,8 @@
 :class:`Registration` registers with every name server at the start, every
 ``registerNameServerPeriod``, and soon after each change (changes within :data:`COALESCE_SECONDS`
 become one registration). A name server that does not answer is logged and tried again, at first
-after :data:`RETRY_SECONDS_MIN`; the others are not held up. At the stop the broker unregisters.
+after :data:`RETRY_SECONDS_MIN`; one whose connection closes, because it was restarted perhaps, has
+forgotten us and hears of us again after the same time. At the stop the broker unregisters.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Registration:
         self._ha_address = ha_address
         self._topics = topics
         self._on_order_topics = on_order_topics
-        self._client = RemotingClient()
+        self._client = RemotingClient(on_disconnect=self._disconnected)
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
@@ -103,6 +104,10 @@ class Registration:
             self._task = None
             await asyncio.gather(*(self._unregister(server) for server in self._servers))
         await self._client.close()
+
+    def _disconnected(self, server: str) -> None:
+        if self._task is not None and server not in self._failures:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
 
     async def _run(self) -> None:
         period = self._config.register_name_server_period / 1000

@@ -86,6 +86,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _open_standard_files()
     try:
         status = cli.main(args=arguments, prog_name="kerolox", standalone_mode=False)
     except click.ClickException as error:
@@ -99,6 +100,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_standard_files() -> None:
+    """Open 0, 1 and 2 where they are closed: else a file of the store would get such a number, and
+    whatever is printed would go into it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def _fail(text: str) -> NoReturn:

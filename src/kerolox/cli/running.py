@@ -17,7 +17,7 @@ import click
 
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "configure_logging", "run", "serve"]
+__all__ = ["Role", "configure_logging", "run", "say", "serve"]
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -42,6 +42,16 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run in a new event loop, uvloop's where it is installed."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(work)
+
+
+def say(text: str) -> None:
+    """Print a line for whoever started a server; it goes on when nobody reads any more."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, 1)
+        os.close(devnull)
 
 
 def configure_logging(level: str) -> None:
@@ -90,15 +100,34 @@ async def serve(
     """
     _remove(ready_file)
     async with stopping_signals() as stopping:
-        addresses = await started.__aenter__()
+        addresses = await _started(started, stopping)
+        if addresses is None:
+            say("stopped before the start was done")
+            return
         try:
             if not stopping.is_set():
                 _write_ready(ready_file, addresses)
                 await stopping.wait()
-            click.echo("stopping")
+            say("stopping")
         finally:
             _remove(ready_file)
             await _stop(started)
+
+
+async def _started(
+    started: AbstractAsyncContextManager[dict[str, str]], stopping: asyncio.Event
+) -> dict[str, str] | None:
+    """What the start gives; None when a signal came first. A start that fails or is cancelled
+    releases all that it took."""
+    starting = asyncio.ensure_future(started.__aenter__())
+    signalled = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((starting, signalled), return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.wait((starting,), timeout=STOP_SECONDS_MAX)
+    return None
 
 
 async def _stop(started: AbstractAsyncContextManager[dict[str, str]]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kerolox.cli.running import configure_logging, run, running, serve
+from kerolox.cli.running import configure_logging, run, running, say, serve
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -206,10 +206,10 @@ async def _registered(name_server: NameServer, server: Broker) -> None:
 
 
 def _say_namesrv(name_server: NameServer) -> None:
-    click.echo(f"name server  listens on port {name_server.port}")
-    click.echo(f"             stores in {name_server.config.kv_config_path.parent}")
+    say(f"name server  listens on port {name_server.port}")
+    say(f"             stores in {name_server.config.kv_config_path.parent}")
 
 
 def _say_broker(server: Broker, config: BrokerConfig) -> None:
-    click.echo(f"broker       listens on port {server.port}, registered as {server.address}")
-    click.echo(f"             stores in {config.store_path_root_dir}")
+    say(f"broker       listens on port {server.port}, registered as {server.address}")
+    say(f"             stores in {config.store_path_root_dir}")

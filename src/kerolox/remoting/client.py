@@ -3,12 +3,15 @@
 Requests of all callers share the connection and are paired with their responses by opaque. A
 connection that closes ends its open requests with :class:`ConnectionLostError`; the next request
 opens a new one. Nothing is sent twice here: whether a request may be repeated is for the caller
-to know.
+to know. A connection that gave not one byte while a request waited ``SILENT_SECONDS_MAX`` for its
+response leads nowhere any more (the peer's machine is gone, or a firewall has forgotten us): it is
+closed (clientCloseSocketIfTimeout), so that the next request opens another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -41,7 +44,13 @@ REQUESTS_IN_FLIGHT_MAX = 1024
 CLOSE_SECONDS_MAX = 2.0
 """How long ``close`` lets connections send what they still have."""
 
+SILENT_SECONDS_MAX = 2.5
+"""A connection on which nothing arrived while a request timed out after so long is closed."""
+
+_SECOND_LOOK_SECONDS = 0.1
 _POLL_SECONDS = 0.005
+
+_log = logging.getLogger(__name__)
 
 
 class ClientConnection(FrameConnection):
@@ -57,6 +66,8 @@ class ClientConnection(FrameConnection):
         )
         self.address = address
         """The address as the caller gave it."""
+        self.received_at = 0.0
+        """When bytes arrived last (``loop.time()``)."""
         self._client = client
         self._decoder = FrameDecoder()
         # uvloop gathers the writes of one turn of the loop by itself; asyncio sends each at once.
@@ -71,6 +82,7 @@ class ClientConnection(FrameConnection):
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
+        self.received_at = self.loop.time()
         try:
             with memoryview(self._read_buffer)[:nbytes] as view:
                 frames = self._decoder.feed(view)
@@ -91,10 +103,24 @@ class ClientConnection(FrameConnection):
             self.loop.call_soon(self._write_gathered)
         self._gathered.append(data)
 
+    def timed_out(self, asked_at: float) -> None:
+        """A request had no response; close when nothing at all came since (``loop.time()``)."""
+        if self.received_at > asked_at or self.loop.time() - asked_at < SILENT_SECONDS_MAX:
+            return
+        # When it was our own loop that stood still, what the peer sent meanwhile is read first.
+        self.loop.call_later(_SECOND_LOOK_SECONDS, self._close_if_silent, asked_at)
+
     def close(self) -> None:
         """Send what is buffered (for a bounded time), then close. Idempotent."""
         self._write_gathered()
         super().close()
+
+    def _close_if_silent(self, since: float) -> None:
+        if self.received_at <= since and not self.closed:
+            _log.warning(
+                "closing %s: silent for %.1f s", self.remote_address, self.loop.time() - since
+            )
+            self.abort()
 
     def _write_gathered(self) -> None:
         if self._gathered:
@@ -167,9 +193,13 @@ class RemotingClient:
         data = command.encode()
         what = f"request {command.code} to {address}"
         future = connection.calls.open(opaque, deadline, what)
+        asked_at = self._loop.time()
         try:
             connection.write(data)
             return await future
+        except RequestTimeoutError:
+            connection.timed_out(asked_at)
+            raise
         finally:
             connection.calls.drop(opaque)
 

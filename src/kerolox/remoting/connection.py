@@ -10,9 +10,9 @@ connections of a server or client share, and are fed at once. Frames for Python 
   (``await asyncio.sleep(0)`` when nothing else comes before).
 
 Three things can stop the reading of a connection, each for as long as it lasts: bytes that the
-peer does not take (``WRITE_HIGH_WATER_BYTES``), handlers that do not finish (``in_flight_max``),
-and frames that wait for their turn. A peer that takes nothing at all while others make bytes for it
-(held pulls, notices) is cut off at ``WRITE_BYTES_MAX``.
+peer does not take (``WRITE_HIGH_WATER_BYTES``), handlers that do not finish (``in_flight_max``,
+``IN_FLIGHT_BYTES_MAX``), and frames that wait for their turn. A peer that takes nothing at all
+while others make bytes for it (held pulls, notices) is cut off at ``WRITE_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ WRITE_LOW_WATER_BYTES = 1024 * 1024
 
 WRITE_BYTES_MAX = 64 * 1024 * 1024
 """Unsent bytes above which a connection is cut."""
+
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of a connection's requests whose handlers may be waiting at the same time."""
 
 CLOSE_SECONDS_MAX = 2.0
 """How long a closing connection may take to send what it still has."""
@@ -178,6 +181,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._read_buffer = read_buffer
         self._handler = handler
         self._in_flight = 0
+        self._in_flight_bytes = 0
         self._in_flight_max = in_flight_max
         self._tasks = tasks
         self._waiting: deque[bytes] = deque()
@@ -313,7 +317,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         answers: list[bytes] = []
         broken: RemoteProtocolError | None = None
         for index, frame in enumerate(frames):
-            if self._in_flight >= self._in_flight_max:
+            if self._is_full():
                 self._waiting.extend(frames[index:])
                 self._pause(PAUSED_BY_HANDLERS)
                 break
@@ -343,8 +347,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             answer = _encode_answer(command, _error_answer(command, error, self.remote_address))
         else:
             # It waits for something: the rest of it becomes a task.
+            size = len(frame)
             self._in_flight += 1
-            task = self.loop.create_task(self._finish(command, _go_on(coroutine, awaited)))
+            self._in_flight_bytes += size
+            task = self.loop.create_task(self._finish(command, _go_on(coroutine, awaited), size))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
@@ -352,7 +358,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             answers.append(answer)
 
     async def _finish(
-        self, command: RemotingCommand, rest: Coroutine[Any, Any, RemotingCommand | None]
+        self,
+        command: RemotingCommand,
+        rest: Coroutine[Any, Any, RemotingCommand | None],
+        size: int,
     ) -> None:
         try:
             answer = _encode_answer(command, await rest)
@@ -360,10 +369,16 @@ class FrameConnection(asyncio.BufferedProtocol):
             answer = _encode_answer(command, _error_answer(command, error, self.remote_address))
         finally:
             self._in_flight -= 1
+            self._in_flight_bytes -= size
         if answer:
             self.send(answer)
-        if self._waiting and self._in_flight < self._in_flight_max and not self.closed:
+        if self._waiting and not self._is_full() and not self.closed:
             self._take_waiting()
+
+    def _is_full(self) -> bool:
+        return (
+            self._in_flight >= self._in_flight_max or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
+        )
 
     def _take_waiting(self) -> None:
         frames = list(self._waiting)

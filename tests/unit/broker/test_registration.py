@@ -81,3 +81,17 @@ async def test_a_topic_that_a_send_makes_is_registered_at_once_everywhere(tmp_pa
             assert len(one.heard) == before + 1
             for ear in (one, two):
                 assert ear.topics()["Auto"]["writeQueueNums"] == 4
+
+
+async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.05)
+    async with NameServerEar() as one, NameServerEar() as two:
+        addresses = f"127.0.0.1:{one.server.port};127.0.0.1:{two.server.port}"
+        async with Broker(small_config(tmp_path, namesrv_addr=addresses)) as broker:
+            port, before = two.server.port, len(two.heard)
+            await two.server.stop()
+            two.server = RemotingServer(two._handle, host="127.0.0.1", port=port)
+            await two.server.start()
+            await until(lambda: len(two.heard) > before)
+            assert set(two.topics()) == set(broker.topics.names)
+            assert broker.registration.failing == []

@@ -213,6 +213,37 @@ async def test_a_silent_connection_is_closed_and_opened_again_on_use() -> None:
         assert (await client.invoke(address, RemotingCommand.request(ECHO))).code == 0
 
 
+async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) -> None:
+    monkeypatch.setattr("kerolox.remoting.client.SILENT_SECONDS_MAX", 0.1)
+    async with pair() as (server, client, address):
+        # The peer's machine is gone: nothing that is written comes to a reader, nobody says so.
+        assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
+        [dead] = server.connections
+        dead._transport.pause_reading()
+        with pytest.raises(RequestTimeoutError):
+            await client.invoke(address, RemotingCommand(ECHO), timeout_seconds=0.2)
+        await until(lambda: address not in client._connections)
+        assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
+        assert "silent" in caplog.text
+
+
+async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypatch) -> None:
+    monkeypatch.setattr("kerolox.remoting.client.SILENT_SECONDS_MAX", 0.05)
+    async with pair() as (server, client, address):
+        slow = asyncio.ensure_future(
+            client.invoke(address, RemotingCommand(NOTHING), timeout_seconds=0.3)
+        )
+        while not slow.done():
+            assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
+            await asyncio.sleep(0.02)
+        with pytest.raises(RequestTimeoutError):
+            await slow
+        [connection] = client._connections.values()
+        await asyncio.sleep(0.15)
+        assert not connection.closed
+        assert len(server.connections) == 1
+
+
 def test_opaques_wrap_as_a_signed_int() -> None:
     opaques = Opaques(0x7FFFFFFE)
     assert [opaques.allocate() for _ in range(3)] == [0x7FFFFFFE, 0x7FFFFFFF, -0x80000000]

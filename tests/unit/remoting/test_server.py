@@ -221,6 +221,21 @@ async def test_requests_beyond_the_bound_wait_for_a_handler_to_finish() -> None:
         assert sorted(answer.opaque for answer in answers) == [0, 1, 2, 3, 4, 9]
 
 
+async def test_bytes_beyond_the_bound_wait_for_a_handler_to_finish(monkeypatch) -> None:
+    monkeypatch.setattr(connection_module, "IN_FLIGHT_BYTES_MAX", 100_000)
+    async with serving() as (server, handler, connect):
+        peer = await connect()
+        peer.send(*(request(WAIT, i, body=bytes(60_000)) for i in range(5)), request(ECHO, 9))
+        await until(lambda: handler.calls == 2 and server.connections[0]._paused)
+        other = await connect()
+        other.send(request(ECHO, 7))
+        assert (await other.receive()).opaque == 7
+        assert handler.calls == 3
+        handler.gate.set()
+        answers = [await peer.receive() for _ in range(6)]
+        assert sorted(answer.opaque for answer in answers) == [0, 1, 2, 3, 4, 9]
+
+
 async def test_a_peer_that_does_not_read_is_not_read() -> None:
     async with serving() as (server, handler, connect):
         peer = await connect()
