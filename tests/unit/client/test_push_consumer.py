@@ -376,6 +376,63 @@ async def test_a_client_that_the_broker_forgot_makes_itself_known(broker: QueueB
         assert len(consumer.assigned_queues) == 1
 
 
+async def test_a_restarted_broker_hears_of_us_with_the_first_pull_that_it_refuses(
+    broker: QueueBroker,
+) -> None:
+    broker.count = 3
+    refused = True
+
+    async def forgetful(command: RemotingCommand) -> RemotingCommand | None:
+        if refused:
+            return command.response(24, "the consumer's group info not exist")
+        return await broker.pull(command)
+
+    async def heartbeat(command: RemotingCommand) -> RemotingCommand:
+        nonlocal refused
+        refused = len(broker.seen[RequestCode.HEART_BEAT]) <= greeted
+        return command.response()
+
+    broker.answers[PULL] = forgetful
+    broker.answers[RequestCode.HEART_BEAT] = heartbeat
+    greeted = 2  # at the start, and with the first share
+    async with Consumer(broker, pull_error_delay_ms=10) as consumer:
+        await eventually(lambda: len(consumer.got) == 3, seconds=2)
+
+
+async def test_a_group_that_no_broker_knows_any_more_keeps_its_queues_and_is_made_known(
+    broker: QueueBroker,
+) -> None:
+    async with Consumer(broker) as consumer:
+        greeted = len(broker.seen[RequestCode.HEART_BEAT])
+
+        async def nobody(command: RemotingCommand) -> RemotingCommand:
+            return command.response(1, "no consumer for this group, g")
+
+        broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = nobody
+        await consumer.rebalance()
+        assert len(broker.seen[RequestCode.HEART_BEAT]) > greeted
+        assert len(consumer.assigned_queues) == 1
+        del broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP]
+        asked = len(broker.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP])
+        consumer._rebalance_wanted.set()
+        await eventually(
+            lambda: len(broker.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP]) > asked, seconds=3
+        )
+        assert len(consumer.assigned_queues) == 1
+
+
+async def test_a_rebalance_that_failed_is_repeated_soon(broker: QueueBroker) -> None:
+    async def fails(command: RemotingCommand) -> RemotingCommand:
+        return command.response(1, "not now")
+
+    broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = fails
+    broker.count = 1
+    async with Consumer(broker) as consumer:
+        assert consumer.assigned_queues == []
+        del broker.answers[RequestCode.QUERY_CONSUMER_OFFSET]
+        await eventually(lambda: consumer.got, seconds=3)
+
+
 async def test_a_failed_pull_is_repeated_after_a_pause(broker: QueueBroker) -> None:
     failures = 2
 

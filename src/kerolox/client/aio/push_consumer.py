@@ -39,7 +39,15 @@ from kerolox.client.core.pull import PullResult, PullStatus, pull_request, pull_
 from kerolox.client.core.rebalance import STRATEGIES, allocate, queue_changes
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.client.core.validate import check_consumer_group, check_topic
-from kerolox.errors import ClientClosedError, ClientError, ConfigError, KeroloxError
+from kerolox.errors import (
+    BrokerSystemError,
+    ClientClosedError,
+    ClientError,
+    ConfigError,
+    KeroloxError,
+    SubscriptionNotFoundError,
+    SubscriptionNotLatestError,
+)
 from kerolox.filter.tags import ALL_TAGS, Subscription, subscription_of
 from kerolox.message import MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -59,8 +67,11 @@ ROOM_SECONDS_MAX = 0.05
 
 SUSPENDED_SECONDS = 1.0
 FLOW_CONTROL_SECONDS = 0.02
-MISSING_ROUTE_RETRY_SECONDS = 0.5
-"""First pause before a topic that the name servers don't know is asked for again; it doubles."""
+REBALANCE_RETRY_SECONDS = 0.5
+"""First pause before a rebalance that failed, or that lacked a route, is repeated; it doubles."""
+
+GREET_AGAIN_MS = 1_000
+"""A broker that does not know us hears of us at most so often."""
 
 PULL_EXPIRED_MS = 120_000
 """A queue that was not pulled for so long is taken anew (``pullMaxIdleTime``)."""
@@ -117,6 +128,9 @@ class PushConsumer(ClusterQueries):
         self._background = Repeater()
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
+        self._is_unbalanced = False
+        """The last rebalance failed for a topic or a queue."""
+        self._greeted_ms = 0
         self._is_suspended = False
         self._closed = False
         self._start_ms = 0
@@ -281,12 +295,13 @@ class PushConsumer(ClusterQueries):
     # -- rebalance ----------------------------------------------------------------------------
     async def _rebalance_loop(self) -> None:
         most = self.settings.rebalance_interval_ms / 1000
-        soon = MISSING_ROUTE_RETRY_SECONDS
+        soon = REBALANCE_RETRY_SECONDS
         while True:
-            # A topic without route is asked for sooner, ever less often while it stays away.
-            is_missing = any(t not in self._open_cluster().routes for t in self._subscriptions)
-            interval = min(soon, most) if is_missing else most
-            soon = min(2 * soon, most) if is_missing else MISSING_ROUTE_RETRY_SECONDS
+            # What failed or has no route is tried sooner, ever less often while it stays so.
+            routes = self._open_cluster().routes
+            again = self._is_unbalanced or any(t not in routes for t in self._subscriptions)
+            interval = min(soon, most) if again else most
+            soon = min(2 * soon, most) if again else REBALANCE_RETRY_SECONDS
             try:
                 async with asyncio.timeout(interval):
                     await self._rebalance_wanted.wait()
@@ -301,10 +316,12 @@ class PushConsumer(ClusterQueries):
     async def rebalance(self) -> None:
         """Compare what we own with what is our share, now. Happens by itself in the background."""
         async with self._rebalancing:
+            self._is_unbalanced = False
             for topic in list(self._subscriptions):
                 try:
                     await self._rebalance_topic(topic)
                 except KeroloxError as error:
+                    self._is_unbalanced = True
                     _log.warning("rebalance of topic %s failed: %s", topic, error)
             unwanted = [q for q in self._assignments if q.topic not in self._subscriptions]
             for queue in unwanted:
@@ -326,6 +343,8 @@ class PushConsumer(ClusterQueries):
                 # The broker lost us, by a restart for example: make ourselves known first.
                 await self._heartbeat()
                 members = await self._members(topic)
+                if not members:
+                    raise ClientError(f"no broker knows a member of group {self.group!r}")
             strategy = STRATEGIES[self.settings.allocation]
             share = allocate(strategy, self._client_id, share, members)
         stale_ms = _now_ms() - PULL_EXPIRED_MS
@@ -353,9 +372,13 @@ class PushConsumer(ClusterQueries):
         address = broker.any_address() if broker else None
         if address is None:
             raise ClientError(f"topic {topic!r} has no broker")
-        response = await cluster.ask(
-            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
-        )
+        try:
+            response = await cluster.ask(
+                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
+            )
+        except BrokerSystemError:
+            # The broker knows no member of the group at all.
+            return []
         try:
             return [str(item) for item in loads(response.body)["consumerIdList"]]
         except (FastjsonError, KeyError, TypeError) as error:
@@ -375,6 +398,7 @@ class PushConsumer(ClusterQueries):
             offset = await self._start_offset(queue)
         except KeroloxError as error:
             _log.warning("start of %s is unknown, trying again later: %s", queue, error)
+            self._is_unbalanced = True
             return
         assignment = Assignment(queue, offset)
         assignment.process_queue.last_pull_ms = _now_ms()
@@ -416,11 +440,20 @@ class PushConsumer(ClusterQueries):
                 delay = settings.pull_error_delay_ms / 1000
                 if is_flow_control(error):
                     delay = FLOW_CONTROL_SECONDS
+                elif isinstance(error, (SubscriptionNotFoundError, SubscriptionNotLatestError)):
+                    await self._greet_again()
             except Exception:
                 _log.exception("pull of %s failed", assignment.queue)
                 delay = settings.pull_error_delay_ms / 1000
             if delay:
                 await asyncio.sleep(delay)
+
+    async def _greet_again(self) -> None:
+        """The broker has forgotten us or never heard of us, by its restart for example."""
+        if _now_ms() - self._greeted_ms >= GREET_AGAIN_MS:
+            self._greeted_ms = _now_ms()
+            await self._heartbeat()
+            self._rebalance_wanted.set()
 
     async def _pull_once(self, assignment: Assignment) -> float:
         """One pull, or a wait for room; how many seconds to pause after it."""

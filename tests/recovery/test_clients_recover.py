@@ -1,0 +1,165 @@
+"""kill -9 of the broker under load of our own clients: they recover by themselves, soon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kerolox.client import Producer, PushConsumer, PushConsumerSettings
+from kerolox.errors import KeroloxError
+from kerolox.message import ConsumeFromWhere, Message, MessageExt
+from tests.cli.command import Server
+from tests.support.up import free_port
+
+TOPIC = "Recover"
+SENDERS = 8
+ROUNDS = 2
+RECOVERY_SECONDS_MAX = 5.0
+"""From the restarted broker's being ready to the first message sent and consumed after it."""
+
+
+async def eventually(condition: object, what: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        await asyncio.sleep(0.005)
+
+
+class Load:
+    """Senders that go on whatever happens; what was acknowledged, and what came to a listener."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.acknowledged: set[bytes] = set()
+        self.consumed: Counter[bytes] = Counter()
+        self.places: Counter[tuple[int, int]] = Counter()
+        self.failures = 0
+        self.stopping = False
+
+    async def send_always(self, name: int) -> None:
+        number = 0
+        while not self.stopping:
+            body = b"%d-%d" % (name, number)
+            try:
+                await self.producer.send(Message(TOPIC, body), timeout_ms=1_000)
+            except KeroloxError:
+                self.failures += 1
+                await asyncio.sleep(0.02)
+            else:
+                self.acknowledged.add(body)
+                await asyncio.sleep(0.001)
+            number += 1
+
+    async def listen(self, messages: list[MessageExt]) -> None:
+        for message in messages:
+            self.consumed[message.body] += 1
+            self.places[message.queue_id, message.queue_offset] += 1
+
+
+class Cluster:
+    """``up`` in one process, or name server and broker in two of which the broker is killed."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.port, self.namesrv_port = free_port(), free_port()
+        conf = folder / "broker.conf"
+        conf.write_text(
+            "brokerIP1=127.0.0.1\nmappedFileSizeCommitLog=4194304\n"
+            "mappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
+        )
+        common = ["--port", self.port, "--data", folder / "store", "-c", conf]
+        self.stack = ExitStack()
+        if kind == "up":
+            self.broker = Server(folder / "b", "up", "--namesrv-port", self.namesrv_port, *common)
+        else:
+            names = ["namesrv", "--port", self.namesrv_port, "--data", folder / "names"]
+            self.names = self.stack.enter_context(Server(folder / "n", *names))
+            self.broker = Server(folder / "b", "broker", "-n", self.name_server, *common)
+        self.stack.enter_context(self.broker)
+
+    @property
+    def name_server(self) -> str:
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    def kill(self) -> None:
+        self.broker.process.kill()
+        self.broker.process.wait(10)
+        self.broker.ready_file.unlink()
+
+    async def start_again(self) -> None:
+        await asyncio.to_thread(self.broker.__enter__)
+
+
+@pytest.mark.parametrize("kind", ["up", "broker"])
+async def test_clients_outlive_a_killed_broker_and_nothing_acknowledged_is_missed(
+    kind: str, tmp_path: Path
+) -> None:
+    cluster = Cluster(kind, tmp_path)
+    settings = PushConsumerSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer("recovering", cluster.name_server, settings=settings)
+    with cluster.stack:
+        async with Producer("recovering", cluster.name_server) as producer:
+            load = Load(producer)
+            await producer.create_topic(TOPIC, queues=4)
+            consumer.subscribe(TOPIC, "*", load.listen)
+            async with consumer:
+                senders = [asyncio.ensure_future(load.send_always(n)) for n in range(SENDERS)]
+                for _ in range(ROUNDS):
+                    before = len(load.consumed)
+                    await eventually(lambda b=before: len(load.consumed) > b + 500, "consuming")
+                    cluster.kill()
+                    failed = load.failures
+                    await eventually(lambda f=failed: load.failures >= f + SENDERS, "a failure")
+                    old = set(load.acknowledged)
+                    await cluster.start_again()
+                    await eventually(
+                        lambda old=old: set(load.consumed) & load.acknowledged - old,
+                        "consuming of a message that was sent after the restart",
+                        RECOVERY_SECONDS_MAX,
+                    )
+                load.stopping = True
+                await asyncio.gather(*senders)
+                await eventually(
+                    lambda: load.acknowledged <= set(load.consumed), "consuming of all", 15
+                )
+    # A send whose answer was lost may be stored twice; no place is read twice, though.
+    assert max(load.places.values()) == 1
+
+
+async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_restart(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster("broker", tmp_path)
+    settings = PushConsumerSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer("recovering", cluster.name_server, settings=settings)
+    names = Server(
+        tmp_path / "again", "namesrv", "--port", cluster.namesrv_port, "--data", tmp_path / "names"
+    )
+    with cluster.stack:
+        async with Producer("recovering", cluster.name_server) as producer:
+            load = Load(producer)
+            await producer.create_topic(TOPIC, queues=4)
+            consumer.subscribe(TOPIC, "*", load.listen)
+            async with consumer:
+                await producer.send(Message(TOPIC, b"before"))
+                await eventually(lambda: load.consumed[b"before"], "consuming")
+                cluster.names.process.kill()
+                cluster.names.process.wait(10)
+                for index in range(20):
+                    await producer.send(Message(TOPIC, b"meanwhile-%d" % index))
+                await eventually(lambda: len(load.consumed) == 21, "consuming without routes")
+                await asyncio.to_thread(names.__enter__)
+                try:
+                    async with Producer("newcomer", cluster.name_server) as newcomer:
+                        deadline = time.monotonic() + RECOVERY_SECONDS_MAX
+                        while not await newcomer._open_cluster().refresh(TOPIC):
+                            assert time.monotonic() < deadline, "the route does not come back"
+                            await asyncio.sleep(0.02)
+                        await newcomer.send(Message(TOPIC, b"after"))
+                    await eventually(lambda: load.consumed[b"after"], "consuming after it")
+                finally:
+                    await asyncio.to_thread(names.stop)
