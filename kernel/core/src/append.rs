@@ -231,6 +231,7 @@ impl Parts<'_> {
         is_queued: bool,
     ) {
         self.log.advance(size);
+        self.shared.note_success();
         *self.last_timestamp = store_timestamp;
         self.shared.publish(self.log.max_offset() as i64, store_timestamp);
         self.stats.put_count += count;

@@ -102,7 +102,7 @@ impl CommitLog {
     /// Begin of the file after the one that holds an offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
         let size = self.file_size.max(1) as i64;
-        offset + size - offset.rem_euclid(size)
+        offset.saturating_add(size - offset.rem_euclid(size))
     }
 
     /// The file that holds an offset.

@@ -69,7 +69,7 @@ impl Entry {
 
     /// Physical offset behind the record.
     fn end(&self) -> i64 {
-        self.physical_offset + i64::from(self.size)
+        self.physical_offset.saturating_add(i64::from(self.size))
     }
 }
 

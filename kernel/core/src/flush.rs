@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
-use crate::folder::Checkpoint;
+use crate::folder::{Checkpoint, sync_folder};
 use crate::map::PAGE;
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
@@ -47,6 +47,12 @@ pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreE
         files.iter().filter(|file| file.end() > from && file.start() < to).cloned().collect()
     };
     for file in files {
+        if from <= file.start()
+            && let Some(folder) = file.path().parent()
+        {
+            // Its first bytes: its name has to last, too.
+            sync_folder(folder);
+        }
         let begin = from.saturating_sub(file.start());
         let end = to.min(file.end()) - file.start();
         if let Err(error) = file.sync(begin, end) {
@@ -157,10 +163,19 @@ fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result
 
 /// Writes the full index files (or `all`) to the disk.
 fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
-    let (files, timestamp) = shared.index.lock().take_dirty(all);
+    let (files, timestamp) = {
+        let mut index = shared.index.lock();
+        if index.error.is_some() {
+            // It lacks keys: the checkpoint must not say that it is complete.
+            return Ok(());
+        }
+        index.take_dirty(all)
+    };
     for file in &files {
         file.sync(0, file.size()).map_err(|error| {
-            StoreError::io(format!("flushing {}", file.path().display()), error)
+            let text = format!("flushing {}", file.path().display());
+            shared.index.lock().error = Some(format!("{text}: {error}"));
+            StoreError::io(text, error)
         })?;
     }
     if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
@@ -193,7 +208,8 @@ pub(crate) fn run_background(shared: &Shared, core: &Mutex<Core>) {
     let mut last_thorough: Option<Instant> = None;
     let mut saved = None;
     while shared.background_wait.sleep(INDEX_INTERVAL.min(interval)) {
-        while drain_index(shared, INDEX_SLICE) {}
+        // Under steady load there is always more: the queues have to be flushed all the same.
+        while drain_index(shared, INDEX_SLICE) && last_flush.elapsed() < interval {}
         if last_flush.elapsed() < interval {
             continue;
         }
@@ -202,9 +218,7 @@ pub(crate) fn run_background(shared: &Shared, core: &Mutex<Core>) {
         let least_pages = if is_thorough { 0 } else { settings.flush_consume_queue_least_pages };
         // Errors stop the writes and are told by `Store::error`.
         let _ = flush_queues(shared, core, least_pages);
-        if let Err(error) = flush_index(shared, false) {
-            shared.index.lock().error = Some(error.to_string());
-        }
+        let _ = flush_index(shared, false);
         if is_thorough {
             last_thorough = Some(Instant::now());
         }

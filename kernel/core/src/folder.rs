@@ -1,7 +1,7 @@
 //! The store's folder: who holds it, whether it was closed cleanly, and its checkpoint.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -78,19 +78,35 @@ pub(crate) fn abort_path(root: &Path) -> PathBuf {
     root.join("abort")
 }
 
-/// Remembers in which boot of the machine the store was last opened, and tells whether the machine
-/// ran without interruption since: then whatever the last run wrote is in the page cache even if
-/// that run was killed.
-pub(crate) fn remember_boot(root: &Path) -> bool {
-    let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return false };
-    let path = root.join("boot");
-    let mut last = String::new();
-    let known = File::open(&path).and_then(|mut file| file.read_to_string(&mut last)).is_ok();
-    let same = known && !boot.trim().is_empty() && last.trim() == boot.trim();
-    if !same {
-        let _ = fs::write(&path, boot.trim());
+/// The boot of the machine, and which one the store was last opened in.
+pub(crate) struct Boot {
+    path: PathBuf,
+    now: String,
+    last: String,
+}
+
+impl Boot {
+    /// Looks at both; what can't be read is empty.
+    pub(crate) fn find(root: &Path) -> Self {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let path = root.join("boot");
+        let (now, last) = (read(Path::new("/proc/sys/kernel/random/boot_id")), read(&path));
+        Boot { path, now, last }
     }
-    same
+
+    /// Whether the machine ran without interruption since: then whatever the last run wrote is in
+    /// the page cache even if that run was killed.
+    pub(crate) fn is_same(&self) -> bool {
+        !self.now.is_empty() && self.now == self.last
+    }
+
+    /// Writes down which boot this is. Only once the store is recovered: an opening that fails
+    /// must not make the next one trust what a loss of power left.
+    pub(crate) fn remember(&self) {
+        if !self.is_same() {
+            let _ = fs::write(&self.path, &self.now);
+        }
+    }
 }
 
 /// `checkpoint`: up to which store timestamps log, queues and index are on disk.

@@ -390,7 +390,7 @@ impl IndexFile {
             .filter(|&number| self.is_number(number) && number != count)
             .unwrap_or(0);
         let begin = self.header.begin_timestamp;
-        let seconds = match key.store_timestamp - begin {
+        let seconds = match key.store_timestamp.saturating_sub(begin) {
             _ if begin <= 0 => 0,
             difference => (difference / 1_000).clamp(0, i64::from(i32::MAX)) as i32,
         };
@@ -504,7 +504,7 @@ impl IndexFile {
             return;
         }
         self.walk(hash, |entry_hash, offset, seconds| {
-            let time = self.header.begin_timestamp + i64::from(seconds) * 1_000;
+            let time = self.header.begin_timestamp.saturating_add(i64::from(seconds) * 1_000);
             if entry_hash == hash && time >= begin_ms && time <= end_ms {
                 offsets.push(offset);
             }

@@ -274,6 +274,10 @@ impl MappedFile {
             if last > edge {
                 self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
             }
+            // Otherwise what was cleared could be back after a loss of power, behind newer bytes.
+            self.sync(position, edge)
+                .and_then(|()| file.sync_data())
+                .map_err(|error| StoreError::io(context(), error))?;
         }
         Ok(last - position)
     }

@@ -92,7 +92,7 @@ impl Core {
                 looked_at += 1;
                 continue;
             }
-            let is_in_disk = end_offset - entry.physical_offset > memory_bytes;
+            let is_in_disk = end_offset.saturating_sub(entry.physical_offset) > memory_bytes;
             let held = answer.len() - begin;
             if limits.is_full(entry.size, held, outcome.count as usize, is_in_disk) {
                 break;
@@ -119,14 +119,14 @@ impl Core {
             if held == 0 {
                 outcome.status = GetStatus::MessageWasRemoving;
             }
-            // A filler says nothing about a file of the log.
-            if !entry.is_pre_blank() {
+            // A filler says nothing about a file of the log, and neither does a damaged entry.
+            if !entry.is_pre_blank() && entry.physical_offset < end_offset {
                 skip_below = log.roll_next_file(entry.physical_offset);
             }
         }
         outcome.next_offset = offset + looked_at;
         outcome.bytes = answer.len() - begin;
-        outcome.suggest_slave = end_offset - last_offset > memory_bytes;
+        outcome.suggest_slave = end_offset.saturating_sub(last_offset) > memory_bytes;
         outcome
     }
 

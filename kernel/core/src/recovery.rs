@@ -18,12 +18,12 @@ use std::sync::Arc;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::StoreError;
-use crate::folder::{Checkpoint, abort_path, remember_boot};
+use crate::folder::{Boot, Checkpoint, abort_path};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::map::MappedFile;
 use crate::record::{
-    BORN_HOST_V6, MESSAGE_MAGIC, Marks, Parsed, RecordView, SCHEDULE_TOPIC, TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK, deliver_time, parse,
+    BORN_HOST_V6, MESSAGE_MAGIC, Marks, Parsed, RECORD_SIZE_MIN, RecordView, SCHEDULE_TOPIC,
+    TRANSACTION_MASK, TRANSACTION_ROLLBACK, deliver_time, parse,
 };
 use crate::shared::Shared;
 use crate::state::{Core, queue_file_size, topic_name};
@@ -40,7 +40,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let root = &settings.store_path_root_dir;
     let abort = abort_path(root);
     let mut report = RecoveryReport { clean: !abort.exists(), ..RecoveryReport::default() };
-    let is_same_boot = remember_boot(root);
+    let boot = Boot::find(root);
     let checkpoint = Checkpoint::open(root)?;
     core.clear();
     core.log = CommitLog::load(
@@ -49,7 +49,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         &mut report.notes,
     )?;
     load_queues(core, report.clean, &mut report.notes)?;
-    let not_after = (!report.clean && !is_same_boot).then_some(checkpoint.index_ms);
+    let not_after = (!report.clean && !boot.is_same()).then_some(checkpoint.index_ms);
     let mut index = Index::load(settings, not_after, &mut report.notes)?;
 
     let mut recovery = Recovery {
@@ -83,6 +83,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     *shared.checkpoint.lock() = Some(checkpoint);
     fs::File::create(&abort)
         .map_err(|error| StoreError::io(format!("creating {}", abort.display()), error))?;
+    boot.remember();
     Ok(report)
 }
 
@@ -188,10 +189,10 @@ impl Recovery<'_> {
                 "cut {cut} bytes off the log at {end}: no whole record there ({reason})"
             ));
         }
-        self.truncate_queues(end as i64)?;
+        let is_cut = self.truncate_queues(end as i64)?;
         self.index.truncate(end as i64, &mut self.report.notes);
         let dispatch_from = match queues_end {
-            Some((_, physical)) if self.report.clean => (physical as u64).min(end),
+            Some((_, physical)) if self.report.clean && !is_cut => (physical as u64).min(end),
             _ => begin,
         };
         let index_from = self.index_from(checkpoint, dispatch_from);
@@ -291,18 +292,21 @@ impl Recovery<'_> {
         (at, "end of the files")
     }
 
-    fn truncate_queues(&mut self, end: i64) -> Result<(), StoreError> {
+    /// Drops entries of records behind the end of the log; whether there were any.
+    fn truncate_queues(&mut self, end: i64) -> Result<bool, StoreError> {
+        let mut is_cut = false;
         for handle in self.core.handles() {
             let Some(slot) = self.core.slot_mut(handle) else { continue };
             if slot.queue.max_physical() > end {
                 let count = slot.queue.truncate(end)?;
+                is_cut = true;
                 self.report.notes.push(format!(
                     "dropped {count} entries of the queue {} of {}: the log ends before them",
                     slot.queue_id, slot.topic.name
                 ));
             }
         }
-        Ok(())
+        Ok(is_cut)
     }
 
     /// From where keys may be missing in the index; `u64::MAX`: nowhere.
@@ -414,6 +418,14 @@ impl Recovery<'_> {
             return Ok(Dispatched::Known);
         }
         if view.queue_offset > queue.max() {
+            // Each entry before this one was of a record before this one.
+            if view.queue_offset > view.physical_offset / RECORD_SIZE_MIN as i64 {
+                self.report.notes.push(format!(
+                    "left the record at {} out of its queue: it can't be at the offset {}",
+                    view.physical_offset, view.queue_offset
+                ));
+                return Ok(Dispatched::Known);
+            }
             if !fill {
                 return Ok(Dispatched::Gap);
             }

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     flushed: AtomicI64,
     requested: AtomicI64,
     failed: AtomicBool,
+    /// Whether the error is of a refused write only.
+    refused: AtomicBool,
     error: Mutex<Option<String>>,
     frozen: AtomicI64,
 }
@@ -62,6 +64,7 @@ impl Shared {
             flushed: AtomicI64::new(0),
             requested: AtomicI64::new(0),
             failed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             error: Mutex::new(None),
             frozen: AtomicI64::new(THAWED),
         }
@@ -75,6 +78,7 @@ impl Shared {
         self.requested.store(0, Ordering::Release);
         self.flush_count.store(0, Ordering::Relaxed);
         self.failed.store(false, Ordering::Release);
+        self.refused.store(false, Ordering::Relaxed);
         *self.error.lock() = None;
         self.flush_wait.reset();
         self.background_wait.reset();
@@ -120,8 +124,10 @@ impl Shared {
 
     /// Stops the writes for good: what is on disk can't be told any more.
     pub(crate) fn fail(&self, text: String) {
-        *self.error.lock() = Some(text);
+        let mut error = self.error.lock();
+        *error = Some(text);
         self.failed.store(true, Ordering::Release);
+        drop(error);
         self.notify.signal();
     }
 
@@ -130,11 +136,30 @@ impl Shared {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Notes why a write was refused, which the next one may not be.
+    /// Notes why a write was refused, until one succeeds.
     #[cold]
     pub(crate) fn note_refusal(&self, text: String) {
+        let mut error = self.error.lock();
         if !self.has_failed() {
-            *self.error.lock() = Some(text);
+            *error = Some(text);
+            self.refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets why a write was refused: this one was not.
+    #[inline]
+    pub(crate) fn note_success(&self) {
+        if self.refused.load(Ordering::Relaxed) {
+            self.forget_refusal();
+        }
+    }
+
+    #[cold]
+    fn forget_refusal(&self) {
+        let mut error = self.error.lock();
+        self.refused.store(false, Ordering::Relaxed);
+        if !self.has_failed() {
+            *error = None;
         }
     }
 

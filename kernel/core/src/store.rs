@@ -164,6 +164,8 @@ pub struct Store {
     shared: Arc<Shared>,
     core: Arc<Mutex<Core>>,
     running: Mutex<Option<Running>>,
+    /// Held while the store opens or closes.
+    turning: Mutex<()>,
 }
 
 /// What an open store holds on to.
@@ -183,7 +185,7 @@ impl Store {
     pub fn new(settings: Settings) -> Self {
         let shared = Arc::new(Shared::new(settings));
         let core = Arc::new(Mutex::new(Core::new(Arc::clone(&shared))));
-        Store { shared, core, running: Mutex::new(None) }
+        Store { shared, core, running: Mutex::new(None), turning: Mutex::new(()) }
     }
 
     /// The settings.
@@ -197,14 +199,14 @@ impl Store {
     /// # Errors
     /// I/O (`WouldBlock`: held by another process), or a file of a wrong size (`InvalidData`).
     pub fn open(&self) -> Result<RecoveryReport, StoreError> {
+        let _turn = self.turning.lock();
         let mut running = self.running.lock();
         if running.is_some() {
             return Ok(RecoveryReport::default());
         }
         let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
-        let mut core = self.core.lock();
-        let report = recovery::recover(&mut core, &self.shared)?;
-        drop(core);
+        let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
+        let report = recovered.inspect_err(|_| self.forget())?;
         let mut threads = Vec::with_capacity(3);
         let started = self.start_threads(&mut threads);
         *running = Some(Running { threads, _lock: lock });
@@ -233,12 +235,17 @@ impl Store {
     /// # Errors
     /// When the last flush failed; the abort file then stays, and the store is closed all the same.
     pub fn close(&self) -> Result<(), StoreError> {
+        let _turn = self.turning.lock();
         if self.running.lock().is_none() {
             return Ok(());
         }
         self.core.lock().set_open(false);
         self.stop_threads();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
+            if self.shared.index.lock().error.is_some() {
+                // With the abort file the next opening looks for the keys that are missing.
+                return Ok(());
+            }
             let abort = abort_path(&self.shared.settings.store_path_root_dir);
             fs::remove_file(&abort)
                 .map_err(|error| StoreError::io(format!("removing {}", abort.display()), error))
@@ -252,13 +259,18 @@ impl Store {
     pub fn abandon(&self) {
         self.stop_threads();
         let mut running = self.running.lock();
+        self.forget();
+        *running = None;
+    }
+
+    /// Lets go of the files.
+    fn forget(&self) {
         self.core.lock().clear();
         self.shared.log_files.lock().clear();
         self.shared.ahead.reset();
         *self.shared.index.lock() = crate::index::Index::default();
         self.shared.index_pending.lock().clear();
         *self.shared.checkpoint.lock() = None;
-        *running = None;
     }
 
     fn stop_threads(&self) {
@@ -326,7 +338,8 @@ impl Store {
         self.shared.set_clock(now_ms);
     }
 
-    /// Why the store takes no writes, or refused the last one; why the index takes no keys.
+    /// Why the store takes no writes, or refused the last one (until one succeeds); why the index
+    /// takes no keys.
     pub fn error(&self) -> Option<String> {
         self.shared.error().or_else(|| self.shared.index.lock().error.clone())
     }
