@@ -39,19 +39,20 @@ def _build(name: str, command: list[str], *, marker: str) -> Path:
 
 
 def build_java_clients() -> Path:
-    """Folder with ``classes`` and ``lib`` (client 4.9 and mqadmin, through Maven)."""
+    """Folder with ``target/classes`` and ``target/lib`` (all of 4.9 in Java, through Maven)."""
     return _build("java", ["mvn", "-B", "-q", "-ntp", "process-classes"], marker="built")
 
 
-def java_command(main_class: str, *arguments: str) -> list[str]:
-    """The command that runs a class of the Java clients."""
+def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    """The command that runs a class of the Java clients, name server or broker."""
     target = build_java_clients() / "target"
     classpath = f"{target / 'classes'}:{target / 'lib'}/*"
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
-    # fastjson of mqadmin reflects into java.nio on newer runtimes
-    options += ["--add-opens=java.base/java.nio=ALL-UNNAMED"]
-    options += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
-    return ["java", *options, "-cp", classpath, main_class, *arguments]
+    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
+    # fastjson and the broker reflect into these on newer runtimes
+    opened = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+    java += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened]
+    java.append("--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED")
+    return [*java, *options, "-cp", classpath, main_class, *arguments]
 
 
 def build_go_clients() -> Path:

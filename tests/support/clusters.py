@@ -1,14 +1,7 @@
-"""Two clusters with one face: ours (``kerolox up``) and the Java broker, each on free ports.
-
-The Java broker's folder is named by ``KEROLOX_PEER_DIR`` (already built), else it is copied from
-``shared/peer`` beside the checkout into ``.cache/peer`` and built there once.
-"""
+"""Two clusters with one face: ours (``kerolox up``) and the Java broker, each on free ports."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.up import Up, free_port
+from tests.interop.build import java_command
+from tests.support.up import Up, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Cluster", "JavaPeer", "built_peer", "cluster", "java_cluster", "our_cluster"]
+__all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "our_cluster"]
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-BUILD_SECONDS_MAX = 600
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 
@@ -39,71 +31,73 @@ class Cluster:
     broker: str
 
 
-def built_peer() -> Path:
-    """The folder of the Java peer, built.
-
-    Raises:
-        AssertionError: it is nowhere, or the build failed.
-    """
-    named = os.environ.get("KEROLOX_PEER_DIR")
-    if named:
-        return Path(named)
-    places = [parent / "shared" / "peer" for parent in CHECKOUT.parents[:2]]
-    source = next((place for place in places if place.exists()), None)
-    assert source is not None, f"no Java peer: set KEROLOX_PEER_DIR or put it at {places[0]}"
-    built, building = CHECKOUT / ".cache" / "peer", CHECKOUT / ".cache" / "peer.building"
-    built.parent.mkdir(exist_ok=True)
-    with (built.parent / "peer.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            shutil.rmtree(building, ignore_errors=True)
-            shutil.copytree(source, building, copy_function=shutil.copy)
-            # The source may be read-only.
-            for path in [building, *building.rglob("*")]:
-                path.chmod(path.stat().st_mode | 0o200)
-            done = subprocess.run(
-                [building / "build.sh"], capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
-            )
-            assert done.returncode == 0, f"building the Java peer failed:\n{done.stderr}"
-            building.rename(built)  # what is there is whole
-    return built
-
-
 class JavaPeer:
-    """The Java name server and broker, as processes."""
+    """The Java name server and broker, as processes of their own on free ports.
+
+    Args:
+        data: folder for the store, the settings and the logs.
+        settings: more lines of broker.conf.
+    """
 
     def __init__(self, data: Path, *, settings: tuple[str, ...] = ()) -> None:
         self.data = data
         self.settings = settings
-        self.peer = built_peer()
         self.port, self.namesrv_port = free_port(), free_port()
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> JavaPeer:
-        assert shutil.which("java"), "these tests need Java 11 or newer; install a JRE"
-        self.data.mkdir(parents=True, exist_ok=True)
-        command = [str(self.peer / "up.sh"), str(self.data)]
-        command += [str(self.namesrv_port), str(self.port)]
-        environment = {**os.environ, "BROKER_HEAP": "512m", "NAMESRV_HEAP": "128m"}
-        # Its servers inherit the output, so it goes to a file: a pipe would never end.
-        with (self.data / "up.log").open("wb") as log:
-            done = subprocess.run(
-                [*command, "mappedFileSizeCommitLog=67108864", *self.settings],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                timeout=READY_SECONDS_MAX,
-            )
-        assert done.returncode == 0, (self.data / "up.log").read_text()
+        home = self.data / "home"
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker"):
+            (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
+        namesrv = [f"listenPort={self.namesrv_port}", f"kvConfigPath={home / 'kvConfig.json'}"]
+        try:
+            self._start("namesrv", "namesrv.NamesrvStartup", namesrv)
+            self._start("broker", "broker.BrokerStartup", self._broker_settings())
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(
-            [str(self.peer / "down.sh"), str(self.data)],
-            check=True,
-            capture_output=True,
-            timeout=STOP_SECONDS_MAX,
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait(timeout=STOP_SECONDS_MAX)
+        self._processes.clear()
+
+    def _broker_settings(self) -> list[str]:
+        return [
+            "brokerClusterName=DefaultCluster",
+            "brokerName=broker-a",
+            "brokerIP1=127.0.0.1",
+            "brokerIP2=127.0.0.1",
+            f"listenPort={self.port}",
+            f"namesrvAddr=127.0.0.1:{self.namesrv_port}",
+            f"storePathRootDir={self.data / 'store'}",
+            f"storePathCommitLog={self.data / 'store' / 'commitlog'}",
+            "mappedFileSizeCommitLog=67108864",
+            *self.settings,
+        ]
+
+    def _start(self, name: str, main_class: str, settings: list[str]) -> None:
+        home, conf, log = self.data / "home", self.data / f"{name}.conf", self.data / f"{name}.log"
+        conf.write_text("\n".join(settings) + "\n")
+        options = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
+        command = java_command(
+            f"org.apache.rocketmq.{main_class}", "-c", str(conf), options=options
         )
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self._processes.append(process)
+
+        def started() -> bool:
+            assert process.poll() is None, log.read_text()
+            return "boot success" in log.read_text()
+
+        wait_until(started, seconds=READY_SECONDS_MAX, what=f"the start of the Java {name}")
 
 
 @pytest.fixture(scope="session")
