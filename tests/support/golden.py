@@ -1,15 +1,13 @@
 """The golden store: one that the Java broker of RocketMQ 4.9.8 wrote, with a list of its messages.
 
-It is found in the folder that ``KEROLOX_GOLDEN_DIR`` names (with ``store/`` and ``manifest.jsonl``
-in it), else in the archive ``../shared/golden/store.tar.xz`` beside the checkout. Each test gets
-its own copy, since opening a store changes files.
+``tests/golden/store.tar.xz`` holds ``store/``, the ``broker.conf`` with its small file sizes, and
+``manifest.jsonl``: each message as the Java client read it back. Each test gets its own copy, since
+opening a store changes files.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Golden", "copy_golden", "golden"]
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-def _archives() -> list[Path]:
-    """Where the archive may lie: beside the checkout, or beside the repository of a worktree."""
-    return [parent / "shared" / "golden" / "store.tar.xz" for parent in CHECKOUT.parents[:2]]
+ARCHIVE = Path(__file__).resolve().parents[1] / "golden" / "store.tar.xz"
 
 
 @dataclass(frozen=True)
@@ -57,23 +50,10 @@ class Golden:
 
 
 def copy_golden(target: Path) -> Golden:
-    """Unpack or copy the golden store below ``target``.
-
-    Raises:
-        FileNotFoundError: there is neither a folder nor an archive.
-    """
-    named = os.environ.get("KEROLOX_GOLDEN_DIR")
-    if named:
-        shutil.copytree(named, target / "golden")
-        return Golden(target / "golden")
-    for archive in _archives():
-        if archive.exists():
-            with tarfile.open(archive) as file:
-                file.extractall(target, filter="data")
-            return Golden(target / "golden")
-    raise FileNotFoundError(
-        f"no golden store: set KEROLOX_GOLDEN_DIR or put it at {_archives()[0]}"
-    )
+    """Unpack the golden store below ``target``."""
+    with tarfile.open(ARCHIVE) as file:
+        file.extractall(target, filter="data")
+    return Golden(target / "golden")
 
 
 @pytest.fixture
