@@ -283,3 +283,24 @@ def test_holding_and_waking_for_ever_leaves_nothing_behind(bench: Bench) -> None
         assert [answer.opaque for answer in commands(answers)] == [-1, offset]
     assert held(bench) == 0
     assert bench.store.tick(NOW + 10**9) is False
+
+
+def test_closing_the_store_answers_no_held_pull(bench: Bench) -> None:
+    # Answered from a store that is closed it would say that the queue is empty, and the consumer
+    # would begin anew.
+    wire = bench.connect()
+    wire.ask(send(b"one"))
+    assert wire.feed(holding_pull(queueOffset=1))[0] == b""
+    bench.store.close()
+    bench.store.tick(NOW + 10**9)
+    assert bench.take_ready() == {}
+
+
+def test_a_pull_may_be_held_for_ever(bench: Bench) -> None:
+    wire = bench.connect()
+    assert bench.store.hold(wire.connection_id, 0, 7, "G", "T", 0, 0, 32, None, NOW + 2**63)
+    assert wire.feed(holding_pull(suspendTimeoutMillis=2**63 - 1))[:2] == (b"", [])
+    bench.store.tick(2**62)
+    assert bench.take_ready() == {}
+    bench.append()
+    assert len(bench.take_ready()[wire.connection_id]) == 2

@@ -180,3 +180,23 @@ def test_delayed_records_get_the_time_that_their_level_says(
 def test_malformed_delay_levels_are_refused(kernel: Any, tmp_path: Path, levels: str) -> None:
     with pytest.raises(ValueError, match="messageDelayLevel"):
         Bench(kernel, tmp_path).open(message_delay_level=levels)
+
+
+@pytest.mark.parametrize("lost", [1, 5, 14])
+def test_a_record_whose_last_bytes_never_reached_the_disk_is_cut(
+    kernel: Any, other_kernel: Any, tmp_path: Path, closing: list[Bench], lost: int
+) -> None:
+    writer, reader = Bench(kernel, tmp_path / "one"), Bench(other_kernel, tmp_path / "two")
+    closing += [writer, reader]
+    writer.open()
+    writer.connect().ask(*(send(b"x" * 100) for _ in range(10)))
+    end = writer.store.max_physical_offset
+    size = writer.store.queue_entry("T", 0, 9)[1]
+    crash(writer, reader.path)
+    # The CRC covers the body, not the properties behind it.
+    with (reader.path / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(end - lost)
+        log.write(bytes(lost))
+    assert reader.open()[2] == end - size
+    assert reader.store.queue_bounds("T", 0) == (0, 9)
+    assert reader.append(b"next")[2] == 9

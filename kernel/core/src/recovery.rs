@@ -284,6 +284,12 @@ impl Recovery<'_> {
                     if check_crc && !view.is_crc_right() {
                         return (at, "the CRC of the body is wrong");
                     }
+                    if view.topic.contains(&0) {
+                        return (at, "its topic holds a zero byte");
+                    }
+                    if !self.report.clean && is_torn_text(file, position, &view) {
+                        return (at, "the end of its properties was never written");
+                    }
                     self.last_timestamp = self.last_timestamp.max(view.store_timestamp);
                     at += view.size as u64;
                 }
@@ -500,6 +506,17 @@ fn for_each_record(
         }
     }
     Ok(())
+}
+
+/// Whether the property text of a record ends in zeros that were never written. The CRC covers the
+/// body only; no client ends its properties so, and that nothing follows makes it sure.
+fn is_torn_text(file: &MappedFile, position: u64, view: &RecordView<'_>) -> bool {
+    if view.properties.last() != Some(&0) {
+        return false;
+    }
+    let behind = position + view.size as u64;
+    let follows = parse(file.bytes(behind, (file.size() - behind) as usize));
+    matches!(follows, Parsed::Bad(_))
 }
 
 /// The tags code of a record's queue entry.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kerolox_core::hot::{Commit, Encoding, HotPath, NewHold, NewIdentity, Subscription};
 use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -63,7 +63,7 @@ impl Store {
 
     /// Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.hot.store().close()).map_err(|error| to_python(&error))
+        py.detach(|| self.hot.close()).map_err(|error| to_python(&error))
     }
 
     /// Flush everything now, queues, index and checkpoint too; the new flushed offset.
@@ -373,8 +373,13 @@ impl Store {
         offset: i64,
         max_count: i32,
         tag_codes: Option<Vec<i64>>,
-        deadline_ms: i64,
+        deadline_ms: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
+        // A client may ask for more milliseconds than there are numbers.
+        let deadline_ms = deadline_ms.extract().or_else(|error: PyErr| {
+            let is_large = error.is_instance_of::<PyOverflowError>(deadline_ms.py());
+            if is_large { Ok(i64::MAX) } else { Err(error) }
+        })?;
         let encoding = Encoding::of(serialize_type).ok_or_else(|| {
             PyValueError::new_err(format!("serialize type {serialize_type} is not 0 or 1"))
         })?;

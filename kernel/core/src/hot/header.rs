@@ -97,6 +97,10 @@ const MEMBER_OPAQUE: u8 = 4;
 const MEMBER_FIELDS: u8 = 8;
 const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 
+/// A text with escapes is unescaped in a buffer of this size at most; with more of the header
+/// behind its start the frame is cold. The longest property text of escapes alone fits.
+const ESCAPED_BYTES_MAX: usize = 256 << 10;
+
 /// `"x":"` with any letter, and which of its bytes count.
 const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]);
 const LETTER_MASK: u64 = u64::from_le_bytes([0xFF, 0, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
@@ -255,6 +259,12 @@ impl Header {
         })
     }
 
+    /// Bytes kept for unescaping.
+    #[cfg(test)]
+    pub fn buffer_bytes(&self) -> usize {
+        self.unescaped.len()
+    }
+
     const fn has(&self, field: u8) -> bool {
         self.present & (1 << field) != 0
     }
@@ -397,6 +407,9 @@ impl Header {
     fn unescape(&mut self, json: &mut Json<'_>, start: usize) -> Option<()> {
         // Eight bytes of slack let every copy be of a whole word.
         let needed = json.data.len() - start + 8;
+        if needed > ESCAPED_BYTES_MAX {
+            return None;
+        }
         if self.unescaped.len() < needed {
             self.unescaped.resize(needed.next_power_of_two(), 0);
         }

@@ -353,3 +353,21 @@ fn random_changes_never_panic_and_never_read_outside() {
     }
     assert!(accepted > 100, "the changes are too wild: {accepted}");
 }
+
+/// The fields of a send with another property text.
+fn with_properties(text: &str) -> Vec<(&str, &str)> {
+    SEND.into_iter().map(|(key, value)| (key, if key == "i" { text } else { value })).collect()
+}
+
+#[test]
+fn a_long_text_with_escapes_is_left_to_python_and_leaves_no_buffer_behind() {
+    let long = "\\n".repeat(1 << 20);
+    let text = json(310, 0, 1, &with_properties(&long));
+    let mut header = Header::default();
+    assert!(!header.read(0, text.as_bytes()));
+    assert!(header.buffer_bytes() < 1 << 20, "{}", header.buffer_bytes());
+    // The longest text that a record can hold, each of its bytes written as an escape.
+    let most = "\\u0041".repeat(32_767);
+    let text = json(310, 0, 1, &with_properties(&most));
+    assert!(header.read(0, text.as_bytes()));
+}

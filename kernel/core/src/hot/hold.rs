@@ -156,6 +156,13 @@ impl Holds {
         None
     }
 
+    /// All held pulls.
+    #[must_use]
+    pub fn all(&self) -> Vec<u32> {
+        let held = |(index, node): (usize, &Option<Node>)| node.as_ref().map(|_| index as u32);
+        self.nodes.iter().enumerate().filter_map(held).collect()
+    }
+
     /// What a held pull asked for.
     #[must_use]
     pub fn pull(&self, index: u32) -> &HeldPull {

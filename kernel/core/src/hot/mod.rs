@@ -42,7 +42,7 @@ use self::policy::Identity;
 use self::state::State;
 use crate::{
     Appended, BatchAppended, BatchItem, Core, NewBatch, NewRecord, PutStatus, QueueHandle,
-    ReadOutcome, Settings, Store,
+    ReadOutcome, Settings, Store, StoreError,
 };
 
 /// The store together with the tables and waiting rooms of the hot path.
@@ -96,6 +96,17 @@ impl HotPath {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Closes the store and drops the held pulls; send answers that waited for the flush become
+    /// ready.
+    ///
+    /// # Errors
+    /// As [`Store::close`]: the last flush failed.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let closed = self.store.close();
+        self.state.lock().drop_holds();
+        closed
     }
 
     /// Sets what goes into records and answers.

@@ -13,6 +13,8 @@ pub const READY_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Peer {
     pub holds: List,
+    /// Whether a connection of the hot path has it, which will say when it closes.
+    pub is_open: bool,
     pending: Pending,
     ready: Vec<u8>,
 }
@@ -33,6 +35,12 @@ impl Peers {
     /// A connection, made when it is new.
     pub fn peer(&mut self, connection: u64) -> &mut Peer {
         self.by_id.entry(connection).or_default()
+    }
+
+    /// How many connections have something to keep.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
     }
 
     /// A connection that is known.
@@ -86,7 +94,9 @@ impl Peers {
         deadline_ms: i64,
         frame: &[u8],
     ) {
-        let pending = &mut self.by_id.entry(connection).or_default().pending;
+        let peer = self.by_id.entry(connection).or_default();
+        peer.is_open = true;
+        let pending = &mut peer.pending;
         if pending.is_empty() {
             self.flushing.push(connection);
         }
@@ -126,8 +136,17 @@ impl Peers {
         self.ready_bytes = 0;
         let mut taken = Vec::with_capacity(self.ready_line.len());
         for connection in self.ready_line.drain(..) {
-            let ready = self.by_id.get_mut(&connection).map(|peer| std::mem::take(&mut peer.ready));
-            taken.extend(ready.filter(|ready| !ready.is_empty()).map(|ready| (connection, ready)));
+            let Some(peer) = self.by_id.get_mut(&connection) else {
+                continue;
+            };
+            let ready = std::mem::take(&mut peer.ready);
+            if !peer.is_open && peer.holds.is_empty() {
+                // The cold path held a pull, perhaps of a connection that was closed meanwhile.
+                self.by_id.remove(&connection);
+            }
+            if !ready.is_empty() {
+                taken.push((connection, ready));
+            }
         }
         taken
     }

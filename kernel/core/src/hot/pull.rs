@@ -238,7 +238,9 @@ fn take(
         && fields.suspend_timeout_ms > 0
         && state.long_polling;
     let deadline = core.now_ms().saturating_add(fields.suspend_timeout_ms);
-    if !(may_hold && state.hold(held(puller.connection, &wanted, deadline))) {
+    if may_hold && state.hold(held(puller.connection, &wanted, deadline)) {
+        state.peers.peer(puller.connection).is_open = true;
+    } else {
         answer_empty(&state.tables, &wanted, &outcome, kind, answers);
     }
     Some(())

@@ -168,9 +168,16 @@ impl State {
         }
     }
 
-    /// Answers the pulls whose time is over.
+    /// Answers the pulls whose time is over. Without room for the answers the rest is left for
+    /// the next call; a closed store has no answer, all its queues look empty.
     pub fn expire_holds(&mut self, core: &mut Core, now_ms: i64) {
-        while let Some(index) = self.holds.next_expired(now_ms) {
+        if !core.is_open() {
+            return;
+        }
+        while self.peers.has_room() {
+            let Some(index) = self.holds.next_expired(now_ms) else {
+                break;
+            };
             let Self { tables, holds, peers, answer_header, .. } = self;
             let pull = holds.pull(index);
             let wanted = pull::wanted_by(pull);
@@ -193,6 +200,13 @@ impl State {
             self.release(index);
         }
         self.peers.remove(connection);
+    }
+
+    /// Drops all held pulls.
+    pub fn drop_holds(&mut self) {
+        for index in self.holds.all() {
+            self.release(index);
+        }
     }
 
     /// Takes a held pull out of all lists.

@@ -2,6 +2,9 @@
 
 use crate::record::java_hash;
 
+/// A pull that wants more tags is cold: held pulls and connections keep the codes.
+const TAGS_MAX: usize = 4_096;
+
 /// What a subscription text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
@@ -26,6 +29,9 @@ pub fn parse(subscription: &[u8], codes: &mut Vec<i32>) -> Tags {
         let end = rest.windows(2).position(|pair| pair == b"||");
         let tag = trim(&rest[..end.unwrap_or(rest.len())]);
         if !tag.is_empty() {
+            if codes.len() == TAGS_MAX {
+                return Tags::Unusual;
+            }
             codes.push(java_hash(tag));
         }
         match end {
@@ -65,6 +71,9 @@ mod tests {
     #[test]
     fn expressions_without_a_tag_are_left_to_python() {
         let mut codes = Vec::new();
+        let many = vec!["a"; TAGS_MAX + 1].join("||");
+        assert_eq!(parse(many.as_bytes(), &mut codes), Tags::Unusual);
+        assert_eq!(parse(&many.as_bytes()[3..], &mut codes), Tags::Some);
         for text in [&b"||"[..], b"  ", b" || ", b"\xff"] {
             assert_eq!(parse(text, &mut codes), Tags::Unusual);
         }

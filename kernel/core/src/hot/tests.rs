@@ -182,3 +182,166 @@ fn nothing_is_hot_before_the_broker_said_who_it_is_or_after_the_store_closed() {
     let chunk = [send(1, b"a"), pull(2, 0, 6)].concat();
     assert_eq!(feed(&hot, &mut connection, &chunk).1.len(), 2);
 }
+
+/// The codes of JSON answers.
+fn codes(mut answers: &[u8]) -> Vec<String> {
+    let mut codes = Vec::new();
+    while let Ok(frame::Cut::Frame(found)) = frame::cut(answers) {
+        let text = String::from_utf8_lossy(found.header).into_owned();
+        codes.push(text["{\"code\":".len()..].split(',').next().unwrap().to_owned());
+        answers = &answers[4 + found.bytes.len()..];
+    }
+    codes
+}
+
+fn new_hold(connection: u64, offset: i64, deadline_ms: i64) -> NewHold<'static> {
+    NewHold {
+        connection,
+        encoding: Encoding::Json,
+        opaque: 1,
+        group: b"G",
+        topic: b"T",
+        queue_id: 0,
+        offset,
+        max_count: 32,
+        tag_codes: None,
+        deadline_ms,
+    }
+}
+
+#[test]
+fn a_pull_that_is_held_when_the_store_closes_is_not_told_to_begin_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let hot = open(folder.path());
+    let mut connection = Connection::new(1, &HOST);
+    feed(&hot, &mut connection, &[send(1, b"a"), pull(2, 1, 6)].concat());
+    assert_eq!(hot.held_pulls(), 1);
+    hot.close().unwrap();
+    hot.tick(i64::MAX);
+    assert_eq!(codes(&hot.take_ready().concat_frames()), [] as [&str; 0]);
+    assert_eq!(hot.held_pulls(), 0);
+}
+
+#[test]
+fn pulls_whose_time_is_over_are_answered_in_bounded_portions() {
+    let folder = tempfile::tempdir().unwrap();
+    let hot = open(folder.path());
+    let mut connection = Connection::new(1, &HOST);
+    feed(&hot, &mut connection, &send(1, &vec![7; 200_000]));
+    // Held although there is something: as when it came between the read and the holding.
+    for _ in 0..500 {
+        assert!(hot.hold(&new_hold(1, 0, 10)));
+    }
+    let mut answered = 0;
+    for _ in 0..10 {
+        hot.tick(10);
+        let ready = hot.take_ready().concat_frames();
+        assert!(ready.len() < READY_BYTES_MAX + (1 << 20), "{}", ready.len());
+        answered += count(&ready);
+    }
+    assert_eq!((answered, hot.held_pulls()), (500, 0));
+    hot.store().close().unwrap();
+}
+
+#[test]
+fn nothing_is_kept_for_connections_that_have_nothing_to_wait_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let hot = open(folder.path());
+    // Held by the cold path after the connection was closed.
+    for connection in 0..100 {
+        Connection::new(connection, &HOST).close(&hot);
+        hot.hold(&new_hold(connection, 0, 10));
+    }
+    assert_eq!(hot.state.lock().peers.len(), 100);
+    hot.tick(10);
+    assert_eq!(hot.take_ready().len(), 100);
+    assert_eq!(hot.state.lock().peers.len(), 0);
+    hot.store().close().unwrap();
+}
+
+#[test]
+fn no_bytes_make_a_connection_panic_or_answer_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let hot = open(folder.path());
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 11) as usize % below
+    };
+    let extremes = [
+        "-1",
+        "0",
+        "1",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "2147483647",
+        "-2147483648",
+        "99999999999999999999",
+        "",
+        "x",
+    ];
+    let names = [
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "commitOffset",
+        "suspendTimeoutMillis",
+        "subVersion",
+    ];
+    for round in 0..20_000_u64 {
+        let mut data = match round % 4 {
+            0 => send(1, &[1; 30]),
+            1 => {
+                let batch =
+                    [0, 0, 0, 26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0];
+                let text = String::from_utf8_lossy(&send(1, b"")[8..]).replace("310", "320");
+                let text = text.replace("\"a\":", "\"m\":\"true\",\"a\":");
+                frame(&text, &batch)
+            }
+            2 => pull(1, 0, 7),
+            _ => {
+                let name = names[random(names.len())];
+                let mut text = String::from_utf8_lossy(&pull(1, 0, 6)[8..]).into_owned();
+                let at = text.find(&format!("\"{name}\"")).unwrap() + name.len() + 4;
+                let end = at + text[at..].find('"').unwrap();
+                text.replace_range(at..end, extremes[random(extremes.len())]);
+                frame(&text, b"")
+            }
+        };
+        let mut connection = Connection::new(round, &HOST);
+        if round % 4 != 3 {
+            for _ in 0..=random(3) {
+                let at = random(data.len());
+                data[at] = random(256) as u8;
+            }
+        }
+        let (answers, cold, fed) = feed(&hot, &mut connection, &data);
+        assert!(count(&answers) + cold.len() <= 1 || fed.error.is_none());
+        assert!(answers.len() < 300_000);
+        if round % 64 == 0 {
+            hot.tick(i64::MAX);
+            let _ = hot.take_ready();
+            let _ = hot.take_commits();
+        }
+        connection.close(&hot);
+    }
+    assert_eq!(hot.held_pulls(), 0);
+    hot.tick(i64::MAX);
+    assert!(hot.take_ready().is_empty());
+    assert_eq!(hot.state.lock().peers.len(), 0);
+    hot.store().close().unwrap();
+}
+
+trait ConcatFrames {
+    fn concat_frames(self) -> Vec<u8>;
+}
+
+impl ConcatFrames for Vec<(u64, Vec<u8>)> {
+    /// The frames of all connections.
+    fn concat_frames(self) -> Vec<u8> {
+        self.into_iter().flat_map(|(_, frames)| frames).collect()
+    }
+}
