@@ -16,13 +16,6 @@ MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
 KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
 
 
-def pytest_report_header() -> str:
-    """Say which kernels the run is about."""
-    if "native" in KERNELS:
-        return "kernels under test: python, native"
-    return "kernels under test: python (kerolox_kernel is not installed)"
-
-
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest) -> Any:
     """The module of each kernel in turn."""
