@@ -169,6 +169,9 @@ def _held(
     """Hand the pull to the kernel if it may wait. False: answer it now."""
     if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
         return False
+    if request.connection.closed:
+        # Nobody would take the pull out of the table again before its time, which may be far.
+        return False
     config = broker.config
     wait_ms = header.suspend_timeout_millis
     if not config.long_polling_enable:
