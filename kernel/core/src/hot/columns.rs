@@ -1,15 +1,17 @@
 //! Raw records into Arrow buffers.
 //!
-//! One pass checks and locates every record, then each wanted column is filled by itself. All
-//! numbers are little-endian; offsets are 32 bits, so a column holds less than 2 GiB.
+//! One pass over the records: each is checked, its property text is taken apart once for all columns
+//! that need it, and every wanted column gets its value. All numbers are little-endian; offsets are
+//! 32 bits, so a column holds less than 2 GiB.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use flate2::bufread::ZlibDecoder;
+use hashbrown::HashMap;
 
+use super::answer::push_decimal;
 use super::properties::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX};
 use super::swar;
 
@@ -29,6 +31,9 @@ pub const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
 
 /// A compressed body that inflates to more is an error.
 pub const INFLATED_BYTES_MAX: u64 = 64 << 20;
+
+/// Up to this many items, a name is compared with those before it; above, it is looked up.
+const FEW_ITEMS: usize = 32;
 
 /// One decoded column.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,47 +90,56 @@ impl fmt::Display for ColumnError {
 
 impl std::error::Error for ColumnError {}
 
-/// One located record; positions are relative to its start.
+/// One record, its lengths checked.
 struct Record<'a> {
     bytes: &'a [u8],
     sys_flag: i32,
-    /// Behind the born timestamp.
     born_host: &'a [u8],
     store_timestamp: i64,
     store_host: &'a [u8],
     /// Start of reconsume times, prepared offset and body length.
     tail: usize,
     body: &'a [u8],
-    topic: &'a str,
-    /// Empty when no column needs it.
-    properties: Cow<'a, str>,
+    topic: &'a [u8],
+    properties: &'a [u8],
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
     Int(fn(&Record<'_>) -> i32),
     Long(fn(&Record<'_>) -> i64),
-    Text(fn(&Record<'_>, &mut Vec<u8>)),
-    Property(&'static str),
+    Topic,
+    MessageId,
+    BornHost,
+    StoreHost,
+    Property(Known),
     Body,
     Properties,
 }
 
+/// Properties with a column of their own.
+#[derive(Clone, Copy)]
+enum Known {
+    Tags = 0,
+    Keys = 1,
+    UniqueKey = 2,
+}
+
 const COLUMNS: [(&str, Kind); 18] = [
-    ("topic", Kind::Text(|record, out| out.extend_from_slice(record.topic.as_bytes()))),
+    ("topic", Kind::Topic),
     ("queueId", Kind::Int(|record| int_at(record.bytes, 12))),
     ("queueOffset", Kind::Long(|record| long_at(record.bytes, 20))),
     ("commitLogOffset", Kind::Long(|record| long_at(record.bytes, 28))),
-    ("msgId", Kind::Text(push_message_id)),
-    ("tags", Kind::Property("TAGS")),
-    ("keys", Kind::Property("KEYS")),
-    ("uniqKey", Kind::Property("UNIQ_KEY")),
+    ("msgId", Kind::MessageId),
+    ("tags", Kind::Property(Known::Tags)),
+    ("keys", Kind::Property(Known::Keys)),
+    ("uniqKey", Kind::Property(Known::UniqueKey)),
     ("flag", Kind::Int(|record| int_at(record.bytes, 16))),
     ("sysFlag", Kind::Int(|record| record.sys_flag)),
     ("bornTimestamp", Kind::Long(|record| long_at(record.bytes, 40).saturating_mul(1_000))),
     ("storeTimestamp", Kind::Long(|record| record.store_timestamp.saturating_mul(1_000))),
-    ("bornHost", Kind::Text(|record, out| push_host(record.born_host, out))),
-    ("storeHost", Kind::Text(|record, out| push_host(record.store_host, out))),
+    ("bornHost", Kind::BornHost),
+    ("storeHost", Kind::StoreHost),
     ("reconsumeTimes", Kind::Int(|record| int_at(record.bytes, record.tail))),
     ("preparedTransactionOffset", Kind::Long(|record| long_at(record.bytes, record.tail + 4))),
     ("body", Kind::Body),
@@ -154,22 +168,37 @@ pub fn decode_columns(data: &[u8], columns: &[&str]) -> Result<(usize, Vec<Colum
         .collect::<Result<Vec<_>, _>>()?;
     let has_text =
         wanted.iter().any(|(_, kind)| matches!(kind, Kind::Property(_) | Kind::Properties));
-    let records = locate(data, has_text)?;
-    let filled = wanted.into_iter().map(|(name, kind)| fill(&records, name, *kind));
-    Ok((records.len(), filled.collect::<Result<_, _>>()?))
-}
-
-/// All records; their property texts only when `has_text`.
-fn locate(data: &[u8], has_text: bool) -> Result<Vec<Record<'_>>, ColumnError> {
-    let mut records = Vec::new();
+    let mut fillers: Vec<Filler> = Vec::new();
+    let mut items = Items::default();
+    let mut rows = 0;
     let mut position = 0;
     while position < data.len() {
-        let record = Record::at(&data[position..], has_text)
-            .map_err(|reason| ColumnError::Malformed { position, reason })?;
+        let malformed = |reason| ColumnError::Malformed { position, reason };
+        let record = Record::at(&data[position..]).map_err(malformed)?;
+        if fillers.is_empty() {
+            // Records are mostly alike: room for all of them at once.
+            let hint = data.len() / record.bytes.len();
+            fillers.extend(wanted.iter().map(|(name, kind)| Filler::new(name, *kind, hint)));
+        }
+        let repaired;
+        let mut text = record.properties;
+        if has_text {
+            if std::str::from_utf8(text).is_err() {
+                repaired = String::from_utf8_lossy(text).into_owned();
+                text = repaired.as_bytes();
+            }
+            items.find(text);
+        }
+        for filler in &mut fillers {
+            filler.add(rows, &record, text, &items)?;
+        }
+        rows += 1;
         position += record.bytes.len();
-        records.push(record);
     }
-    Ok(records)
+    if fillers.is_empty() {
+        fillers.extend(wanted.iter().map(|(name, kind)| Filler::new(name, *kind, 0)));
+    }
+    Ok((rows, fillers.into_iter().map(Filler::finish).collect()))
 }
 
 fn int_at(data: &[u8], at: usize) -> i32 {
@@ -182,7 +211,7 @@ fn long_at(data: &[u8], at: usize) -> i64 {
 
 impl<'a> Record<'a> {
     /// The record at the start of `data`, all its lengths checked.
-    fn at(data: &'a [u8], has_text: bool) -> Result<Self, &'static str> {
+    fn at(data: &'a [u8]) -> Result<Self, &'static str> {
         if data.len() < RECORD_BYTES_MIN {
             return Err("fewer bytes than the smallest record has");
         }
@@ -224,126 +253,256 @@ impl<'a> Record<'a> {
             store_host: &bytes[born_end + 8..store_end],
             tail: store_end,
             body,
-            topic: std::str::from_utf8(topic).map_err(|_| "its topic is not UTF-8")?,
-            properties: if has_text {
-                String::from_utf8_lossy(properties)
-            } else {
-                Cow::Borrowed("")
-            },
+            topic: std::str::from_utf8(topic).map_err(|_| "its topic is not UTF-8")?.as_bytes(),
+            properties,
         })
     }
+}
 
-    /// The items of the property text; those without a name or a value vanish.
-    fn items(&self) -> impl Iterator<Item = (&str, &str)> {
-        let text = &*self.properties;
-        let mut start = 0;
-        std::iter::from_fn(move || {
-            while start < text.len() {
-                let name_end = find_separator(text.as_bytes(), start, NAME_END);
-                let end = find_separator(text.as_bytes(), name_end, ITEM_END);
-                let item = (start, name_end, end);
-                start = end + 1;
-                // Without a name end the item stops there.
-                if item.0 < name_end && name_end + 1 < end {
-                    return Some((&text[item.0..name_end], &text[name_end + 1..end]));
+/// Where an item of a property text stands: its start, the end of its name, the end of its value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Item {
+    start: usize,
+    name_end: usize,
+    end: usize,
+}
+
+impl Item {
+    fn name<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        &text[self.start..self.name_end]
+    }
+
+    fn value<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        &text[self.name_end + 1..self.end]
+    }
+}
+
+/// The items of one property text; those without a name or a value vanish.
+#[derive(Debug, Default)]
+struct Items {
+    all: Vec<Item>,
+    /// The last item of each [`Known`] name.
+    known: [Option<Item>; 3],
+}
+
+impl Items {
+    /// Takes a property text apart. It is UTF-8, where no separator is part of a character.
+    fn find(&mut self, text: &[u8]) {
+        self.all.clear();
+        self.known = [None; 3];
+        let mut item = Item::default();
+        let mut has_name = false;
+        swar::for_each_below(text, ITEM_END + 1, |at, byte| match byte {
+            // Another one behind the first is part of the value.
+            NAME_END if !has_name => {
+                item.name_end = at;
+                has_name = true;
+            }
+            ITEM_END => {
+                if has_name {
+                    self.put(Item { end: at, ..item }, text);
+                }
+                item.start = at + 1;
+                has_name = false;
+            }
+            _ => {}
+        });
+        if has_name {
+            self.put(Item { end: text.len(), ..item }, text);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, item: Item, text: &[u8]) {
+        if item.start == item.name_end || item.name_end + 1 == item.end {
+            return;
+        }
+        match item.name(text) {
+            b"TAGS" => self.known[Known::Tags as usize] = Some(item),
+            b"KEYS" => self.known[Known::Keys as usize] = Some(item),
+            b"UNIQ_KEY" => self.known[Known::UniqueKey as usize] = Some(item),
+            _ => {}
+        }
+        self.all.push(item);
+    }
+}
+
+/// A column in the making.
+enum Filler {
+    Int { get: fn(&Record<'_>) -> i32, data: Vec<u8> },
+    Long { get: fn(&Record<'_>) -> i64, data: Vec<u8> },
+    Text(Texts),
+    Properties(Maps),
+}
+
+/// A column of texts in the making.
+struct Texts {
+    kind: Kind,
+    /// A bit per row, kept where a row may be null.
+    validity: Vec<u8>,
+    has_null: bool,
+    offsets: Offsets,
+    data: Vec<u8>,
+    /// The last host and what was made of it: mostly the next row's, too.
+    host: Vec<u8>,
+    host_text: Vec<u8>,
+}
+
+impl Filler {
+    fn new(name: &'static str, kind: Kind, rows: usize) -> Self {
+        match kind {
+            Kind::Int(get) => Self::Int { get, data: Vec::with_capacity(4 * rows) },
+            Kind::Long(get) => Self::Long { get, data: Vec::with_capacity(8 * rows) },
+            Kind::Properties => Self::Properties(Maps::new(name, rows)),
+            _ => Self::Text(Texts {
+                kind,
+                validity: Vec::new(),
+                has_null: false,
+                offsets: Offsets::new(name, rows),
+                data: Vec::new(),
+                host: Vec::new(),
+                host_text: Vec::new(),
+            }),
+        }
+    }
+
+    /// Adds a record's value. `text` is its property text, `items` what is in it.
+    fn add(
+        &mut self,
+        row: usize,
+        record: &Record<'_>,
+        text: &[u8],
+        items: &Items,
+    ) -> Result<(), ColumnError> {
+        match self {
+            Self::Int { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
+            Self::Long { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
+            Self::Text(texts) => texts.add(row, record, text, items)?,
+            Self::Properties(maps) => maps.add(text, items)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Column {
+        match self {
+            Self::Int { data, .. } | Self::Long { data, .. } => Column::Fixed(data),
+            Self::Text(texts) => Column::Variable {
+                validity: texts.has_null.then_some(texts.validity),
+                offsets: texts.offsets.bytes,
+                data: texts.data,
+            },
+            Self::Properties(maps) => Column::Map {
+                offsets: maps.offsets.bytes,
+                key_offsets: maps.key_offsets.bytes,
+                key_data: maps.key_data,
+                value_offsets: maps.value_offsets.bytes,
+                value_data: maps.value_data,
+            },
+        }
+    }
+}
+
+impl Texts {
+    fn add(
+        &mut self,
+        row: usize,
+        record: &Record<'_>,
+        text: &[u8],
+        items: &Items,
+    ) -> Result<(), ColumnError> {
+        match self.kind {
+            Kind::Topic => self.data.extend_from_slice(record.topic),
+            Kind::Body => push_body(record, &mut self.data)?,
+            Kind::BornHost => self.push_host(record.born_host, push_host),
+            Kind::StoreHost => self.push_host(record.store_host, push_host),
+            Kind::MessageId => {
+                self.push_host(record.store_host, push_hex);
+                push_hex(&record.bytes[28..36], &mut self.data);
+            }
+            Kind::Property(known) => {
+                if row.is_multiple_of(8) {
+                    self.validity.push(0);
+                }
+                match (items.known[known as usize], self.validity.last_mut()) {
+                    (Some(item), Some(bits)) => {
+                        *bits |= 1 << (row % 8);
+                        self.data.extend_from_slice(item.value(text));
+                    }
+                    _ => self.has_null = true,
                 }
             }
-            None
-        })
+            Kind::Int(_) | Kind::Long(_) | Kind::Properties => {}
+        }
+        self.offsets.push(self.data.len())
+    }
+
+    /// Adds what `make` makes of a host.
+    #[inline]
+    fn push_host(&mut self, host: &[u8], make: fn(&[u8], &mut Vec<u8>)) {
+        if self.host != host {
+            self.host.clear();
+            self.host.extend_from_slice(host);
+            self.host_text.clear();
+            make(host, &mut self.host_text);
+        }
+        self.data.extend_from_slice(&self.host_text);
     }
 }
 
-/// Position of the first `wanted` separator, or of the item's end when that comes first.
-fn find_separator(text: &[u8], from: usize, wanted: u8) -> usize {
-    let mut at = from;
-    loop {
-        at = swar::find_below(text, at, ITEM_END + 1);
-        match text.get(at) {
-            Some(byte) if *byte != wanted && *byte != ITEM_END => at += 1,
-            _ => return at.min(text.len()),
-        }
-    }
+/// The column of all properties in the making.
+struct Maps {
+    offsets: Offsets,
+    key_offsets: Offsets,
+    value_offsets: Offsets,
+    key_data: Vec<u8>,
+    value_data: Vec<u8>,
+    /// The items of one row, each name once.
+    items: Vec<Item>,
+    count: usize,
 }
 
-fn fill(records: &[Record<'_>], name: &'static str, kind: Kind) -> Result<Column, ColumnError> {
-    match kind {
-        Kind::Int(get) => {
-            Ok(Column::Fixed(records.iter().flat_map(|record| get(record).to_le_bytes()).collect()))
+impl Maps {
+    fn new(column: &'static str, rows: usize) -> Self {
+        Self {
+            offsets: Offsets::new(column, rows),
+            key_offsets: Offsets::new(column, rows * 4),
+            value_offsets: Offsets::new(column, rows * 4),
+            key_data: Vec::new(),
+            value_data: Vec::new(),
+            items: Vec::new(),
+            count: 0,
         }
-        Kind::Long(get) => {
-            Ok(Column::Fixed(records.iter().flat_map(|record| get(record).to_le_bytes()).collect()))
-        }
-        Kind::Text(push) => variable(records, name, |record, out| {
-            push(record, out);
-            Ok(true)
-        }),
-        Kind::Property(property) => variable(records, name, |record, out| {
-            let value = record.items().filter(|(name, _)| *name == property).last();
-            out.extend_from_slice(value.map_or("", |(_, value)| value).as_bytes());
-            Ok(value.is_some())
-        }),
-        Kind::Body => variable(records, name, |record, out| {
-            push_body(record, out)?;
-            Ok(true)
-        }),
-        Kind::Properties => map(records, name),
     }
-}
 
-/// Fills a column of texts; `push` adds one value and says whether it is there.
-fn variable(
-    records: &[Record<'_>],
-    column: &'static str,
-    mut push: impl FnMut(&Record<'_>, &mut Vec<u8>) -> Result<bool, ColumnError>,
-) -> Result<Column, ColumnError> {
-    let mut bits = vec![0; records.len().div_ceil(8)];
-    let mut has_null = false;
-    let mut offsets = Offsets::new(column, records.len());
-    let mut data = Vec::new();
-    for (row, record) in records.iter().enumerate() {
-        if push(record, &mut data)? {
-            bits[row / 8] |= 1 << (row % 8);
+    fn add(&mut self, text: &[u8], items: &Items) -> Result<(), ColumnError> {
+        self.items.clear();
+        if items.all.len() <= FEW_ITEMS {
+            for item in &items.all {
+                let name = item.name(text);
+                match self.items.iter_mut().find(|known| known.name(text) == name) {
+                    Some(known) => *known = *item,
+                    None => self.items.push(*item),
+                }
+            }
         } else {
-            has_null = true;
-        }
-        offsets.push(data.len())?;
-    }
-    let validity = has_null.then_some(bits);
-    Ok(Column::Variable { validity, offsets: offsets.bytes, data })
-}
-
-/// Fills the column of all properties. A name that comes twice counts once, with its last value.
-fn map(records: &[Record<'_>], column: &'static str) -> Result<Column, ColumnError> {
-    let mut offsets = Offsets::new(column, records.len());
-    let mut key_offsets = Offsets::new(column, records.len() * 4);
-    let mut value_offsets = Offsets::new(column, records.len() * 4);
-    let (mut key_data, mut value_data) = (Vec::new(), Vec::new());
-    let mut items: Vec<(&str, &str)> = Vec::new();
-    let mut count = 0;
-    for record in records {
-        items.clear();
-        for (name, value) in record.items() {
-            match items.iter_mut().find(|(known, _)| *known == name) {
-                Some(item) => item.1 = value,
-                None => items.push((name, value)),
+            let mut places = HashMap::new();
+            for item in &items.all {
+                let place = *places.entry(item.name(text)).or_insert(self.items.len());
+                match self.items.get_mut(place) {
+                    Some(known) => *known = *item,
+                    None => self.items.push(*item),
+                }
             }
         }
-        for (name, value) in &items {
-            key_data.extend_from_slice(name.as_bytes());
-            key_offsets.push(key_data.len())?;
-            value_data.extend_from_slice(value.as_bytes());
-            value_offsets.push(value_data.len())?;
+        for item in &self.items {
+            self.key_data.extend_from_slice(item.name(text));
+            self.key_offsets.push(self.key_data.len())?;
+            self.value_data.extend_from_slice(item.value(text));
+            self.value_offsets.push(self.value_data.len())?;
         }
-        count += items.len();
-        offsets.push(count)?;
+        self.count += self.items.len();
+        self.offsets.push(self.count)
     }
-    Ok(Column::Map {
-        offsets: offsets.bytes,
-        key_offsets: key_offsets.bytes,
-        key_data,
-        value_offsets: value_offsets.bytes,
-        value_data,
-    })
 }
 
 /// Little-endian 32-bit offsets, the first one 0.
@@ -399,25 +558,49 @@ fn push_body(record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), ColumnError> 
     }
 }
 
-/// The offset message id: store host and commit log offset in upper-case hex.
-fn push_message_id(record: &Record<'_>, out: &mut Vec<u8>) {
-    for byte in record.store_host.iter().chain(&record.bytes[28..36]) {
-        out.push(b"0123456789ABCDEF"[usize::from(byte >> 4)]);
-        out.push(b"0123456789ABCDEF"[usize::from(byte & 15)]);
+/// Two upper-case hex digits for each byte.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789ABCDEF";
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    table
+};
+
+/// Bytes in upper-case hex. An offset message id is the store host and the commit log offset so.
+fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    if let Ok(bytes) = <&[u8; 8]>::try_from(bytes) {
+        let mut text = [[0; 2]; 8];
+        for (digits, byte) in text.iter_mut().zip(bytes) {
+            *digits = HEX[usize::from(*byte)];
+        }
+        out.extend_from_slice(text.as_flattened());
+    } else {
+        out.extend(bytes.iter().flat_map(|byte| HEX[usize::from(*byte)]));
     }
 }
 
 /// A host as `ip:port`.
 fn push_host(host: &[u8], out: &mut Vec<u8>) {
-    use std::io::Write;
-    let written = if let Some((address, port)) = host.split_first_chunk::<16>() {
-        write!(out, "{}:{}", plain_v6(*address), int_at(port, 0) as u32)
+    let port = if let Some((address, port)) = host.split_first_chunk::<16>() {
+        out.extend_from_slice(plain_v6(*address).as_bytes());
+        port
     } else if let Some((address, port)) = host.split_first_chunk::<4>() {
-        write!(out, "{}:{}", Ipv4Addr::from(*address), int_at(port, 0) as u32)
+        for (index, byte) in address.iter().enumerate() {
+            if index > 0 {
+                out.push(b'.');
+            }
+            push_decimal(out, i64::from(*byte));
+        }
+        port
     } else {
-        Ok(())
+        return;
     };
-    debug_assert!(written.is_ok(), "a vector takes every byte");
+    out.push(b':');
+    push_decimal(out, i64::from(int_at(port, 0) as u32));
 }
 
 /// An IPv6 address in hexadecimal groups only, as Python writes it.
@@ -582,6 +765,22 @@ mod tests {
         let error = decode_columns(&data, &["nope"]).unwrap_err();
         assert!(error.to_string().contains("nope") && error.to_string().contains("queueOffset"));
         assert_eq!(decode_columns(b"", &["topic", "flag"]).unwrap().0, 0);
+    }
+
+    #[test]
+    fn many_items_are_taken_apart_like_few() {
+        for count in [1, FEW_ITEMS, FEW_ITEMS + 1, 2_000] {
+            let items: Vec<String> =
+                (0..count).map(|index| format!("n{index}\u{1}{index}")).collect();
+            let text = format!("{}\u{2}n0\u{1}last", items.join("\u{2}"));
+            let Column::Map { offsets, value_data, .. } =
+                one(&record(0, 1, b"b", "t", &text), "properties").unwrap()
+            else {
+                panic!("not a map")
+            };
+            assert_eq!(offsets[4..], (count as i32).to_le_bytes());
+            assert!(value_data.starts_with(b"last"), "{count}");
+        }
     }
 
     #[test]

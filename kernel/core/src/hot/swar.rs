@@ -70,6 +70,28 @@ pub(super) fn find_below(data: &[u8], from: usize, bound: u8) -> usize {
     at
 }
 
+/// Calls `visit` with the position and value of each byte below `bound` (at most 128).
+#[inline]
+pub(super) fn for_each_below(data: &[u8], bound: u8, mut visit: impl FnMut(usize, u8)) {
+    let (words, rest) = data.as_chunks::<8>();
+    for (index, bytes) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*bytes);
+        // Without a carry from byte to byte, so that all marks are true.
+        let mut marks =
+            !(((word & !HIGH_BITS) + LOW_BITS * u64::from(128 - bound)) | word) & HIGH_BITS;
+        while marks != 0 {
+            let lane = first(marks);
+            visit(8 * index + lane, bytes[lane]);
+            marks &= marks - 1;
+        }
+    }
+    for (index, byte) in rest.iter().enumerate() {
+        if *byte < bound {
+            visit(8 * words.len() + index, *byte);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +108,17 @@ mod tests {
                 }
             }
             assert_eq!(find_below(&vec![3; size], 0, 3), size);
+        }
+    }
+
+    #[test]
+    fn every_byte_below_is_visited() {
+        for bound in [1, 3, 32, 127] {
+            let data: Vec<u8> = (0..1_003_u32).map(|index| (index * index / 7) as u8).collect();
+            let mut found = Vec::new();
+            for_each_below(&data, bound, |at, byte| found.push((at, byte)));
+            let all = data.iter().copied().enumerate();
+            assert_eq!(found, all.filter(|(_, byte)| *byte < bound).collect::<Vec<_>>());
         }
     }
 
