@@ -113,7 +113,11 @@ class Message:
 
 @dataclass(slots=True, kw_only=True)
 class MessageExt:
-    """A stored message, as a consumer receives it. ``body`` is inflated."""
+    """A stored message, as a consumer receives it.
+
+    ``body`` is inflated. Where it can't be (corrupt, or compressed in a way that needs a package
+    which is not installed) it is as stored, and ``body_error`` says why; else that is empty.
+    """
 
     topic: str
     body: bytes
@@ -132,6 +136,7 @@ class MessageExt:
     store_host: tuple[str, int] = ("", 0)
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    body_error: str = ""
 
     @property
     def tags(self) -> str:

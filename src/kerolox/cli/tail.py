@@ -214,7 +214,10 @@ def _text_line(message: MessageExt) -> str:
         parts.append(f"tags={message.tags}")
     if message.keys:
         parts.append(f"keys={message.keys}")
-    parts.append(message.body.decode("utf-8", "backslashreplace"))
+    if message.body_error:
+        parts.append(f"[{message.body_error}]")
+    else:
+        parts.append(message.body.decode("utf-8", "backslashreplace"))
     return "  ".join(parts)
 
 
@@ -235,6 +238,8 @@ def _json_line(message: MessageExt) -> str:
         "reconsumeTimes": message.reconsume_times,
         "properties": message.properties,
     }
+    if message.body_error:
+        fields["bodyError"] = message.body_error
     try:
         fields["body"] = message.body.decode()
     except UnicodeDecodeError:

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, decode_properties, pack_host, unpack_host
-from kerolox.protocol.codes import COMPRESSION_TYPE_MASK, MessageSysFlag
+from kerolox.protocol.codes import MessageSysFlag
+from kerolox.protocol.compression import inflate_body
 
 __all__ = [
     "BLANK_MAGIC",
@@ -26,7 +27,6 @@ __all__ = [
     "decode_records",
     "encode_batch",
     "encode_record",
-    "inflate_body",
     "iterate_batch",
 ]
 
@@ -38,7 +38,6 @@ _TAIL = struct.Struct(">iqi")
 _BATCH_ITEM = struct.Struct(">iIIii")
 
 # As plain numbers: each & with an enum's member makes a new member, once per record.
-_COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
 _STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
 
@@ -48,28 +47,13 @@ def body_crc(body: bytes | memoryview) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
-def inflate_body(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer gave it.
-
-    Raises:
-        RemoteProtocolError: corrupt, or compressed in a way that is not supported.
-    """
-    if not sys_flag & _COMPRESSED:
-        return body
-    kind = (sys_flag & COMPRESSION_TYPE_MASK) >> 8
-    if kind not in (0, 3):
-        name = {1: "LZ4", 2: "ZSTD"}.get(kind, str(kind))
-        raise RemoteProtocolError(f"body compressed with {name}, which is not supported; use zlib")
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise RemoteProtocolError(f"compressed body is corrupt: {error}") from None
-
-
 def decode_record(
     data: bytes | memoryview, position: int = 0, *, broker_name: str = "", inflate: bool = True
 ) -> tuple[MessageExt, int]:
     """Decode the record at ``position``; the message and the position behind it.
+
+    A body that can't be inflated stays as it is stored, and ``body_error`` of the message says why:
+    one such record must not hold up those behind it.
 
     Raises:
         RemoteProtocolError: torn, wrong magic, or lengths that do not add up.
@@ -103,9 +87,15 @@ def decode_record(
         properties = str(view[properties_at + 2 : end], "utf-8", "replace")
     except (struct.error, IndexError, ValueError) as error:
         raise RemoteProtocolError(f"torn record at byte {position}: {error}") from None
+    body_error = ""
+    if inflate:
+        try:
+            body = inflate_body(body, sys_flag)
+        except RemoteProtocolError as error:
+            body_error = str(error)
     message = MessageExt(
         topic=topic,
-        body=inflate_body(body, sys_flag) if inflate else body,
+        body=body,
         queue_id=queue_id,
         queue_offset=queue_offset,
         commit_log_offset=physical_offset,
@@ -121,6 +111,7 @@ def decode_record(
         store_host=store_host,
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared,
+        body_error=body_error,
     )
     return message, position + size
 
@@ -140,9 +131,10 @@ def decode_records(
 def encode_record(message: MessageExt, properties: str) -> bytes:
     """Encode a message with the property text as given; ``body`` is stored as it is."""
     born_host, store_host = pack_host(*message.born_host), pack_host(*message.store_host)
-    sys_flag = message.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6)
-    sys_flag |= MessageSysFlag.BORN_HOST_V6 if len(born_host) == 20 else 0
-    sys_flag |= MessageSysFlag.STORE_HOST_V6 if len(store_host) == 20 else 0
+    # The inverse of an enum's members has only other members, and the compression type is none.
+    sys_flag = message.sys_flag & ~(_BORN_HOST_V6 | _STORE_HOST_V6)
+    sys_flag |= _BORN_HOST_V6 if len(born_host) == 20 else 0
+    sys_flag |= _STORE_HOST_V6 if len(store_host) == 20 else 0
     topic, text = message.topic.encode(), properties.encode()
     size = 75 + len(born_host) + len(store_host) + len(message.body) + len(topic) + len(text)
     head = _HEAD.pack(

@@ -37,13 +37,14 @@ async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> 
         await asyncio.sleep(0.002)
 
 
-def record(offset: int, body: bytes = b"x", properties: str = "") -> bytes:
+def record(offset: int, body: bytes = b"x", properties: str = "", sys_flag: int = 0) -> bytes:
     message = MessageExt(
         topic="T",
         body=body,
         queue_id=0,
         queue_offset=offset,
         commit_log_offset=offset * 100,
+        sys_flag=sys_flag,
         properties={},
         born_host=("127.0.0.1", 1),
         store_host=("127.0.0.1", 2),
@@ -260,6 +261,50 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again_here(
         await eventually(lambda: len(consumer.got) == 4)
         await eventually(lambda: not len(next(iter(consumer._assignments.values())).process_queue))
     assert broker.committed["T", 0] == 2
+
+
+async def test_an_unreadable_body_is_given_back_and_the_others_go_on(
+    broker: QueueBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pull(command: RemotingCommand) -> RemotingCommand | None:
+        if int(command.ext_fields["queueOffset"]) or command.ext_fields["topic"] != "T":
+            return await broker.pull(command)
+        # Torn zlib (one byte of it), twice, between messages that are well.
+        records = [record(i, b"%d" % i, sys_flag=0x301 if i in (1, 3) else 0) for i in range(5)]
+        return broker.answer(command, 0, 5, 5, b"".join(records))
+
+    broker.count = 5
+    broker.answers[PULL] = pull
+    async with Consumer(broker, consume_batch_max=32) as consumer:
+        sent_back = broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
+        await eventually(lambda: len(consumer.got) == 3 and len(sent_back) == 2)
+        assert [message.body for message in consumer.got] == [b"0", b"2", b"4"]
+        assert [request.ext_fields["offset"] for request in sent_back] == ["100", "300"]
+    assert broker.committed["T", 0] == 5
+    warned = [r.getMessage() for r in caplog.records if "given back unread" in r.getMessage()]
+    assert len(warned) == 1
+    assert "torn" in warned[0]
+
+
+async def test_an_unreadable_body_that_can_t_be_given_back_is_sent_as_it_came(
+    broker: QueueBroker,
+) -> None:
+    async def pull(command: RemotingCommand) -> RemotingCommand | None:
+        if int(command.ext_fields["queueOffset"]) or command.ext_fields["topic"] != "T":
+            return await broker.pull(command)
+        return broker.answer(command, 0, 1, 1, record(0, b"packed", sys_flag=0x701))
+
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        return command.response(1, "no")
+
+    broker.count = 1
+    broker.answers[PULL] = pull
+    broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
+    async with Consumer(broker):
+        await eventually(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
+    [sent] = broker.seen[RequestCode.SEND_MESSAGE_V2]
+    assert (sent.body, sent.ext_fields["f"]) == (b"packed", str(0x701))
+    assert sent.ext_fields["b"] == RETRY
 
 
 async def test_an_overdue_listener_has_its_message_sent_back(broker: QueueBroker) -> None:

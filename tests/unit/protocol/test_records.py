@@ -13,7 +13,6 @@ from kerolox.protocol.records import (
     decode_records,
     encode_batch,
     encode_record,
-    inflate_body,
     iterate_batch,
 )
 
@@ -97,12 +96,19 @@ def test_a_compressed_body_is_inflated_unless_it_is_asked_for_as_it_is(bits: int
     assert decode_record(data, inflate=False)[0].body == packed
 
 
-@pytest.mark.parametrize(
-    ("bits", "reason"), [(0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "7"), (0x001, "corrupt")]
-)
-def test_a_body_that_can_not_be_inflated_is_an_error_that_says_why(bits: int, reason: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=reason):
-        inflate_body(b"not zlib", bits)
+@pytest.mark.parametrize("sys_flag", [0x301, 0x701, 0x101 | 2])
+def test_the_compression_type_is_kept(sys_flag: int) -> None:
+    data = encode_record(message(sys_flag=sys_flag), "")
+    assert decode_record(data, inflate=False)[0].sys_flag == sys_flag
+
+
+def test_a_body_that_can_not_be_inflated_holds_up_nobody() -> None:
+    data = encode_record(message(body=b"not zlib", sys_flag=0x301), TEXT)
+    data += encode_record(message(queue_offset=8), "")
+    bad, good = decode_records(data)
+    assert "corrupt" in bad.body_error
+    assert (bad.body, bad.queue_offset, bad.topic) == (b"not zlib", 7, message().topic)
+    assert (good.body_error, good.body) == ("", message().body)
 
 
 def test_a_record_cut_anywhere_is_an_error() -> None:

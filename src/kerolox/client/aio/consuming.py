@@ -45,6 +45,9 @@ EXPIRED_PER_QUEUE_MAX = 16
 
 EXPIRED_DELAY_LEVEL = 3
 
+REASONS_LOGGED_MAX = 16
+"""Different reasons why bodies can't be read that are warned of, each once."""
+
 TURN_SECONDS_MAX = 0.005
 """A worker whose listeners never wait lets others run after so long."""
 
@@ -100,6 +103,8 @@ class Consuming:
         self._running = 0
         self._finished = asyncio.Event()
         self._closing = False
+        self._unreadable: set[str] = set()
+        """Reasons for unreadable bodies that were logged as warnings."""
 
     @property
     def max_reconsume_times(self) -> int:
@@ -126,8 +131,13 @@ class Consuming:
         # Retried messages may be of several topics, each with its own listener.
         is_retry = assignment.queue.topic.startswith(RETRY_TOPIC_PREFIX)
         size = 1 if is_retry else self._settings.consume_batch_max
-        for start in range(0, len(fresh), size):
-            self._ready.put_nowait(_Work(assignment, fresh[start : start + size]))
+        readable = [message for message in fresh if not message.body_error]
+        for start in range(0, len(readable), size):
+            self._ready.put_nowait(_Work(assignment, readable[start : start + size]))
+        if len(readable) < len(fresh):
+            for message in fresh:
+                if message.body_error:
+                    self._ready.put_nowait(_Work(assignment, [message]))
 
     async def close(self, timeout_seconds: float) -> bool:
         """Start no further listener and wait for the running ones; False when time ran out."""
@@ -202,6 +212,9 @@ class Consuming:
             self._offsets.table.update(assignment.queue, offset, increase_only=True)
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeStatus:
+        if messages[0].body_error:
+            self._log_unreadable(messages[0])
+            return ConsumeStatus.RECONSUME_LATER
         listener = self.listeners.get(messages[0].topic)
         if listener is None:
             _log.warning("no listener for topic %s", messages[0].topic)
@@ -218,6 +231,20 @@ class Consuming:
             return ConsumeStatus.RECONSUME_LATER
         return status
 
+    def _log_unreadable(self, message: MessageExt) -> None:
+        """No listener sees it: another member may read it, else it becomes a dead letter."""
+        reason = message.body_error
+        is_new = reason not in self._unreadable and len(self._unreadable) < REASONS_LOGGED_MAX
+        if is_new:
+            self._unreadable.add(reason)
+        _log.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "message %s of topic %s is given back unread: %s",
+            message.message_id,
+            message.topic,
+            reason,
+        )
+
     async def consume_directly(self, message: MessageExt) -> ConsumeStatus:
         """Run the listener for one message that an operator sent, outside of any queue.
 
@@ -225,6 +252,8 @@ class Consuming:
             Exception: whatever the listener raised.
         """
         self._restore_topics([message])
+        if message.body_error:
+            raise ClientError(message.body_error)
         listener = self.listeners.get(message.topic)
         if listener is None:
             raise ClientError(f"no listener for topic {message.topic!r}")

@@ -37,6 +37,7 @@ _STATUS_BY_CODE: dict[int, PullStatus] = {
 class PullResult(NamedTuple):
     """The answer to a pull.
 
+    A message whose body can't be inflated is among ``messages`` too, with ``body_error`` set.
     ``next_offset`` is where to go on, whatever the status is; ``suggested_broker_id`` which node
     of the broker to ask next.
     """

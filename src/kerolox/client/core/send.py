@@ -16,6 +16,7 @@ from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolErro
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.records import encode_batch
 
 __all__ = [
@@ -217,7 +218,8 @@ def retry_message(message: MessageExt, group: str, *, max_reconsume_times: int) 
         message.body,
         text,
         message.flag,
-        0,
+        # A body that could not be inflated goes as it came.
+        message.sys_flag & COMPRESSION_MASK if message.body_error else 0,
         message.unique_key,
         reconsume_times=message.reconsume_times + 1,
         max_reconsume_times=max_reconsume_times,

@@ -1,0 +1,165 @@
+"""What becomes of messages that a listener can't handle: retries, dead letters, broadcasting.
+
+Against our broker with short delay levels, in the test's own loop, on both kernels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import zlib
+from typing import NamedTuple, TYPE_CHECKING
+
+import lz4.frame
+import pytest_asyncio
+
+from kerolox.broker.broker import Broker
+from kerolox.client import (
+    ConsumeStatus,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    PushConsumerSettings,
+)
+from kerolox.errors import TopicRouteNotFoundError
+from kerolox.message import Message, MessageExt, MessageModel, MessageQueue
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
+from tests.contract.conftest import FIRST, eventually
+from tests.unit.broker.conftest import KERNELS
+from tests.unit.broker.support import peer_of, small_config
+
+if TYPE_CHECKING:
+    import pytest
+    from pathlib import Path
+    from collections.abc import AsyncIterator
+
+
+class Here(NamedTuple):
+    """A name server and a broker."""
+
+    name_server: str
+    broker: Broker
+
+
+@pytest_asyncio.fixture(params=KERNELS)
+async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Here]:
+    names = NamesrvConfig.load(
+        None,
+        listen_port=0,
+        kv_config_path=tmp_path / "kv.json",
+        config_store_path=tmp_path / "namesrv.properties",
+    )
+    async with NameServer(names) as name_server:
+        address = f"127.0.0.1:{name_server.port}"
+        # RocketMQ's third level is ten seconds; here it is one.
+        config = small_config(
+            tmp_path, namesrv_addr=address, message_delay_level="3s 2s 1s 1s 1s 1s"
+        )
+        async with Broker(config, kernel=request.param) as broker:
+            yield Here(address, broker)
+
+
+def settings(**given: object) -> PushConsumerSettings:
+    return PushConsumerSettings(consume_from_where=FIRST, **given)
+
+
+async def dead_letters(here: Here, group: str) -> list[MessageExt]:
+    async with PullConsumer("undertaker", here.name_server) as reader:
+        try:
+            queues = await reader.queues(f"%DLQ%{group}")
+        except TopicRouteNotFoundError:
+            return []
+        return [m for queue in queues for m in (await reader.pull(queue, 0)).messages]
+
+
+async def until_dead(here: Here, group: str, count: int) -> list[MessageExt]:
+    deadline = time.monotonic() + 20
+    while len(found := await dead_letters(here, group)) < count:
+        assert time.monotonic() < deadline, f"{len(found)} dead letters, not {count}"
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def test_retries_go_through_the_third_delay_level_and_end_as_dead_letters(here: Here) -> None:
+    tries: list[tuple[int, str, float]] = []
+    loop = asyncio.get_running_loop()
+
+    async def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        tries.extend((m.reconsume_times, m.topic, loop.time()) for m in messages)
+        return ConsumeStatus.RECONSUME_LATER
+
+    consumer = PushConsumer("g", here.name_server, settings=settings(max_reconsume_times=2))
+    async with Producer("p", here.name_server) as producer:
+        sent = await producer.send(Message("T", b"never", keys="k", tags="t"))
+        consumer.subscribe("T", "*", listen)
+        async with consumer:
+            [dead] = await until_dead(here, "g", 1)
+    assert [(times, topic) for times, topic, _ in tries] == [(0, "T"), (1, "T"), (2, "T")]
+    assert tries[1][2] - tries[0][2] > 0.8, "the retry came at once"
+    assert (dead.body, dead.keys, dead.tags, dead.reconsume_times) == (b"never", "k", "t", 3)
+    assert dead.properties["RETRY_TOPIC"] == "T"
+    assert dead.properties["ORIGIN_MESSAGE_ID"] in (sent.message_id, sent.offset_message_id)
+
+
+async def test_an_unreadable_body_is_retried_becomes_a_dead_letter_and_stops_nobody(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    got: list[bytes] = []
+
+    async def listen(messages: list[MessageExt]) -> None:
+        got.extend(message.body for message in messages)
+
+    packed = {b"corrupt": (0x301, b"no zlib at all"), b"lz4": (0x101, lz4_bytes(b"text"))}
+    async with peer_of(here.broker) as peer:
+        await peer.create_topic("T", queues=1)
+        for sys_flag, body in packed.values():
+            assert (await peer.send("T", body, f=sys_flag)).code == 0
+        good = zlib.compress(b"good" * 10)
+        assert (await peer.send("T", good, f=0x301)).code == 0
+    consumer = PushConsumer("g", here.name_server, settings=settings(max_reconsume_times=1))
+    consumer.subscribe("T", "*", listen)
+    async with consumer:
+        await eventually(lambda: got == [b"good" * 10])
+        dead = await until_dead(here, "g", 2)
+    assert got == [b"good" * 10]
+    # What an undertaker finds is what was sent, to the byte.
+    assert {(m.sys_flag & 0x701, m.body) for m in dead} == set(packed.values())
+    assert {bool(m.body_error) for m in dead} == {True}
+    async with PullConsumer("readers", here.name_server) as reader:
+        queue = MessageQueue("T", "broker-t", 0)
+        result = await reader.pull(queue, 0)
+        assert [bool(message.body_error) for message in result.messages] == [True, True, False]
+        assert result.next_offset == 3
+        monkeypatch.undo()
+        again = await reader.pull(queue, 0)
+        assert [message.body for message in again.messages][1:] == [b"text", b"good" * 10]
+
+
+async def test_a_broadcasting_member_drops_what_it_can_t_read(here: Here, tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    async def listen(messages: list[MessageExt]) -> None:
+        got.extend(message.body for message in messages)
+
+    async with peer_of(here.broker) as peer:
+        await peer.create_topic("T", queues=1)
+        await peer.send("T", b"no zlib", f=0x301)
+        await peer.send("T", b"good")
+    consumer = PushConsumer(
+        "g",
+        here.name_server,
+        settings=settings(message_model=MessageModel.BROADCASTING, local_offset_folder=tmp_path),
+    )
+    consumer.subscribe("T", "*", listen)
+    async with consumer:
+        await eventually(lambda: got == [b"good"])
+    assert await dead_letters(here, "g") == []
+
+
+def lz4_bytes(data: bytes) -> bytes:
+    packed: bytes = lz4.frame.compress(data)
+    return packed
