@@ -63,7 +63,7 @@ impl CommitLog {
                 notes.push(format!("removed {}: it was just being created", path.display()));
                 continue;
             }
-            let file = MappedFile::open(&path, start, file_size, SIZE_SETTING)?;
+            let file = MappedFile::open_with_end(&path, start, file_size, SIZE_SETTING)?;
             if let Some(last) = files.last().filter(|last| last.end() != start) {
                 return Err(StoreError::InvalidData(format!(
                     "the commit log has no file {} between {} and {}: restore it, or move the \
@@ -162,7 +162,7 @@ impl CommitLog {
                 break;
             }
             let context = || format!("removing {}", file.path().display());
-            if let Parsed::Record(_) = parse(file.bytes(0, file.size() as usize)) {
+            if let Parsed::Record(_) = parse(file.data_from(0)) {
                 let target = set_aside.join(offset_name(file.start()));
                 create_folder(set_aside)?;
                 fs::rename(file.path(), &target)

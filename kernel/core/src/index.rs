@@ -386,6 +386,11 @@ impl IndexFile {
     fn put(&mut self, key: &PendingKey) -> io::Result<()> {
         let count = self.header.count;
         let slot_position = self.slot_position(key.hash);
+        let entry_position = self.entry_position(count);
+        self.back(0, 1)?;
+        self.back(slot_position, 1)?;
+        self.back(entry_position, BACK_PAGES)?;
+        self.back(entry_position + ENTRY_SIZE - 1, BACK_PAGES)?;
         let previous = Some(self.map.read_i32(slot_position))
             .filter(|&number| self.is_number(number) && number != count)
             .unwrap_or(0);
@@ -399,11 +404,6 @@ impl IndexFile {
         entry[4..12].copy_from_slice(&key.physical_offset.to_be_bytes());
         entry[12..16].copy_from_slice(&seconds.to_be_bytes());
         entry[16..].copy_from_slice(&previous.to_be_bytes());
-        let entry_position = self.entry_position(count);
-        self.back(0, 1)?;
-        self.back(slot_position, 1)?;
-        self.back(entry_position, BACK_PAGES)?;
-        self.back(entry_position + ENTRY_SIZE - 1, BACK_PAGES)?;
         self.is_dirty = true;
         if count <= 1 {
             self.header.begin_offset = key.physical_offset;
@@ -474,7 +474,11 @@ impl IndexFile {
     /// Goes through the entries of a hash's slot, newest first, while `visit(hash, offset, seconds)`
     /// says so.
     fn walk(&self, hash: i32, mut visit: impl FnMut(i32, i64, i32) -> bool) {
-        let mut number = self.map.read_i32(self.slot_position(hash));
+        let slot_position = self.slot_position(hash);
+        if !self.map.is_readable(slot_position) {
+            return;
+        }
+        let mut number = self.map.read_i32(slot_position);
         // The header's count bounds the walk even where the numbers make a circle.
         for _ in 0..self.header.count {
             if !self.is_number(number) || self.header.count <= 1 {

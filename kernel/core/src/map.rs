@@ -22,6 +22,9 @@ pub(crate) const PAGE: u64 = 4096;
 /// `MADV_POPULATE_WRITE` (Linux 5.14); older `libc` headers lack it.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 
+/// `MADV_POPULATE_READ`, of the same age.
+const MADV_POPULATE_READ: libc::c_int = 22;
+
 static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A mapped file.
@@ -31,6 +34,8 @@ pub(crate) struct MappedFile {
     start: u64,
     base: *mut u8,
     size: u64,
+    /// Where the data ended when the file was opened, as far as somebody looked.
+    data_end: u64,
     /// Bytes from `populated_from` up to here are backed: they can be written without a fault
     /// that fails.
     populated: AtomicU64,
@@ -98,8 +103,29 @@ impl MappedFile {
             start,
             base: base.cast(),
             size,
+            data_end: size,
             populated: AtomicU64::new(0),
         })
+    }
+
+    /// Opens a file as [`Self::open`] does, and looks where its data ends.
+    pub(crate) fn open_with_end(
+        path: &Path,
+        start: u64,
+        size: u64,
+        setting: &str,
+    ) -> Result<Self, StoreError> {
+        let mut mapped = Self::open(path, start, size, setting)?;
+        let file = File::open(path)
+            .map_err(|error| StoreError::io(format!("opening {}", path.display()), error))?;
+        mapped.data_end = data_ranges(&file, 0, size).last().map_or(0, |&(_, end)| end);
+        Ok(mapped)
+    }
+
+    /// What the file held from a position on when it was opened, without the hole at its end: where
+    /// a file system gives a page to whoever reads a hole, reading there on a full disk is a SIGBUS.
+    pub(crate) fn data_from(&self, position: u64) -> &[u8] {
+        self.bytes(position, self.data_end.saturating_sub(position) as usize)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -220,6 +246,20 @@ impl MappedFile {
                 .fetch_or(0, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether the page of a position can be read, which may be a hole; false only where that needs
+    /// a page of a full disk (see [`Self::data_from`]).
+    pub(crate) fn is_readable(&self, position: u64) -> bool {
+        let page = position / PAGE * PAGE;
+        if page >= self.size {
+            return false;
+        }
+        // SAFETY: a page inside the mapping; the advice changes no content.
+        let result = unsafe {
+            libc::madvise(self.base.add(page as usize).cast(), PAGE as usize, MADV_POPULATE_READ)
+        };
+        result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
     }
 
     /// Writes these bytes to the disk and waits.

@@ -243,8 +243,7 @@ impl Recovery<'_> {
             .filter(|&offset| {
                 self.core.log.file_of(offset).is_some_and(|file| {
                     let position = offset - file.start();
-                    let bytes = file.bytes(position, (file.size() - position) as usize);
-                    matches!(parse(bytes), Parsed::Record(view)
+                    matches!(parse(file.data_from(position)), Parsed::Record(view)
                         if view.physical_offset as u64 == offset)
                 })
             })
@@ -260,6 +259,9 @@ impl Recovery<'_> {
             checkpoint.min_timestamp()
         };
         let is_before = |file: &&Arc<MappedFile>| {
+            if file.data_from(0).len() < RECORD_SIZE_MIN {
+                return false;
+            }
             let host = if file.read_i32(36) & BORN_HOST_V6 == 0 { 8 } else { 20 };
             let timestamp = file.read_i64(48 + host);
             file.read_i32(4) == MESSAGE_MAGIC && timestamp != 0 && timestamp <= limit
@@ -274,7 +276,7 @@ impl Recovery<'_> {
         let mut at = begin;
         while let Some(file) = self.core.log.file_of(at) {
             let position = at - file.start();
-            match parse(file.bytes(position, (file.size() - position) as usize)) {
+            match parse(file.data_from(position)) {
                 Parsed::Blank => at = file.end(),
                 Parsed::Bad(reason) => return (at, reason),
                 Parsed::Record(view) => {
@@ -515,7 +517,7 @@ fn is_torn_text(file: &MappedFile, position: u64, view: &RecordView<'_>) -> bool
         return false;
     }
     let behind = position + view.size as u64;
-    let follows = parse(file.bytes(behind, (file.size() - behind) as usize));
+    let follows = parse(file.data_from(behind));
     matches!(follows, Parsed::Bad(_))
 }
 
