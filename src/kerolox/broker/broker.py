@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -164,7 +165,7 @@ class Broker:
         try:
             config.config_folder.mkdir(parents=True, exist_ok=True)
             config.commit_log_folder.mkdir(parents=True, exist_ok=True)
-            _check_writable(config.config_folder)
+            _check_writable(root, config)
         except OSError as error:
             raise StoreError(_folder_error(root, error)) from error
         self.store = kernel.Store(config.store_settings())
@@ -351,8 +352,16 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _check_writable(folder: Path) -> None:
-    probe = folder / f".writable-{os.getpid()}"
+def _check_writable(root: Path, config: BrokerConfig) -> None:
+    """Without this a folder that is closed to us would show at the first send only.
+
+    Raises:
+        OSError: there is one; it names it.
+    """
+    for folder in (root, config.commit_log_folder, root / "consumequeue", root / "index"):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    probe = config.config_folder / f".writable-{os.getpid()}"
     probe.touch()
     probe.unlink()
 

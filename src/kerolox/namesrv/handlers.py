@@ -1,8 +1,8 @@
 """What a name server answers, by request code (``DefaultRequestProcessor``).
 
 A request with a malformed header or body is answered with code 1 and a remark that names the
-fault. A code that a name server does not know is not answered at all: that is RocketMQ's rule, and
-clients count on it by timing out.
+fault. A code that a name server does not know is answered with code 3, as a broker answers it;
+RocketMQ's name server says nothing there and lets the client run into its time limit.
 """
 
 from __future__ import annotations
@@ -101,12 +101,14 @@ class NameServerHandlers:
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand | None:
-        """Answer one request; None for a code that name servers do not know."""
+    ) -> RemotingCommand:
+        """Answer one request."""
         handler = _HANDLERS.get(command.code)
         if handler is None:
-            _log.info("no answer to code %d of %s", command.code, connection.remote_address)
-            return None
+            return command.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
         try:
             return await handler(self, command, connection)
         except (HeaderFieldError, BodyError, ConfigError) as error:

@@ -15,7 +15,7 @@ from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.namesrv import RegisterBody, encode_registration
 
@@ -386,7 +386,9 @@ async def test_a_wrong_setting_is_code_1_and_changes_nothing(
     assert not server.config.config_store_path.exists()
 
 
-async def test_a_code_that_name_servers_do_not_know_is_not_answered(server: Server) -> None:
+async def test_a_code_that_name_servers_do_not_know_is_code_3(server: Server) -> None:
     for code in (RequestCode.SEND_MESSAGE, RequestCode.HEART_BEAT, 99_999):
         command = RemotingCommand.request(code)
-        assert await server.handlers.handle(command, FakeConnection()) is None
+        answer = await server.handlers.handle(command, FakeConnection())
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert str(int(code)) in (answer.remark or "")

@@ -1,0 +1,92 @@
+"""A broker on each kernel in turn, with a neighbour whose service is watched all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest_asyncio
+
+from kerolox.broker.broker import Broker
+from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.records import decode_records
+from tests.unit.broker.conftest import KERNELS
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from kerolox.protocol.command import RemotingCommand
+
+SERVED_SECONDS_MAX = 2.0
+"""The longest that the neighbour may wait for an answer; generous, since machines are shared."""
+
+
+class Neighbour:
+    """Sends and reads on connections of its own, before, during and after the bad input."""
+
+    def __init__(self, sender: Peer, reader: Peer) -> None:
+        self.sender, self.reader = sender, reader
+        self.sent = 0
+        self.slowest = 0.0
+
+    async def use(self) -> None:
+        """A held pull is answered by the send that comes after it."""
+        held = asyncio.ensure_future(
+            self.reader.pull("Neighbour", offset=self.sent, suspend_ms=20_000)
+        )
+        started = time.monotonic()
+        body = b"%d" % self.sent
+        answer = await self.sender.send("Neighbour", body)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        self.sent += 1
+        got: RemotingCommand = await held
+        assert [message.body for message in decode_records(got.body)] == [body]
+        self.slowest = max(self.slowest, time.monotonic() - started)
+
+    async def use_always(self) -> None:
+        while True:
+            await self.use()
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def served(broker: Broker) -> AsyncIterator[Neighbour]:
+    """Inside, a neighbour is served without a break; at the end all that it sent is there."""
+    async with peer_of(broker) as sender, peer_of(broker) as reader:
+        assert (await sender.create_topic("Neighbour", queues=1)).code == ResponseCode.SUCCESS
+        neighbour = Neighbour(sender, reader)
+        await neighbour.use()
+        using = asyncio.ensure_future(neighbour.use_always())
+        yield neighbour
+        seen = neighbour.sent
+        deadline = time.monotonic() + 10
+        while neighbour.sent < seen + 2:
+            assert not using.done(), using.exception()
+            assert time.monotonic() < deadline, "the neighbour is not served any more"
+            await asyncio.sleep(0.005)
+        using.cancel()
+        await asyncio.wait([using])
+        assert neighbour.slowest < SERVED_SECONDS_MAX
+        bodies: list[bytes] = []
+        while messages := await reader.messages("Neighbour", offset=len(bodies)):
+            bodies += [message.body for message in messages]
+        assert bodies[: neighbour.sent] == [b"%d" % index for index in range(neighbour.sent)]
+
+
+@pytest_asyncio.fixture(params=KERNELS)
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+    config = small_config(tmp_path)
+    async with Broker(config, kernel=request.param) as started, served(started):
+        yield started
+
+
+@pytest_asyncio.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    async with peer_of(broker) as client:
+        yield client

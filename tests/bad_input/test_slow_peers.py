@@ -1,0 +1,177 @@
+"""Peers that do not read, or hardly write: others do not notice, and memory has a bound.
+
+Against ``kerolox up`` in a process of its own, on each kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import encode_batch
+from kerolox.remoting.blocking import BlockingConnection
+from tests.support.up import Up, wait_until
+from tests.unit.broker.conftest import KERNELS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPIC = "Slow"
+BODY = 4096
+BATCH = 32
+ANSWERED_MS_MAX = 100.0
+"""The median that others may wait for an answer while somebody does not read."""
+
+MEMORY_MIB_MAX = 60
+"""What the not-reading connections of these tests may cost together. Each may have 4 MiB unsent
+(WRITE_HIGH_WATER_BYTES), the 4 MiB of one feed's answers, and one chunk of requests."""
+
+
+@pytest.fixture(params=KERNELS)
+def up(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Up]:
+    settings = {"mappedFileSizeCommitLog": 16 << 20, "maxHashSlotNum": 1000, "maxIndexNum": 4000}
+    with Up(tmp_path, settings=settings, kernel=request.param) as started:
+        with BlockingConnection(started.broker) as connection:
+            body = encode_batch((0, bytes(BODY), b"") for _ in range(BATCH))
+            answer = connection.invoke(send(body, batch=True))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        yield started
+
+
+def send(body: bytes, *, batch: bool = False, queue_id: int = 0) -> RemotingCommand:
+    fields = {**dict.fromkeys("afghj", "0"), "b": TOPIC, "c": "TBW102", "d": 4, "e": queue_id}
+    fields |= {"i": "", "k": False, "m": batch}
+    code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+    return RemotingCommand.request(code, fields, body=body)
+
+
+def pull(offset: int, *, queue_id: int = 0, suspend_ms: int = 0) -> RemotingCommand:
+    fields = {
+        "consumerGroup": "slow",
+        "topic": TOPIC,
+        "queueId": queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": BATCH,
+        "sysFlag": 4 | (2 if suspend_ms else 0),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": suspend_ms,
+        "subscription": "*",
+        "subVersion": 0,
+    }
+    return RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
+
+
+def memory_mib(up: Up) -> float:
+    """The process's memory besides mapped files."""
+    assert up.process is not None
+    with open(f"/proc/{up.process.pid}/status", encoding="ascii") as status:
+        kib = next(line.split()[1] for line in status if line.startswith("RssAnon"))
+    return int(kib) / 1024
+
+
+def measure(address: str, count: int = 100) -> list[float]:
+    """Milliseconds of a send and a read each, sorted."""
+    times = []
+    with BlockingConnection(address) as connection:
+        for _ in range(count):
+            started = time.perf_counter()
+            assert connection.invoke(send(b"x", queue_id=1)).code == ResponseCode.SUCCESS
+            assert connection.invoke(pull(0, queue_id=1)).code == ResponseCode.SUCCESS
+            times.append((time.perf_counter() - started) * 1000)
+    return sorted(times)
+
+
+def push_until_full(connection: socket.socket, data: bytes) -> int:
+    """Write until the peer takes no more; how many bytes it took."""
+    connection.settimeout(0.3)
+    taken = 0
+    with contextlib.suppress(TimeoutError):
+        while taken < 64 << 20:
+            taken += connection.send(data)
+    return taken
+
+
+def open_socket(up: Up) -> socket.socket:
+    made = socket.socket()
+    # Little room in the system's buffers, so that the broker's own limits are what counts.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    made.connect(("127.0.0.1", up.port))
+    return made
+
+
+def test_peers_that_never_read_cost_bounded_memory_and_nobody_s_time(up: Up) -> None:
+    measure(up.broker, 20)
+    before = memory_mib(up)
+    request = pull(0)
+    request.opaque = 1
+    data = request.encode() * 1000  # 128 MB of answers
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            connection = stack.enter_context(open_socket(up))
+            taken = push_until_full(connection, data)
+            assert taken < 64 << 20, "the broker reads on although nothing is taken"
+        times = measure(up.broker)
+        assert times[len(times) // 2] < ANSWERED_MS_MAX
+        assert memory_mib(up) - before < MEMORY_MIB_MAX
+        assert up.stop() < 5, "they hold up the stop"
+
+
+def test_held_pulls_of_a_peer_that_never_reads_cost_bounded_memory(up: Up) -> None:
+    """Each message makes answers for all held pulls; the peer is cut off at WRITE_BYTES_MAX."""
+    before = memory_mib(up)
+    held = 0
+    body = encode_batch((0, bytes(BODY), b"") for _ in range(BATCH))
+    with contextlib.ExitStack() as stack, BlockingConnection(up.broker) as sender:
+        connection = stack.enter_context(open_socket(up))
+        offset = BATCH
+        for _ in range(6):
+            request = pull(offset, suspend_ms=60_000)
+            request.opaque = held
+            try:
+                connection.sendall(request.encode() * 200)
+            except OSError:
+                break  # cut off
+            held += 200
+            # In order behind the holds of the other connection: a read by the same loop.
+            assert sender.invoke(pull(0, queue_id=2), 10).code == ResponseCode.PULL_NOT_FOUND
+            assert sender.invoke(send(body, batch=True), 10).code == ResponseCode.SUCCESS
+            offset += BATCH
+        times = measure(up.broker)
+        assert times[len(times) // 2] < ANSWERED_MS_MAX
+        # WRITE_BYTES_MAX, and once more what one message woke.
+        assert memory_mib(up) - before < 64 + MEMORY_MIB_MAX
+
+
+def test_peers_that_hardly_write_disturb_nobody(up: Up) -> None:
+    data = send(bytes(60_000)).encode()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(open_socket(up)) for _ in range(50)]
+        for index, connection in enumerate(connections):
+            connection.sendall(data[: 1 + index * 1000])
+        times = measure(up.broker)
+        assert times[len(times) // 2] < ANSWERED_MS_MAX
+        for connection in connections[:5]:
+            for byte in data[1:40]:
+                connection.sendall(bytes([byte]))
+        assert measure(up.broker, 5)
+        assert up.stop() < 5, "half frames hold up the stop"
+
+
+def test_a_stop_with_held_pulls_and_many_connections_is_short(up: Up) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", up.port)))
+            connection.sendall(pull(0, queue_id=3, suspend_ms=60_000).encode() * 5)
+        with BlockingConnection(up.broker) as other:
+            assert other.invoke(pull(0, queue_id=2)).code == ResponseCode.PULL_NOT_FOUND
+        assert up.stop() < 5
+        assert not (up.data / "store" / "abort").exists()
+    with up:
+        wait_until(lambda: measure(up.broker, 1), what="an answer after the restart")
