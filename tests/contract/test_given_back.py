@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 import zlib
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import lz4.frame
 import pytest_asyncio
@@ -31,9 +31,10 @@ from tests.unit.broker.conftest import KERNELS
 from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
-    import pytest
-    from pathlib import Path
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import pytest
 
 
 class Here(NamedTuple):

@@ -239,7 +239,8 @@ async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypa
         with pytest.raises(RequestTimeoutError):
             await slow
         [connection] = client._connections.values()
-        await asyncio.sleep(0.15)
+        second_look = asyncio.get_running_loop().time() + 0.15
+        await until(lambda: asyncio.get_running_loop().time() > second_look)
         assert not connection.closed
         assert len(server.connections) == 1
 
