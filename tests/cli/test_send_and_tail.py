@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -86,11 +87,14 @@ def test_tail_follows_from_the_end_and_filters_by_tag(topic: str, name_server: s
 
 
 def test_tail_ends_quietly_when_it_is_interrupted(topic: str, name_server: str) -> None:
-    following = start("tail", topic, "-n", name_server, "--ready-line")
-    assert following.stdout is not None
-    following.stdout.readline()
-    following.send_signal(2)
-    said, _ = following.communicate(timeout=20)
+    with start("tail", topic, "-n", name_server, "--ready-line") as following:
+        assert following.stdout is not None
+        following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        try:
+            said, _ = following.communicate(timeout=20)
+        finally:
+            following.kill()
     assert (following.returncode, said.strip()) == (130, "")
 
 

@@ -104,6 +104,7 @@ async def test_a_batch_is_stored_side_by_side(
 ) -> None:
     batch = [Message(topic, b"m%d" % i, tags="t", keys=f"key{i}") for i in range(20)]
     result = await producer.send_batch(batch)
+    await until_max_offset(producer, result.queue, len(batch))
     messages = await stored(cluster, result.queue)
     assert [m.body for m in messages] == [m.body for m in batch]
     assert [m.queue_offset for m in messages] == list(range(20))
