@@ -6,16 +6,16 @@ The peer and the generator are built once, in ``.cache``, from ``../shared``.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from tests.support.up import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,23 +50,6 @@ def build_peer() -> Path:
         shutil.copytree(SHARED / "peer", folder, dirs_exist_ok=True)
         subprocess.run(["./build.sh"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return folder
-
-
-def free_port() -> int:
-    """A port P so that P, P-2 (VIP) and P+1 (HA) are free right now.
-
-    Below the range from which the system takes the ports of outgoing connections: one of those
-    could be in the way when a server starts again on its port.
-    """
-    while True:
-        port = random.randrange(15_000, 32_000)
-        try:
-            for near in (port, port - 2, port + 1):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", near))
-        except OSError:
-            continue
-        return port
 
 
 @contextmanager

@@ -6,12 +6,12 @@ Its public interface has no query by key or id; keys are checked on what its con
 from __future__ import annotations
 
 import subprocess
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.interop.build import build_go_clients
+from tests.support.kernels import KERNELS
 from tests.support.up import Up
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.go, pytest.mark.timeout(600), pytest.mark.xdist_group("go")]
 
-KERNELS = ["python", *(["native"] if find_spec("kerolox_kernel") else [])]
 SCENARIOS = "send async oneway consume batch tags keys compressed resumes topics".split()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.message import MessageId
 from tests.interop.build import java_command
+from tests.support.kernels import KERNELS
 from tests.support.up import Up
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
-KERNELS = ["python", *(["native"] if find_spec("kerolox_kernel") else [])]
 SCENARIOS = (
     "send async oneway consume batch tags keys query_by_id properties compressed pull lite_pull "
     "orderly broadcast two_members resumes offsets"

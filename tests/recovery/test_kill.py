@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -15,6 +14,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
+from tests.support.kernels import KERNELS
 from tests.support.up import Up, wait_until
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ TOPIC = "Crash"
 QUEUES = 4
 ROUNDS = 5
 WINDOW = 32
-KERNELS = ["python", *(["native"] if find_spec("kerolox_kernel") else [])]
 
 
 class Acknowledged(NamedTuple):
