@@ -3,18 +3,18 @@
 Runs the load generator's standard cases against the Java broker, ours with the native kernel and
 ours in pure Python, in turn, and prints a table of medians with their ranges and ratios, then JSON.
 
-    python benchmarks/against_java.py [--passes 3] [--cases REGEX] [--seconds 5] [--warm-gb 0]
+    python benchmarks/against_java.py [--passes 3] [--cases REGEX] [--seconds 5] [--cold]
 
-A virtual machine may give freed memory back to its host; the first touch of each page then costs
-many times what the brokers do with it, and falls on whichever broker comes first. ``--warm-gb``
-touches that much memory before each pass, for all of them alike.
+A machine that has run for a while has its memory full of cached files, and takes a page for new
+data from those. A virtual machine just started, or one that gives free memory back to its host,
+gets each page from the host instead, and the first touch of it may cost many times what a broker
+does with it. So the page cache is filled first, for all brokers alike; ``--cold`` leaves it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import os
 import statistics
 import subprocess
@@ -34,15 +34,24 @@ SHOWN = ["p128-64x4", "p1024-64x4", "p128-1x1", "c128", "c1024", "longpoll"]
 Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
-def warm_memory(gigabytes: int) -> None:
-    """Touch memory and let it go, so that the machine has it at hand."""
-    if gigabytes:
-        with mmap.mmap(-1, gigabytes << 30) as memory:
-            for page in range(0, len(memory), mmap.PAGESIZE):
-                memory[page] = 1
+FREE_BYTES = 1 << 30
+"""What filling the page cache leaves free."""
+
+BLOCK_BYTES = 1 << 20
 
 
-def measure(passes: int, cases: str, seconds: int, warm_gb: int, folder: Path) -> Runs:
+def fill_page_cache(folder: Path) -> None:
+    """Read a file without blocks, as long as the free memory: its pages stay cached and clean."""
+    meminfo = Path("/proc/meminfo").read_text()
+    free = 1024 * int(meminfo.split("MemFree:")[1].split()[0])
+    with (folder / "cached").open("w+b", buffering=0) as file:
+        file.truncate(max(0, free - FREE_BYTES))
+        block = bytearray(BLOCK_BYTES)
+        while file.readinto(block):
+            pass
+
+
+def measure(passes: int, cases: str, seconds: int, *, cold: bool, folder: Path) -> Runs:
     """Case to label to runs."""
     loadgen, out = build_loadgen(), folder / "runs.jsonl"
     with ExitStack() as stack:
@@ -54,8 +63,9 @@ def measure(passes: int, cases: str, seconds: int, warm_gb: int, folder: Path) -
         command = ["./suite.sh", str(out), "1", cases]
         command += [f"{target.label}={target.address}:{target.pid}" for target in targets]
         environment = {**os.environ, "SECS": str(seconds), "MIXED_SECS": str(seconds)}
+        if not cold:
+            fill_page_cache(folder)
         for number in range(passes):
-            warm_memory(warm_gb)
             environment["TOPIC_SUFFIX"] = f"{os.getpid()}-{number}"
             subprocess.run(command, cwd=loadgen, check=True, env=environment)
     runs: Runs = defaultdict(lambda: defaultdict(list))
@@ -109,10 +119,12 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--warm-gb", type=int, default=0)
+    parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
-        runs = measure(chosen.passes, chosen.cases, chosen.seconds, chosen.warm_gb, Path(folder))
+        runs = measure(
+            chosen.passes, chosen.cases, chosen.seconds, cold=chosen.cold, folder=Path(folder)
+        )
     print("\n".join(table(runs)))
     errors = {
         f"{label}/{case}": run["errors"]
