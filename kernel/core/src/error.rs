@@ -25,6 +25,8 @@ pub enum PutStatus {
     OsPageCacheBusy = 8,
     /// The handle's queue was deleted, or another error of the caller.
     UnknownError = 9,
+    /// More light message queues than `maxLmqConsumeQueueNum`.
+    LmqConsumeQueueNumExceeded = 10,
 }
 
 /// `GetMessageStatus` by its number.

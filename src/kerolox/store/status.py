@@ -23,6 +23,7 @@ class PutMessageStatus(IntEnum):
     PROPERTIES_SIZE_EXCEEDED = 7
     OS_PAGECACHE_BUSY = 8
     UNKNOWN_ERROR = 9
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 10
 
 
 class GetMessageStatus(IntEnum):

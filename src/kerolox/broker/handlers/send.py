@@ -342,6 +342,11 @@ def _code_of(broker: Broker, put: Put) -> ResponseCode:
         raise _system_error("create mapped file failed, server is busy or broken.")
     if status == PutMessageStatus.OS_PAGECACHE_BUSY:
         raise _system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+    if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+        raise _system_error(
+            "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
+            "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
+        )
     raise _system_error("UNKNOWN_ERROR")
 
 
