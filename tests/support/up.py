@@ -57,6 +57,7 @@ class Up:
         data: folder for the store, the configuration and the log.
         settings: lines of broker.conf.
         kernel: value of ``KEROLOX_KERNEL``; None leaves the choice to Kerolox.
+        environment: more variables for the process, for example those of ``Faults``.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class Up:
         *,
         settings: Mapping[str, object] | None = None,
         kernel: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.kernel = kernel
+        self.environment = dict(environment or {})
         self.settings = {"brokerIP1": "127.0.0.1", **(settings or {})}
         self.port, self.namesrv_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -93,7 +96,7 @@ class Up:
         conf, ready = self.data / "broker.conf", self.data / "ready"
         conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         ready.unlink(missing_ok=True)
-        environment = dict(os.environ)
+        environment = {**os.environ, **self.environment}
         if self.kernel is not None:
             environment["KEROLOX_KERNEL"] = self.kernel
         command = [sys.executable, "-m", "kerolox.cli", "up"]

@@ -1,0 +1,85 @@
+"""Faults of the disk, and kills at named points, in a process that a test starts.
+
+A shim (``faults.c``, built by the first test that needs it) is preloaded into the process and
+judges its file calls by rules::
+
+    KEROLOX_FAULTS="call:path-part:nth:action[,call:path-part:nth:action...]"
+
+- call: ``open`` ``write`` ``pwrite`` ``fsync`` ``fdatasync`` ``msync`` ``madvise`` ``mmap``
+  ``fallocate`` ``ftruncate`` ``sync_file_range`` ``rename`` ``unlink`` ``rmdir`` ``mkdir``; the
+  ``64`` and ``at`` forms count as these;
+- path-part: a text that the path contains (may be empty; a rename goes by its new name);
+- nth: ``3`` the third call that fits, ``3+`` that and all later ones, ``*`` every one;
+- action: the name of an errno (``EIO``, ``ENOSPC``, ``EROFS``, ...), ``kill-before`` or
+  ``kill-after`` the call (SIGKILL), ``kill-torn`` (half of a write reaches the file, then SIGKILL),
+  or ``note`` (nothing; with ``*`` it lists the calls of a run).
+
+``KEROLOX_FAULTS=@PATH`` reads the rules from a file, again whenever it changes, counting anew:
+:class:`Faults` does so, hence a test can switch faults on and off while the process runs. Each
+rule that fires is written to the file in ``KEROLOX_FAULTS_NOTES``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+__all__ = ["Faults", "faults_library"]
+
+_SOURCE = Path(__file__).with_suffix(".c")
+_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "faults"
+
+
+def faults_library() -> Path:
+    """The shim, built when it is missing or older than its source."""
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    library = _CACHE / "faults.so"
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists() or library.stat().st_mtime_ns < _SOURCE.stat().st_mtime_ns:
+            fresh = _CACHE / f"faults.{os.getpid()}.so"
+            command = ["cc", "-O1", "-Wall", "-fPIC", "-shared", "-o", str(fresh), str(_SOURCE)]
+            subprocess.run([*command, "-ldl"], check=True)
+            fresh.replace(library)
+    return library
+
+
+class Faults:
+    """Rules for one process, to be changed while it runs.
+
+    Args:
+        folder: where the rules and the notes are kept; of this test alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._rules = folder / "faults.rules"
+        self._notes = folder / "faults.notes"
+        self.clear()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for the process."""
+        return {
+            "LD_PRELOAD": str(faults_library()),
+            "KEROLOX_FAULTS": f"@{self._rules}",
+            "KEROLOX_FAULTS_NOTES": str(self._notes),
+        }
+
+    def set(self, *rules: str) -> None:
+        """These rules count from now on, from their first call on; none: no faults."""
+        fresh = self._rules.with_suffix(".tmp")
+        fresh.write_text("\n".join(rules))
+        fresh.replace(self._rules)
+
+    def clear(self) -> None:
+        """No more faults."""
+        self.set()
+
+    def fired(self) -> list[tuple[str, str]]:
+        """(call, path) of what happened, in order."""
+        if not self._notes.exists():
+            return []
+        lines = self._notes.read_text().splitlines()
+        return [(line.split(" ", 1)[0], line.split(" ", 1)[1].rsplit(" ", 1)[0]) for line in lines]
