@@ -34,7 +34,7 @@ SHOWN = ["p128-64x4", "p1024-64x4", "p128-1x1", "c128", "c1024", "longpoll"]
 Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
-FREE_BYTES = 1 << 30
+FREE_BYTES = 128 << 20
 """What filling the page cache leaves free."""
 
 BLOCK_BYTES = 1 << 20
