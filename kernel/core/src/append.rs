@@ -6,6 +6,7 @@
 use crate::consume_queue::Entry;
 use crate::error::{PutStatus, StoreError};
 use crate::index::{PendingKey, for_each_key};
+use crate::multi_dispatch::claims_offsets;
 use crate::record::{
     Fields, Marks, PROPERTIES_SIZE_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK, Text, deliver_time,
     encode, is_queued, record_size, with_host_bits,
@@ -90,6 +91,13 @@ impl Core {
         if items.is_empty() || sys_flag & TRANSACTION_MASK != 0 {
             return Err(PutStatus::MessageIllegal);
         }
+        // Batches go to one queue; recovery must not take a client's word for more.
+        if parts.shared.settings.enable_multi_dispatch
+            && items.iter().any(|item| claims_offsets(&item.properties))
+        {
+            parts.shared.note_refusal("INNER_MULTI_QUEUE_OFFSET is for the store to say".into());
+            return Err(PutStatus::MessageIllegal);
+        }
         parts.reserve(items.len() as u64, now_ms)?;
         parts.log.place(total as u64, now_ms, parts.shared)?;
         let store_timestamp = now_ms.max(*parts.last_timestamp);
@@ -155,7 +163,7 @@ fn refuse(shared: &Shared, error: &StoreError) -> PutStatus {
 
 impl Parts<'_> {
     #[inline]
-    fn reserve(&mut self, count: u64, now_ms: i64) -> Result<(), PutStatus> {
+    pub(crate) fn reserve(&mut self, count: u64, now_ms: i64) -> Result<(), PutStatus> {
         self.slot
             .queue
             .reserve(count, now_ms, self.shared)

@@ -17,6 +17,7 @@ mod folder;
 pub mod hot;
 mod index;
 mod map;
+mod multi_dispatch;
 mod read;
 pub mod record;
 mod recovery;

@@ -21,6 +21,7 @@ use crate::error::StoreError;
 use crate::folder::{Boot, Checkpoint, abort_path};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::map::MappedFile;
+use crate::multi_dispatch::targets;
 use crate::record::{
     BORN_HOST_V6, MESSAGE_MAGIC, Marks, Parsed, RECORD_SIZE_MIN, RecordView, SCHEDULE_TOPIC,
     TRANSACTION_MASK, TRANSACTION_ROLLBACK, deliver_time, parse,
@@ -345,9 +346,11 @@ impl Recovery<'_> {
         let result = for_each_record(&log, dispatch_from.min(index_from), sound_from, |view| {
             let offset = view.physical_offset as u64;
             if offset >= dispatch_from && view.is_queued() {
-                let name = (Box::from(view.topic), view.queue_id);
-                if !self.short.contains(&name) {
-                    match self.dispatch_one(view, false)? {
+                for (name, queue_offset) in self.places_of(view) {
+                    if self.short.contains(&name) {
+                        continue;
+                    }
+                    match self.dispatch_one(&name, queue_offset, view, false)? {
                         Dispatched::Known => {}
                         Dispatched::Written => self.report.dispatched += 1,
                         Dispatched::Gap => {
@@ -375,12 +378,18 @@ impl Recovery<'_> {
         }
         let log = std::mem::take(&mut self.core.log);
         let result = for_each_record(&log, log.min_offset(), sound_from, |view| {
-            let name = (Box::from(view.topic), view.queue_id);
-            if view.is_queued()
-                && self.short.contains(&name)
-                && matches!(self.dispatch_one(view, true)?, Dispatched::Written)
-            {
-                self.report.dispatched += 1;
+            if !view.is_queued() {
+                return Ok(());
+            }
+            for (name, queue_offset) in self.places_of(view) {
+                if self.short.contains(&name)
+                    && matches!(
+                        self.dispatch_one(&name, queue_offset, view, true)?,
+                        Dispatched::Written
+                    )
+                {
+                    self.report.dispatched += 1;
+                }
             }
             Ok(())
         });
@@ -388,13 +397,32 @@ impl Recovery<'_> {
         result
     }
 
-    /// Writes a record's queue entry if it is missing. With `fill` a gap before it is filled.
+    /// The queues that a record has an entry in, and its queue offset there: its own first.
+    fn places_of(&self, view: &RecordView<'_>) -> Vec<(QueueName, i64)> {
+        let mut places = vec![((Box::from(view.topic), view.queue_id), view.queue_offset)];
+        let settings = &self.shared.settings;
+        if settings.enable_multi_dispatch {
+            for ((topic, queue_id), queue_offset) in
+                targets(view.properties, view.queue_id, settings.enable_lmq)
+            {
+                let name = (Box::from(topic.as_bytes()), queue_id);
+                if !places.iter().any(|(known, _)| *known == name) {
+                    places.push((name, queue_offset));
+                }
+            }
+        }
+        places
+    }
+
+    /// Writes a queue entry of a record if it is missing. With `fill` a gap before it is filled.
     fn dispatch_one(
         &mut self,
+        name: &QueueName,
+        queue_offset: i64,
         view: &RecordView<'_>,
         fill: bool,
     ) -> Result<Dispatched, StoreError> {
-        let Some(handle) = self.queue_of(view) else { return Ok(Dispatched::Known) };
+        let Some(handle) = self.queue_of(name) else { return Ok(Dispatched::Known) };
         let Some(slot) = self.core.slot_mut(handle) else { return Ok(Dispatched::Known) };
         let queue = &mut slot.queue;
         let entry = Entry {
@@ -402,18 +430,18 @@ impl Recovery<'_> {
             size: view.size as i32,
             tags_code: tags_code(view, &self.shared.settings.message_delay_level),
         };
-        if view.queue_offset < queue.max() {
-            let Some(known) = queue.entry(view.queue_offset)? else {
+        if queue_offset < queue.max() {
+            let Some(known) = queue.entry(queue_offset)? else {
                 return Ok(Dispatched::Known);
             };
             let is_damaged = !known.is_written()
                 || known.is_pre_blank()
                 || (known.physical_offset == entry.physical_offset && known.size != entry.size);
             if is_damaged {
-                queue.rewrite(view.queue_offset, entry)?;
+                queue.rewrite(queue_offset, entry)?;
                 return Ok(Dispatched::Written);
             }
-            let is_new_life = view.queue_offset == 0
+            let is_new_life = queue_offset == 0
                 && view.physical_offset >= queue.max_physical()
                 && known.physical_offset != entry.physical_offset;
             if !is_new_life {
@@ -425,12 +453,12 @@ impl Recovery<'_> {
         if view.physical_offset < queue.max_physical() {
             return Ok(Dispatched::Known);
         }
-        if view.queue_offset > queue.max() {
+        if queue_offset > queue.max() {
             // Each entry before this one was of a record before this one.
-            if view.queue_offset > view.physical_offset / RECORD_SIZE_MIN as i64 {
+            if queue_offset > view.physical_offset / RECORD_SIZE_MIN as i64 {
                 self.report.notes.push(format!(
                     "left the record at {} out of its queue: it can't be at the offset {}",
-                    view.physical_offset, view.queue_offset
+                    view.physical_offset, queue_offset
                 ));
                 return Ok(Dispatched::Known);
             }
@@ -438,9 +466,9 @@ impl Recovery<'_> {
                 return Ok(Dispatched::Gap);
             }
             if queue.has_files() {
-                queue.fill_to(view.queue_offset, self.shared)?;
+                queue.fill_to(queue_offset, self.shared)?;
             } else {
-                queue.begin_at(view.queue_offset);
+                queue.begin_at(queue_offset);
             }
         }
         queue.reserve(1, 0, self.shared)?;
@@ -448,16 +476,16 @@ impl Recovery<'_> {
         Ok(Dispatched::Written)
     }
 
-    /// The queue of a record, made if it is missing; `None` when the record can't be in one.
-    fn queue_of(&mut self, view: &RecordView<'_>) -> Option<QueueHandle> {
-        if let Some(handle) = self.core.find_queue(view.topic, view.queue_id) {
+    /// The queue of that name, made if it is missing; `None` when there can't be one.
+    fn queue_of(&mut self, (topic, queue_id): &QueueName) -> Option<QueueHandle> {
+        if let Some(handle) = self.core.find_queue(topic, *queue_id) {
             return Some(handle);
         }
-        let topic = topic_name(view.topic).filter(|_| view.queue_id >= 0)?;
-        let folder = self.core.queue_folder(topic, view.queue_id);
+        let topic = topic_name(topic).filter(|_| *queue_id >= 0)?;
+        let folder = self.core.queue_folder(topic, *queue_id);
         let setting = self.shared.settings.mapped_file_size_consume_queue;
         let queue = ConsumeQueue::new(folder, queue_file_size(setting));
-        Some(self.core.add_queue(topic, view.queue_id, queue))
+        Some(self.core.add_queue(topic, *queue_id, queue))
     }
 
     fn index_one(&mut self, view: &RecordView<'_>) {

@@ -48,6 +48,10 @@ pub struct Settings {
     pub long_polling_enable: bool,
     /// Milliseconds of level 1, 2 and so on; see [`delay_levels`].
     pub message_delay_level: Vec<i64>,
+    // Dispatch.
+    pub enable_multi_dispatch: bool,
+    pub enable_lmq: bool,
+    pub max_lmq_consume_queue_num: usize,
 }
 
 /// `messageDelayLevel` as RocketMQ has it by default.
@@ -110,6 +114,9 @@ impl Settings {
             max_msgs_num_batch: 64,
             long_polling_enable: true,
             message_delay_level: delay_levels(DELAY_LEVELS).unwrap_or_default(),
+            enable_multi_dispatch: false,
+            enable_lmq: false,
+            max_lmq_consume_queue_num: 20_000,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::consume_queue::{ConsumeQueue, DirtyRange};
 use crate::error::PutStatus;
 use crate::flush::drain_index;
 use crate::index::PendingKey;
+use crate::multi_dispatch::LMQ_PREFIX;
 use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
 use crate::shared::Shared;
 use crate::store::{QueueBounds, QueueHandle, Stats};
@@ -62,6 +63,8 @@ pub struct Core {
     is_indexed: bool,
     /// Queues with entries that are not on the disk.
     dirty: Vec<u32>,
+    /// Light message queues among the queues.
+    pub(crate) lmq_count: usize,
     pub(crate) now_ms: i64,
     /// Store timestamp of the last record.
     pub(crate) last_timestamp: i64,
@@ -85,6 +88,7 @@ impl Core {
             is_open: false,
             is_indexed: false,
             dirty: Vec::new(),
+            lmq_count: 0,
             now_ms: 0,
             last_timestamp: 0,
             keys: Vec::with_capacity(KEYS_HANDED_OVER),
@@ -110,6 +114,7 @@ impl Core {
         self.free.clear();
         self.topics.clear();
         self.dirty.clear();
+        self.lmq_count = 0;
         self.keys.clear();
         self.stats = Stats::default();
         self.epoch += 1;
@@ -205,6 +210,7 @@ impl Core {
             (self.slots.len() - 1) as u32
         };
         entry.queues.insert(queue_id, index);
+        self.lmq_count += usize::from(name.starts_with(LMQ_PREFIX));
         QueueHandle { index, generation: self.generation }
     }
 
@@ -270,6 +276,9 @@ impl Core {
     pub fn delete_queues(&mut self, topic: &[u8]) -> usize {
         let Some(entry) = self.topics.remove(topic) else { return 0 };
         let mut count = 0;
+        if entry.topic.name.starts_with(LMQ_PREFIX) {
+            self.lmq_count -= entry.queues.len();
+        }
         for index in entry.queues.into_values() {
             if let Some(mut slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
                 count += usize::from(slot.queue.has_files());

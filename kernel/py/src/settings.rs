@@ -67,5 +67,8 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
         default_query_max_num,
         max_msgs_num_batch,
         long_polling_enable,
+        enable_multi_dispatch,
+        enable_lmq,
+        max_lmq_consume_queue_num,
     })
 }

@@ -65,7 +65,7 @@ UNUSED_KEYS = frozenset(
     offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
     osPageCacheBusyTimeOutMills transientStorePoolEnable transientStorePoolSize
     fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
-    isEnableBatchPush enableScheduleMessageStats maxLmqConsumeQueueNum enableScheduleAsyncDeliver
+    isEnableBatchPush enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
     serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
@@ -82,8 +82,6 @@ UNUSED_KEYS = frozenset(
 _UNSUPPORTED_SWITCHES = {
     "acl_enable": "access control",
     "enable_property_filter": "filtering by SQL92",
-    "enable_lmq": "light message queues",
-    "enable_multi_dispatch": "dispatch to many queues",
     "enable_dleger_commit_log": "DLedger",
     "use_tls": "TLS",
 }
@@ -191,9 +189,14 @@ class BrokerConfig:
     default_query_max_num: int = field(default=32, metadata=_BYTES)
     max_msgs_num_batch: int = field(default=64, metadata=_BYTES)
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    enable_lmq: bool = False
-    enable_multi_dispatch: bool = False
     enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
+
+    # -- dispatch ---------------------------------------------------------------------------
+    enable_multi_dispatch: bool = False
+    """A message may name further queues (INNER_MULTI_DISPATCH) to appear in."""
+    enable_lmq: bool = False
+    """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
+    max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.json_file import JsonFile
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm
+from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -58,8 +59,17 @@ class GroupTable:
             self._push(group)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The configuration of a group; None when there is none. Never makes one."""
+        """The configuration of a group; None when there is none. Never makes one.
+
+        Every group with the name of a light message queue has one, which is in no table
+        (``LmqSubscriptionGroupManager``).
+        """
+        if self._is_lmq(group):
+            return SubscriptionGroupConfig(group_name=group)
         return self._groups.get(group)
+
+    def _is_lmq(self, group: str) -> bool:
+        return self._config.enable_lmq and group.startswith(LMQ_PREFIX)
 
     @property
     def names(self) -> list[str]:
@@ -69,7 +79,7 @@ class GroupTable:
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """``findSubscriptionGroupConfig``: as :meth:`get`, and makes the group when the broker may
         (``autoCreateSubscriptionGroup``, or a system group)."""
-        existing = self._groups.get(group)
+        existing = self.get(group)
         if existing is not None:
             return existing
         if not (
@@ -81,7 +91,9 @@ class GroupTable:
         return created
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        """Add or replace a group."""
+        """Add or replace a group; nothing to do for that of a light message queue."""
+        if self._is_lmq(group.group_name):
+            return
         self._groups[group.group_name] = group
         self._push(group)
         self._changed(group.group_name)

@@ -17,6 +17,7 @@ from kerolox.broker.json_file import JsonFile
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -138,11 +139,19 @@ class TopicTable:
             self._push(topic)
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The configuration of a topic; None when there is none."""
+        """The configuration of a topic; None when there is none.
+
+        Every light message queue has one (``LmqTopicConfigManager``), which is in no table.
+        """
+        if self._is_lmq(topic):
+            return _topic(topic, 1)
         return self._topics.get(topic)
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
+        return topic in self._topics or self._is_lmq(topic)
+
+    def _is_lmq(self, topic: str) -> bool:
+        return self._config.enable_lmq and topic.startswith(LMQ_PREFIX)
 
     @property
     def names(self) -> list[str]:
@@ -236,7 +245,9 @@ class TopicTable:
             self._push(config)
 
     def put(self, topic: TopicConfig) -> None:
-        """Add or replace a topic."""
+        """Add or replace a topic; nothing to do for a light message queue."""
+        if self._is_lmq(topic.topic_name):
+            return
         self._topics[topic.topic_name] = topic
         self._push(topic)
         self._changed()

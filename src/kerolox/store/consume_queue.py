@@ -189,6 +189,15 @@ class ConsumeQueue:
         Raises:
             OSError: they can't be written; the queue ends where it ended before.
         """
+        self.put_entries(entries)
+        self.count_entries(entries)
+
+    def put_entries(self, entries: Sequence[int]) -> None:
+        """Write entries behind the last one; nobody reads them before :meth:`count_entries`.
+
+        Raises:
+            OSError: they can't be written; :meth:`take_back` clears what was.
+        """
         count = len(entries) // 3
         data = entries_packer(count)(*entries)
         position = self.max_offset * ENTRY_BYTES - self._tail_start
@@ -197,8 +206,22 @@ class ConsumeQueue:
             self._write_over_files(data)
         elif os.pwrite(descriptor, data, position) != len(data):
             write_all(descriptor, data, position)
-        self.max_offset += count
+
+    def count_entries(self, entries: Sequence[int]) -> None:
+        """Make entries that were put part of the queue."""
+        self.max_offset += len(entries) // 3
         self.max_physical_offset = entries[-3] + entries[-2]
+
+    def take_back(self) -> None:
+        """Clear entries that were put and will not count: their records were not stored.
+
+        Raises:
+            OSError: they can't be cleared.
+        """
+        flushed = self.flushed_offset
+        if self.starts:
+            self.truncate_entries(self.max_offset)
+        self.flushed_offset = flushed
 
     def _write_over_files(self, data: bytes) -> None:
         at = self.max_offset * ENTRY_BYTES

@@ -8,7 +8,7 @@ the store flush and index (:mod:`kerolox.store.flush`). What makes an append che
 - a message can be read when its append returns, since queue entries are written with it;
 - the index reads the log later, nothing is kept for it.
 
-A store that can't be trusted any more (a flush or a queue write failed) keeps answering reads,
+A store that can't be trusted any more (a flush failed) keeps answering reads,
 refuses writes, says why in ``failure``, and leaves the abort file so that the next open recovers.
 """
 
@@ -18,7 +18,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, BatchAppended
-from kerolox.store.consume_queue import ConsumeQueue
+from kerolox.store.consume_queue import ConsumeQueue, check_topic_name
 from kerolox.store.layout import (
     BORN_HOST_V6,
     MESSAGE_MAGIC,
@@ -30,11 +30,18 @@ from kerolox.store.layout import (
     head_packer,
     record_tags_code,
 )
+from kerolox.store.multi_dispatch import (
+    LMQ_PREFIX,
+    claims_offsets,
+    is_multi_dispatch,
+    multi_dispatch_queues,
+    with_offsets,
+)
 from kerolox.store.reads import StoreReads
 from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["ChunkItem", "MessageStore"]
 
@@ -131,38 +138,61 @@ class MessageStore(StoreReads):
             return False
         return True
 
-    def _commit(self, parts: list[bytes], touched: list[ConsumeQueue], now: int) -> bool:
-        """Write built records and the queue entries that wait in ``touched``."""
+    def _commit(
+        self,
+        parts: list[bytes],
+        touched: list[ConsumeQueue],
+        now: int,
+        others: Sequence[ConsumeQueue] = (),
+    ) -> bool:
+        """Write the queue entries that wait in ``touched`` and ``others``, then the records.
+
+        In this order nothing is ever stored that lacks an entry: where a queue can't be written
+        nothing is stored, and the next write tries again. (A kill between the two leaves entries
+        that point behind the log, which recovery cuts.) Messages count for ``touched`` only.
+        """
         log = self.log
+        queues = [*touched, *others] if others else touched
+        where = log.folder
         try:
+            for queue in queues:
+                where = queue.folder
+                queue.put_entries(queue.pending)
+            where = log.folder
             log.write(b"".join(parts))
         except OSError as error:
-            self.refusal = f"commit log in {log.folder} can't be written: {error}"
-            _forget(touched)
+            self.refusal = f"{where} can't be written: {error}; nothing was stored"
+            self._take_back(queues)
             return False
         self.last_store_timestamp = now
         assert self._queue_flusher is not None
         dirty = self._queue_flusher.dirty
-        for at, queue in enumerate(touched):
+        for at, queue in enumerate(queues):
             entries = queue.pending
             first = queue.max_offset
-            try:
-                queue.write_entries(entries)
-            except OSError as error:
-                _forget(touched[at:])
-                self._fail(
-                    f"consume queue {queue.folder} can't be written: {error}; the store takes no "
-                    "more writes, make room and restart, recovery writes what is missing"
-                )
-                self.refusal = self.failure
-                return False
+            queue.count_entries(entries)
             queue.pending = []
-            queue.put_count += len(entries) // 3
-            queue.put_bytes += sum(entries[1::3])
+            if at < len(touched):
+                queue.put_count += len(entries) // 3
+                queue.put_bytes += sum(entries[1::3])
             dirty.add(queue)
             self.after_append(queue, first, len(entries) // 3, entries[2::3])
         self._written = (log.max_offset, now)
         return True
+
+    def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Undo what was done for records that were not stored."""
+        for queue in queues:
+            queue.pending.clear()
+            queue.next_offset = queue.max_offset
+            try:
+                queue.take_back()
+            except OSError as error:
+                # Behind the queue's end stands an entry of nothing: only recovery can judge it.
+                self._fail(
+                    f"consume queue {queue.folder} can't be repaired: {error}; the store takes no "
+                    "more writes, repair the disk and restart"
+                )
 
     def append(
         self,
@@ -183,7 +213,14 @@ class MessageStore(StoreReads):
         status = self._check(len(body), len(properties))
         if status:
             return Appended(status, 0, 0, 0, 0)
+        others: list[ConsumeQueue] = []
         try:
+            if self.settings.enable_multi_dispatch and is_multi_dispatch(properties):
+                status, properties, others = self._further_queues(topic, queue_id, properties)
+            elif self._is_over_lmq(((topic.decode(), queue_id),)):
+                status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+            if status:
+                return Appended(status, 0, 0, 0, 0)
             queue = self.queue(topic.decode(), queue_id)
         except ValueError as error:
             self.refusal = str(error)
@@ -202,9 +239,12 @@ class MessageStore(StoreReads):
             if tags_code is None:
                 tags_code = record_tags_code(topic, properties, now, self._delays_ms)
             queue_offset = queue.next_offset
-            queue.next_offset += 1
-            queue.pending += (position, size, tags_code)
+            for each in (queue, *others):
+                each.next_offset += 1
+                each.pending += (position, size, tags_code)
             touched.append(queue)
+        else:
+            others = []
         head = pack(
             size,
             MESSAGE_MAGIC,
@@ -223,7 +263,7 @@ class MessageStore(StoreReads):
             len(body),
         )
         parts = [head, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties]
-        if not self._commit(parts, touched, now):
+        if not self._commit(parts, touched, now, others):
             return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
         if not is_queued:
             queue.put_count += 1
@@ -246,6 +286,13 @@ class MessageStore(StoreReads):
         status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
         if not items or (not status and sys_flag & TRANSACTION_BITS):
             status = PutMessageStatus.MESSAGE_ILLEGAL
+        if self.settings.enable_multi_dispatch and not status:
+            # Batches go to one queue; recovery must not take a client's word for more.
+            if any(claims_offsets(text) for _flag, _body, text in items):
+                self.refusal = "INNER_MULTI_QUEUE_OFFSET is for the store to say"
+                status = PutMessageStatus.MESSAGE_ILLEGAL
+            elif self._is_over_lmq(((topic.decode(errors="replace"), queue_id),)):
+                status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         if status:
             return BatchAppended(status, [], 0, 0, 0)
         try:
@@ -285,6 +332,46 @@ class MessageStore(StoreReads):
         if not self._commit(parts, [queue], now):
             return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
         return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
+
+    def _further_queues(
+        self, topic: bytes, queue_id: int, properties: bytes
+    ) -> tuple[PutMessageStatus, bytes, list[ConsumeQueue]]:
+        """(status, property text to store, queues that get an entry beside the record's own).
+
+        Raises:
+            ValueError: a name can't be a topic's.
+        """
+        named = multi_dispatch_queues(properties, queue_id, lmq=self.settings.enable_lmq)
+        if not named:
+            return PutMessageStatus.PUT_OK, properties, []
+        for name, _named_id in named:
+            check_topic_name(name)
+        own = (topic.decode(), queue_id)
+        if self._is_over_lmq((own, *named)):
+            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
+        offsets = [self.queue(*each).next_offset for each in named]
+        properties = with_offsets(properties, offsets)
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            self.refusal = f"properties of {len(properties)} bytes, most is {PROPERTIES_BYTES_MAX}"
+            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, properties, []
+        others = dict.fromkeys(self.queue(*each) for each in named if each != own)
+        return PutMessageStatus.PUT_OK, properties, list(others)
+
+    def _is_over_lmq(self, queues: Iterable[tuple[str, int]]) -> bool:
+        """These queues would make more light message queues than maxLmqConsumeQueueNum."""
+        settings = self.settings
+        if not (settings.enable_lmq and settings.enable_multi_dispatch):
+            return False
+        fresh = {
+            each for each in queues if each[0].startswith(LMQ_PREFIX) and each not in self._queues
+        }
+        if not fresh or self.lmq_count + len(fresh) <= settings.max_lmq_consume_queue_num:
+            return False
+        self.refusal = (
+            f"{self.lmq_count} light message queues, maxLmqConsumeQueueNum is "
+            f"{settings.max_lmq_consume_queue_num}"
+        )
+        return True
 
     def _check(self, body_bytes: int, properties_bytes: int) -> PutMessageStatus:
         if self.failure:
@@ -348,10 +435,3 @@ class MessageStore(StoreReads):
                 count, size = totals.get(queue.topic, (0, 0))
                 totals[queue.topic] = (count + queue.put_count, size + queue.put_bytes)
         return [(topic, count, size) for topic, (count, size) in totals.items()]
-
-
-def _forget(queues: Sequence[ConsumeQueue]) -> None:
-    """Take back queue offsets that were given to records which were not stored."""
-    for queue in queues:
-        queue.pending.clear()
-        queue.next_offset = queue.max_offset

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from kerolox.kernel import RecoveryReport
 from kerolox.store.consume_queue import ConsumeQueue, is_pre_blank
 from kerolox.store.layout import (
+    RECORD_BYTES_MIN,
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -38,6 +39,7 @@ from kerolox.store.layout import (
     record_tags_code,
 )
 from kerolox.store.mapped_file import zero_from
+from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
     import mmap
@@ -71,6 +73,8 @@ class Recovery:
         delays_ms: tuple[int, ...],
         *,
         check_crc: bool,
+        multi_dispatch: bool = False,
+        lmq: bool = False,
     ) -> None:
         self._log = log
         self._queues = queues
@@ -78,6 +82,8 @@ class Recovery:
         self._checkpoint = checkpoint
         self._delays_ms = delays_ms
         self._check_crc = check_crc
+        self._multi_dispatch = multi_dispatch
+        self._lmq = lmq
         self._touched: dict[ConsumeQueue, None] = {}
         self._clean = False
         self.notes: list[str] = []
@@ -210,11 +216,41 @@ class Recovery:
         return follows is None and not is_blank(view, behind, limit)
 
     def _dispatch(self, offset: int, record: RecordView, is_whole: bool) -> bool:
-        """See to the queue entry of a record; False: entries before it are missing."""
+        """See to the queue entries of a record; False: entries before them are missing."""
         if record.sys_flag & TRANSACTION_BITS in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return True
-        queue = self._queue_of(record.topic.decode("utf-8", "surrogateescape"), record.queue_id)
-        wanted = record.queue_offset
+        topic = record.topic.decode("utf-8", "surrogateescape")
+        own = self._queue_of(topic, record.queue_id)
+        if not self._enter(own, record.queue_offset, offset, record, is_whole):
+            return False
+        if self._multi_dispatch and is_multi_dispatch(record.properties):
+            return self._dispatch_further(own, offset, record, is_whole)
+        return True
+
+    def _dispatch_further(
+        self, own: ConsumeQueue, offset: int, record: RecordView, is_whole: bool
+    ) -> bool:
+        is_seen = True
+        seen = {own}
+        for name, queue_id, queue_offset in multi_dispatch_targets(
+            record.properties, record.queue_id, lmq=self._lmq
+        ):
+            # Each entry before this one was of a record before this one.
+            if queue_offset > offset // RECORD_BYTES_MIN:
+                continue
+            try:
+                queue = self._queue_of(name, queue_id)
+            except ValueError:
+                continue
+            if queue not in seen:
+                seen.add(queue)
+                is_seen = self._enter(queue, queue_offset, offset, record, is_whole) and is_seen
+        return is_seen
+
+    def _enter(
+        self, queue: ConsumeQueue, wanted: int, offset: int, record: RecordView, is_whole: bool
+    ) -> bool:
+        """See to one queue entry of a record; False: entries before it are missing."""
         if not queue.pending and offset + record.size <= queue.max_physical_offset:
             if queue.min_offset <= wanted < queue.max_offset:
                 entry = queue.entry(wanted)

@@ -43,3 +43,7 @@ class StoreSettings:
     long_polling_enable: bool = True
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     """Recovery computes deliver times of delayed records from it."""
+    # -- dispatch ---------------------------------------------------------------------------
+    enable_multi_dispatch: bool = False
+    enable_lmq: bool = False
+    max_lmq_consume_queue_num: int = 20_000

@@ -19,6 +19,7 @@ from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFoll
 from kerolox.store.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.mapped_file import make_folder, sync_folder
+from kerolox.store.multi_dispatch import LMQ_PREFIX
 from kerolox.store.recovery import Recovery
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class StoreFiles:
             raise ValueError("mappedFileSizeConsumeQueue must hold at least one entry of 20 bytes")
         self._queue_root = os.path.join(root, "consumequeue")
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.lmq_count = 0
+        """Light message queues among them."""
         self._open_queues = OpenQueues()
         self._delays_ms = delay_levels_ms(settings.message_delay_level)
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
@@ -118,6 +121,8 @@ class StoreFiles:
             self._checkpoint,
             self._delays_ms,
             check_crc=self.settings.check_crc_on_recover,
+            multi_dispatch=self.settings.enable_multi_dispatch,
+            lmq=self.settings.enable_lmq,
         )
         recovery.notes = notes
         report = recovery.run(index, clean=clean, same_boot=same_boot)
@@ -282,6 +287,7 @@ class StoreFiles:
                 self._queue_root, topic, queue_id, self._queue_file_size, self._open_queues
             )
             self._queues[topic, queue_id] = queue
+            self.lmq_count += topic.startswith(LMQ_PREFIX)
         return queue
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -307,6 +313,7 @@ class StoreFiles:
         count = 0
         for key in gone:
             queue = self._queues.pop(key)
+            self.lmq_count -= topic.startswith(LMQ_PREFIX)
             count += bool(queue.starts)
             puts, size = self._retired.get(topic, (0, 0))
             self._retired[topic] = (puts + queue.put_count, size + queue.put_bytes)

@@ -105,29 +105,51 @@ def test_a_failed_write_stores_nothing_and_the_next_one_works(
         assert store.queue_bounds("T", 0) == (0, 2)
 
 
-def test_a_failed_queue_write_ends_the_writes_and_recovery_completes_it(
+def test_a_failed_queue_write_stores_nothing_and_the_next_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings(tmp_path)
-    store = MessageStore(settings)
-    store.open()
-    put(store, body=b"one")
-    queue = store.queue("T", 0)
-    real = os.pwrite
-    descriptor = queue._tail_descriptor
+    with opened(settings) as store:
+        put(store, body=b"one")
+        queue = store.queue("T", 0)
+        end = store.max_physical_offset
+        real = os.pwrite
+        descriptor = queue._tail_descriptor
 
-    def full(target: int, data: bytes, position: int) -> int:
-        if target == descriptor:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(target, data, position)
+        def full(target: int, data: bytes, position: int) -> int:
+            if target == descriptor:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(target, data, position)
 
-    monkeypatch.setattr(os, "pwrite", full)
-    assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
-    monkeypatch.undo()
-    assert "consume queue" in store.failure
-    store.close()
+        monkeypatch.setattr(os, "pwrite", full)
+        assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "consumequeue" in store.refusal
+        assert "No space left" in store.refusal
+        monkeypatch.undo()
+        assert not store.failure
+        assert (store.max_physical_offset, store.queue_bounds("T", 0)) == (end, (0, 1))
+        assert put(store, body=b"two").queue_offset == 1
     with opened(settings) as again:
         assert again.queue_bounds("T", 0) == (0, 2)
+
+
+def test_entries_of_records_that_were_not_stored_are_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings(tmp_path)
+    with opened(settings) as store:
+        put(store, body=b"one")
+
+        def full(data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(store.log, "write", full)
+        assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
+        monkeypatch.undo()
+        assert not any((tmp_path / "store/consumequeue/T/0" / f"{0:020d}").read_bytes()[20:])
+        put(store, queue_id=1, body=b"three")
+    with opened(settings) as again:
+        assert again.queue_bounds("T", 0) == (0, 1)
 
 
 def test_no_thread_outlives_its_store(tmp_path: Path) -> None:

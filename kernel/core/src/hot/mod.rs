@@ -174,8 +174,14 @@ impl HotPath {
         queue_id: i32,
         record: &NewRecord<'_>,
     ) -> Result<Appended, PutStatus> {
-        self.append_with(topic, queue_id, |core, queue, codes| {
-            let appended = core.append(queue, record)?;
+        let mut further = Vec::new();
+        let is_dispatched = self.store.settings().enable_multi_dispatch;
+        self.append_with(topic, queue_id, &mut further, |core, queue, codes, further| {
+            let appended = if is_dispatched {
+                core.append_dispatched(queue, record, further)?
+            } else {
+                core.append(queue, record)?
+            };
             // Prepared and rollback records get no queue entry.
             if !matches!(record.sys_flag & header::TRANSACTION_BITS, 4 | 12) {
                 codes.push(appended.tags_code);
@@ -197,7 +203,7 @@ impl HotPath {
         items: &[BatchItem<'_>],
         physical_offsets: &mut Vec<i64>,
     ) -> Result<BatchAppended, PutStatus> {
-        self.append_with(topic, queue_id, |core, queue, codes| {
+        self.append_with(topic, queue_id, &mut Vec::new(), |core, queue, codes, _| {
             core.append_batch(queue, batch, items, physical_offsets, codes)
         })
     }
@@ -206,19 +212,35 @@ impl HotPath {
         &self,
         topic: &[u8],
         queue_id: i32,
-        append: impl FnOnce(&mut Core, QueueHandle, &mut Vec<i64>) -> Result<R, PutStatus>,
+        further: &mut Vec<(String, i32)>,
+        append: impl FnOnce(
+            &mut Core,
+            QueueHandle,
+            &mut Vec<i64>,
+            &mut Vec<(String, i32)>,
+        ) -> Result<R, PutStatus>,
     ) -> Result<R, PutStatus> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let mut core = self.store.lock();
         state.tables.refresh(&core);
+        core.check_lmq(std::iter::once((topic, queue_id)))?;
         let queue = core.queue(topic, queue_id)?;
         let mut codes = std::mem::take(&mut state.batch.tags_codes);
         codes.clear();
-        let appended = append(&mut core, queue, &mut codes);
+        let appended = append(&mut core, queue, &mut codes, further);
         if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
             for tags_code in &codes {
                 state.note_arrival(slot, queue_id, *tags_code);
+            }
+        }
+        if appended.is_ok() {
+            for (name, id) in further.iter() {
+                if let Some(slot) = state.tables.find_topic(name.as_bytes(), policy::NO_SLOT) {
+                    for tags_code in &codes {
+                        state.note_arrival(slot, *id, *tags_code);
+                    }
+                }
             }
         }
         state.batch.tags_codes = codes;
@@ -254,6 +276,9 @@ impl HotPath {
     /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
         let mut state = self.state.lock();
+        if !state.tables.has_room_for(hold.topic, hold.group) {
+            return false;
+        }
         let pull = HeldPull {
             connection: hold.connection,
             encoding: hold.encoding,

@@ -18,6 +18,10 @@ pub const PERM_WRITE: i32 = 2;
 /// Queue ids below this get a slot; the limit of what a topic may sensibly have.
 pub const QUEUE_IDS_MAX: i32 = 65_536;
 
+/// Names that may be held for in all, configured or not (light message queues are not); a pull of
+/// a further one is answered at once.
+pub const NAMES_MAX: usize = 262_144;
+
 /// Number of a topic or group that is in no table.
 pub const NO_SLOT: u32 = u32::MAX;
 
@@ -135,6 +139,12 @@ impl Tables {
             Some(group) if *group.name == *name => Some(hint),
             _ => self.group_slots.get(name).copied(),
         }
+    }
+
+    /// Whether a pull of these names can be held.
+    pub fn has_room_for(&self, topic: &[u8], group: &[u8]) -> bool {
+        (self.topics.len() < NAMES_MAX || self.topic_slots.contains_key(topic))
+            && (self.groups.len() < NAMES_MAX || self.group_slots.contains_key(group))
     }
 
     /// The slot of a topic, made when it is new.

@@ -1,0 +1,103 @@
+"""Light message queues over a real socket: sent to many, pulled without a topic, held, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.records import decode_records
+from tests.support.eventually import until
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+pytestmark = pytest.mark.asyncio
+
+LMQ = {"enable_lmq": True, "enable_multi_dispatch": True}
+
+
+def to_queues(*names: str) -> str:
+    return f"TAGS\x01a\x02INNER_MULTI_DISPATCH\x01{','.join(names)}"
+
+
+async def bodies(peer: Peer, topic: str, group: str = "%LMQ%reader") -> list[bytes]:
+    answer = await peer.pull(topic, group=group)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return [message.body for message in decode_records(answer.body)]
+
+
+async def test_a_message_is_pulled_from_each_light_queue_that_it_names(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        sent = await peer.send("T", b"1", queue_id=3, properties=to_queues("%LMQ%a", "%LMQ%b"))
+        assert sent.code == ResponseCode.SUCCESS
+        await peer.send("T", b"2", properties=to_queues("%LMQ%a"))
+        assert await bodies(peer, "%LMQ%a") == [b"1", b"2"]
+        assert await bodies(peer, "%LMQ%b") == [b"1"]
+        # Neither the queues nor their group are in a table, and they need not be.
+        assert "%LMQ%a" not in broker.topics.names
+        assert "%LMQ%reader" not in broker.groups.names
+        elsewhere = await peer.pull("%LMQ%a", queue_id=1, group="%LMQ%reader")
+        assert elsewhere.code == ResponseCode.SYSTEM_ERROR
+        assert (await peer.send("%LMQ%b", b"straight")).code == ResponseCode.SUCCESS
+        assert await bodies(peer, "%LMQ%b") == [b"1", b"straight"]
+
+
+async def test_a_held_pull_of_a_light_queue_is_woken(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        waiting = asyncio.create_task(
+            peer.pull("%LMQ%a", group="%LMQ%reader", suspend_ms=10_000, tags="a")
+        )
+        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        await peer.send("T", b"wake", properties=to_queues("%LMQ%b", "%LMQ%a"))
+        answer = await waiting
+        assert [message.body for message in decode_records(answer.body)] == [b"wake"]
+
+
+async def test_offsets_of_light_groups_are_kept(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    fields = {"consumerGroup": "%LMQ%g", "topic": "%LMQ%a", "queueId": 0}
+    for _start in range(2):
+        async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+            if not broker.store.queue_bounds("%LMQ%a", 0)[1]:
+                await peer.create_topic("T")
+                await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
+                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 1})
+            answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+            assert answer.ext_fields["offset"] == "1"
+
+
+async def test_too_many_light_queues_are_refused_in_rocketmq_s_words(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ, max_lmq_consume_queue_num=1)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        refused = await peer.send("T", b"1", properties=to_queues("%LMQ%a", "%LMQ%b"))
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert refused.remark.startswith("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq")
+        assert (await peer.send("T", b"1", properties=to_queues("%LMQ%a"))).code == 0
+        assert (await peer.send("%LMQ%c", b"1")).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_light_queue_is_deleted_as_a_topic_is(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
+        answer = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%LMQ%a"})
+        assert answer.code == ResponseCode.SUCCESS
+        assert broker.store.queue_bounds("%LMQ%a", 0) == (0, 0)
+        await peer.send("T", b"2", properties=to_queues("%LMQ%a"))
+        assert await bodies(peer, "%LMQ%a") == [b"2"]
+
+
+async def test_without_lmq_such_names_are_topics_like_others(peer: Peer):
+    answer = await peer.pull("%LMQ%a")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    await peer.create_topic("T")
+    await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
+    assert (await peer.pull("%LMQ%a")).code == ResponseCode.TOPIC_NOT_EXIST
