@@ -213,18 +213,10 @@ class MessageStore(StoreReads):
         status = self._check(len(body), len(properties))
         if status:
             return Appended(status, 0, 0, 0, 0)
-        others: list[ConsumeQueue] = []
-        try:
-            if self.settings.enable_multi_dispatch and is_multi_dispatch(properties):
-                status, properties, others = self._further_queues(topic, queue_id, properties)
-            elif self._is_over_lmq(((topic.decode(), queue_id),)):
-                status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-            if status:
-                return Appended(status, 0, 0, 0, 0)
-            queue = self.queue(topic.decode(), queue_id)
-        except ValueError as error:
-            self.refusal = str(error)
-            return Appended(PutMessageStatus.MESSAGE_ILLEGAL, 0, 0, 0, 0)
+        status, properties, queues = self._queues_of(topic, queue_id, properties)
+        if status:
+            return Appended(status, 0, 0, 0, 0)
+        queue = queues[0]
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         size = fixed_bytes + len(body) + len(topic) + len(properties)
         if self.log.max_offset + size > self.log.limit and not self._roll(size):
@@ -239,12 +231,10 @@ class MessageStore(StoreReads):
             if tags_code is None:
                 tags_code = record_tags_code(topic, properties, now, self._delays_ms)
             queue_offset = queue.next_offset
-            for each in (queue, *others):
+            for each in queues:
                 each.next_offset += 1
                 each.pending += (position, size, tags_code)
-            touched.append(queue)
-        else:
-            others = []
+            touched = queues
         head = pack(
             size,
             MESSAGE_MAGIC,
@@ -263,7 +253,7 @@ class MessageStore(StoreReads):
             len(body),
         )
         parts = [head, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties]
-        if not self._commit(parts, touched, now, others):
+        if not self._commit(parts, touched[:1], now, touched[1:]):
             return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
         if not is_queued:
             queue.put_count += 1
@@ -333,29 +323,33 @@ class MessageStore(StoreReads):
             return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
         return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
 
-    def _further_queues(
+    def _queues_of(
         self, topic: bytes, queue_id: int, properties: bytes
     ) -> tuple[PutMessageStatus, bytes, list[ConsumeQueue]]:
-        """(status, property text to store, queues that get an entry beside the record's own).
-
-        Raises:
-            ValueError: a name can't be a topic's.
-        """
-        named = multi_dispatch_queues(properties, queue_id, lmq=self.settings.enable_lmq)
-        if not named:
-            return PutMessageStatus.PUT_OK, properties, []
-        for name, _named_id in named:
-            check_topic_name(name)
-        own = (topic.decode(), queue_id)
-        if self._is_over_lmq((own, *named)):
-            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
-        offsets = [self.queue(*each).next_offset for each in named]
-        properties = with_offsets(properties, offsets)
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            self.refusal = f"properties of {len(properties)} bytes, most is {PROPERTIES_BYTES_MAX}"
-            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, properties, []
-        others = dict.fromkeys(self.queue(*each) for each in named if each != own)
-        return PutMessageStatus.PUT_OK, properties, list(others)
+        """(status, property text to store, queues that get an entry, the record's own first)."""
+        try:
+            own = (topic.decode(), queue_id)
+            named: list[tuple[str, int]] = []
+            settings = self.settings
+            if settings.enable_multi_dispatch and is_multi_dispatch(properties):
+                named = multi_dispatch_queues(properties, queue_id, lmq=settings.enable_lmq)
+                for name, _named_id in named:
+                    check_topic_name(name)
+            if self._is_over_lmq((own, *named)):
+                return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
+            queues = dict.fromkeys(self.queue(*each) for each in (own, *named))
+        except ValueError as error:
+            self.refusal = str(error)
+            return PutMessageStatus.MESSAGE_ILLEGAL, properties, []
+        if named:
+            offsets = [self.queue(*each).next_offset for each in named]
+            properties = with_offsets(properties, offsets)
+            if len(properties) > PROPERTIES_BYTES_MAX:
+                self.refusal = (
+                    f"properties of {len(properties)} bytes, most is {PROPERTIES_BYTES_MAX}"
+                )
+                return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, properties, []
+        return PutMessageStatus.PUT_OK, properties, list(queues)
 
     def _is_over_lmq(self, queues: Iterable[tuple[str, int]]) -> bool:
         """These queues would make more light message queues than maxLmqConsumeQueueNum."""
