@@ -314,6 +314,42 @@ class StoreKernel(Protocol):
         """Delete a topic's consume queue files; how many queues there were."""
         ...
 
+    def delete_queue(self, topic: str, queue_id: int) -> bool:
+        """Delete one queue and its files; whether it had any. It begins anew at offset 0."""
+        ...
+
+    # -- retention: the steps; when, and which, kerolox.store.retention says -------------------
+    def log_files(self) -> list[tuple[str, int, int]]:
+        """(path, physical offset of its first byte, size) of each commit log file, oldest first."""
+        ...
+
+    def drop_log_file(self) -> str | None:
+        """Take the oldest commit log file out of the store, which then begins at the next one.
+
+        Gives its path, for the caller to unlink before the next file is dropped: so a crash in
+        between leaves a log without a gap. None: it is the only one, which stays.
+        """
+        ...
+
+    def expire_queue(self, topic: str, queue_id: int, most: int) -> int:
+        """Delete up to ``most`` files of a queue whose last entry is of a record that the log no
+        longer has, oldest first and never the last (``deleteExpiredFile``), and move its min
+        offset to the first message that the log has. How many files; 0 also without such a queue.
+
+        Raises ``OSError`` when a file can't be read or deleted; those before it are gone.
+        """
+        ...
+
+    def expire_index(self) -> list[str]:
+        """Take those index files out of the store that know no record that the log still has,
+        never the newest; their paths, for the caller to unlink."""
+        ...
+
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """Physical offset behind the record of a queue's last entry (``getLastOffset``); -1 when
+        there is none."""
+        ...
+
     # -- positions and counters -------------------------------------------------------------
     @property
     def min_physical_offset(self) -> int:

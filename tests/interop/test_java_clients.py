@@ -69,6 +69,13 @@ def test_mqadmin_cluster_list_shows_the_broker(up: Up) -> None:
     assert row[4] == "V4_9_8"
 
 
+@pytest.mark.parametrize(
+    "command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"]
+)
+def test_mqadmin_cleans_the_store(up: Up, command: str) -> None:
+    assert mqadmin(up, command, "-c", "DefaultCluster").strip().endswith("success")
+
+
 def test_mqadmin_update_topic_creates_a_topic_that_list_and_route_show(up: Up) -> None:
     created = mqadmin(up, "updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "3")
     assert "success" in created

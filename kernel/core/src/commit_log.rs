@@ -192,6 +192,11 @@ impl CommitLog {
         Ok(cut)
     }
 
+    /// Takes the oldest file out; `None`: it is the only one.
+    pub(crate) fn drop_first(&mut self) -> Option<Arc<MappedFile>> {
+        (self.files.len() > 1).then(|| self.files.remove(0))
+    }
+
     /// Finds room for `size` bytes in one file and makes it writable.
     #[inline]
     pub(crate) fn place(

@@ -22,6 +22,8 @@ pub(crate) const PRE_BLANK_SIZE: i32 = 0x7FFF_FFFF;
 const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
 /// A queue that fills a page within this time gets pages backed ahead by the helper.
 const HOT_MS: i64 = 1_000;
+/// Entries that are read at once where a file is not mapped (64 KiB).
+const READ_ENTRIES: u64 = 3_277;
 /// Bytes backed ahead in a hot queue (3,276 messages).
 const HOT_WINDOW: u64 = 64 << 10;
 
@@ -196,18 +198,6 @@ impl ConsumeQueue {
         Ok(queue)
     }
 
-    /// Whether the first entry is of a record that the log has: then min offset needs no search.
-    fn begins_well(&self, physical_min: i64) -> Result<bool, StoreError> {
-        let Some(first) = self.files.first() else { return Ok(true) };
-        let context = || format!("reading {}", first.path.display());
-        let mut bytes = [0_u8; ENTRY_SIZE as usize];
-        File::open(&first.path)
-            .and_then(|file| file.read_exact_at(&mut bytes, 0))
-            .map_err(|error| StoreError::io(context(), error))?;
-        let entry = Entry::decode(&bytes);
-        Ok(entry.is_written() && !entry.is_pre_blank() && entry.physical_offset >= physical_min)
-    }
-
     /// Whether something waits to be flushed.
     pub(crate) fn is_dirty(&self) -> bool {
         self.max as u64 * ENTRY_SIZE > self.flushed
@@ -265,7 +255,7 @@ impl ConsumeQueue {
         let file = File::open(path).map_err(|error| StoreError::io(context(), error))?;
         let data = data_ranges(&file, 0, self.file_size);
         let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
-        let mut buffer = vec![0_u8; (ENTRY_SIZE * 3_277) as usize];
+        let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
         let (mut count, mut last, mut at) = (0, None, 0);
         // An entry may straddle the end of the data; what is behind is zero then.
         let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
@@ -288,23 +278,71 @@ impl ConsumeQueue {
 
     /// Moves the min offset to the first message that the log still has.
     pub(crate) fn correct_min(&mut self, physical_min: i64) -> Result<(), StoreError> {
-        self.min = self.files.first().map_or(self.max, |file| (file.start / ENTRY_SIZE) as i64);
-        if self.begins_well(physical_min)? {
-            return Ok(());
-        }
+        let begin = self.files.first().map_or(self.max, |file| (file.start / ENTRY_SIZE) as i64);
+        self.min = self.min.max(begin);
+        // Mostly the first look finds it: a whole buffer is for those that follow.
+        let mut count = 1;
         while self.min < self.max {
-            match self.entry(self.min)? {
-                Some(entry)
-                    if entry.physical_offset < physical_min
-                        || entry.is_pre_blank()
-                        || !entry.is_written() =>
-                {
-                    self.min += 1;
-                }
-                _ => break,
+            let bytes = self.read_entries(self.min, count)?;
+            if bytes.is_empty() {
+                break;
             }
+            for bytes in bytes.as_chunks().0 {
+                let entry = Entry::decode(bytes);
+                if entry.is_written()
+                    && !entry.is_pre_blank()
+                    && entry.physical_offset >= physical_min
+                {
+                    return Ok(());
+                }
+                self.min += 1;
+            }
+            count = READ_ENTRIES;
         }
         Ok(())
+    }
+
+    /// Up to `count` entries from an offset, within one file. Read, not mapped: most queues are
+    /// looked at once and never touched again.
+    fn read_entries(&self, offset: i64, count: u64) -> Result<Vec<u8>, StoreError> {
+        let byte = offset as u64 * ENTRY_SIZE;
+        let Some(file) = self.index_of(byte).and_then(|index| self.files.get(index)) else {
+            return Ok(Vec::new());
+        };
+        let end = (file.start + self.file_size).min(self.max as u64 * ENTRY_SIZE);
+        let mut bytes = vec![0_u8; (count * ENTRY_SIZE).min(end.saturating_sub(byte)) as usize];
+        File::open(&file.path)
+            .and_then(|opened| opened.read_exact_at(&mut bytes, byte - file.start))
+            .map_err(|error| StoreError::io(format!("reading {}", file.path.display()), error))?;
+        Ok(bytes)
+    }
+
+    /// Deletes up to `most` files, never the last, whose last entry is of a record before an
+    /// offset; corrects the min offset. How many files.
+    pub(crate) fn expire(&mut self, physical_min: i64, most: usize) -> Result<usize, StoreError> {
+        let mut count = 0;
+        while count < most && self.files.len() > 1 {
+            let next = self.files[1].start / ENTRY_SIZE;
+            let bytes = self.read_entries(next as i64 - 1, 1)?;
+            let is_expired = bytes
+                .first_chunk()
+                .is_some_and(|bytes| Entry::decode(bytes).physical_offset < physical_min);
+            if !is_expired {
+                break;
+            }
+            let path = &self.files[0].path;
+            fs::remove_file(path)
+                .or_else(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                })
+                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            self.files.remove(0);
+            count += 1;
+        }
+        self.flushed = self.flushed.max(self.files.first().map_or(0, |file| file.start));
+        self.correct_min(physical_min)?;
+        Ok(count)
     }
 
     /// Whether it ever had a message.

@@ -205,6 +205,16 @@ impl Index {
         }
     }
 
+    /// Takes out the oldest files, never the last, that only know records before an offset.
+    pub(crate) fn expire(&mut self, physical_min: i64) -> Vec<Arc<MappedFile>> {
+        let older = self.files.len().saturating_sub(1);
+        let count = self.files[..older]
+            .iter()
+            .take_while(|file| file.header.end_offset < physical_min)
+            .count();
+        self.files.drain(..count).map(|file| file.map).collect()
+    }
+
     pub(crate) fn backlog_is_empty(&self) -> bool {
         self.backlog_done >= self.backlog.len()
     }

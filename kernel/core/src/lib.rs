@@ -12,6 +12,7 @@ mod append;
 mod commit_log;
 mod consume_queue;
 pub mod error;
+mod expire;
 mod flush;
 mod folder;
 pub mod hot;
@@ -31,6 +32,6 @@ pub use record::{Marks, Text};
 pub use settings::{FlushDiskType, Settings};
 pub use state::Core;
 pub use store::{
-    Appended, BatchAppended, BatchItem, Guard, NewBatch, NewRecord, QueueBounds, QueueHandle,
-    ReadOutcome, RecoveryReport, Stats, Store,
+    Appended, BatchAppended, BatchItem, Guard, LogFile, NewBatch, NewRecord, QueueBounds,
+    QueueHandle, ReadOutcome, RecoveryReport, Stats, Store,
 };

@@ -288,9 +288,33 @@ impl Core {
         }
         let root = &self.shared.settings.store_path_root_dir;
         let _ = std::fs::remove_dir(root.join("consumequeue").join(&*entry.topic.name));
+        self.forget_stale();
+        count
+    }
+
+    /// Deletes one queue of a topic and its files; whether it had any.
+    pub fn delete_queue(&mut self, topic: &[u8], queue_id: i32) -> bool {
+        let Some(entry) = self.topics.get_mut(topic) else { return false };
+        let Some(index) = entry.queues.remove(&queue_id) else { return false };
+        let is_last = entry.queues.is_empty();
+        self.lmq_count -= usize::from(entry.topic.name.starts_with(LMQ_PREFIX));
+        let mut had_files = false;
+        if let Some(mut slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
+            had_files = slot.queue.has_files();
+            slot.queue.delete();
+            self.free.push(index);
+        }
+        if is_last {
+            return self.delete_queues(topic) > 0 || had_files;
+        }
+        self.forget_stale();
+        had_files
+    }
+
+    /// After queues were deleted.
+    fn forget_stale(&mut self) {
         self.dirty.retain(|&index| self.slots[index as usize].is_some());
         self.epoch += 1;
-        count
     }
 
     /// First physical offset of the log.

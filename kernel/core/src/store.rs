@@ -4,6 +4,7 @@
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -142,6 +143,15 @@ pub struct RecoveryReport {
     pub notes: Vec<String>,
 }
 
+/// One file of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct LogFile {
+    pub path: PathBuf,
+    pub start: i64,
+    pub size: i64,
+}
+
 /// Counters since open.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -186,6 +196,10 @@ impl Store {
         let shared = Arc::new(Shared::new(settings));
         let core = Arc::new(Mutex::new(Core::new(Arc::clone(&shared))));
         Store { shared, core, running: Mutex::new(None), turning: Mutex::new(()) }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The settings.

@@ -1,5 +1,6 @@
 //! `Store` of the Python face.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use kerolox_core::hot::{Commit, Encoding, HotPath, NewHold, NewIdentity, Subscription};
@@ -29,6 +30,11 @@ impl Store {
 #[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
 fn hashes(codes: Option<Vec<i64>>) -> Option<Vec<i32>> {
     codes.map(|codes| codes.iter().map(|code| *code as i32).collect())
+}
+
+/// A path of the store: its root came as text.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 /// One item of a batch: flag, body, property text.
@@ -307,6 +313,39 @@ impl Store {
     /// Delete a topic's consume queue files; how many queues there were.
     fn delete_queues(&self, topic: &str) -> usize {
         self.hot.store().lock().delete_queues(topic.as_bytes())
+    }
+
+    /// Delete one queue and its files; whether it had any.
+    fn delete_queue(&self, topic: &str, queue_id: i32) -> bool {
+        self.hot.store().lock().delete_queue(topic.as_bytes(), queue_id)
+    }
+
+    /// (path, start, size) of each commit log file, oldest first.
+    fn log_files(&self) -> Vec<(String, i64, i64)> {
+        let files = self.hot.store().lock().log_files();
+        files.into_iter().map(|file| (text(&file.path), file.start, file.size)).collect()
+    }
+
+    /// Take the oldest commit log file out of the store; its path, None when it is the only one.
+    fn drop_log_file(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.hot.store().drop_log_file()).map(|path| text(&path))
+    }
+
+    /// Delete up to `most` expired files of a queue, and correct its min offset; how many.
+    fn expire_queue(&self, topic: &str, queue_id: i32, most: usize) -> PyResult<usize> {
+        let expired = self.hot.store().lock().expire_queue(topic.as_bytes(), queue_id, most);
+        expired.map_err(|error| to_python(&error))
+    }
+
+    /// Take the expired index files out of the store; their paths.
+    fn expire_index(&self, py: Python<'_>) -> Vec<String> {
+        let paths = py.detach(|| self.hot.store().expire_index());
+        paths.iter().map(|path| text(path)).collect()
+    }
+
+    /// Physical offset behind the record of a queue's last entry; -1 when there is none.
+    fn queue_end(&self, topic: &str, queue_id: i32) -> i64 {
+        self.hot.store().lock().queue_end(topic.as_bytes(), queue_id)
     }
 
     /// First physical offset of the log.

@@ -155,6 +155,11 @@ class Store(MessageStore):
         self.tables.forget_shapes()
         return super().delete_queues(topic)
 
+    def delete_queue(self, topic: str, queue_id: int) -> bool:
+        """See ``StoreKernel``."""
+        self.tables.forget_shapes()
+        return super().delete_queue(topic, queue_id)
+
     # -- write --------------------------------------------------------------------------------
     def append(
         self,

@@ -22,6 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from kerolox.broker.cleaning import (
+    CHECK_SECONDS,
+    FIRST_CHECK_SECONDS,
+    FIRST_CLEAN_SECONDS,
+    Cleaner,
+)
 from kerolox.broker.clients import ClientTable
 from kerolox.broker.groups import GroupTable
 from kerolox.broker.handlers import admin, client, monitor, pull, query, send
@@ -74,8 +80,8 @@ class Broker:
         config: its settings.
         port: the port it listens on (after the start).
         recovery: what opening the store found.
-        store, topics, groups, offsets, clients, locks, schedule, writer, statistics, registration:
-            its parts, for the handlers.
+        store, topics, groups, offsets, clients, locks, schedule, writer, statistics, cleaner,
+            registration: its parts, for the handlers.
     """
 
     store: StoreKernel
@@ -88,6 +94,7 @@ class Broker:
     writer: RecordWriter
     statistics: Statistics
     registration: Registration
+    cleaner: Cleaner
     recovery: RecoveryReport
     store_host: bytes
 
@@ -203,6 +210,7 @@ class Broker:
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.now_ms)
         self.statistics = Statistics(store, self.now_ms)
+        self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
@@ -257,6 +265,13 @@ class Broker:
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
         ):
             task = loop.create_task(_repeat(seconds, work))
+            self._cleanup.push_async_callback(_cancel, task)
+        clean_seconds = config.clean_resource_interval / 1000
+        for first, seconds, work in (
+            (FIRST_CHECK_SECONDS, CHECK_SECONDS, self.cleaner.check_disk),
+            (FIRST_CLEAN_SECONDS, clean_seconds, self.cleaner.clean),
+        ):
+            task = loop.create_task(_repeat(seconds, work, first=first))
             self._cleanup.push_async_callback(_cancel, task)
 
     async def _register(self) -> None:
@@ -317,6 +332,10 @@ class Broker:
     async def _sample(self) -> None:
         self.statistics.sample()
 
+    def _set_writable(self, writable: bool) -> None:
+        self.store.set_writable(writable)
+        self.writer.writable = writable
+
     # -- stopping -----------------------------------------------------------------------------
     async def _write_tables(self) -> None:
         for write in (
@@ -337,10 +356,15 @@ class Broker:
             _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
 
 
-async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Do something again and again; its errors are logged."""
+async def _repeat(
+    seconds: float, work: Callable[[], Awaitable[object]], *, first: float | None = None
+) -> None:
+    """Do something again and again, the first time after ``first`` seconds; its errors are
+    logged."""
+    pause = seconds if first is None else first
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(pause)
+        pause = seconds
         try:
             await work()
         except Exception:

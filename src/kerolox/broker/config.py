@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from kerolox.config import load_settings, read_properties, setting_keys, setting_text
 from kerolox.errors import ConfigError
+from kerolox.store.retention import parse_hours
 from kerolox.store.settings import StoreSettings
 
 __all__ = ["UNUSED_KEYS", "BrokerConfig", "local_address"]
@@ -56,12 +57,11 @@ UNUSED_KEYS = frozenset(
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
     commitIntervalCommitLog useReentrantLockWhenPutMessage flushCommitLogTimed
-    cleanResourceInterval deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
-    destroyMapedFileIntervalForcibly redeleteHangedFileInterval deleteWhen diskMaxUsedSpaceRatio
-    fileReservedTime putMsgIndexHightWater commitCommitLogLeastPages
+    destroyMapedFileIntervalForcibly
+    putMsgIndexHightWater commitCommitLogLeastPages
     flushLeastPagesWhenWarmMapedFile commitCommitLogThoroughInterval haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
-    haSlaveFallbehindMax slaveTimeout slaveReadEnable cleanFileForciblyEnable warmMapedFileEnable
+    haSlaveFallbehindMax slaveTimeout slaveReadEnable warmMapedFileEnable
     offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
     osPageCacheBusyTimeOutMills transientStorePoolEnable transientStorePoolSize
     fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
@@ -198,12 +198,30 @@ class BrokerConfig:
     """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
     max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
 
+    # -- retention --------------------------------------------------------------------------
+    delete_when: str = "04"
+    """Hours of the day (local time, several joined by ``;``) in which expired files go."""
+    file_reserved_time: int = field(default=72, metadata={"min": 0})
+    """Hours that a file of the log is kept after the last write to it."""
+    disk_max_used_space_ratio: int = field(default=75, metadata={"min": 0, "max": 100})
+    """Fuller than this, expired files go at any hour; taken as 10 to 95."""
+    clean_file_forcibly_enable: bool = True
+    """Whether files go before their time when the disk is nearly full."""
+    clean_resource_interval: int = field(default=10_000, metadata=_BYTES)
+    delete_commit_log_files_interval: int = field(default=100, metadata={"min": 0})
+    delete_consume_queue_files_interval: int = field(default=100, metadata={"min": 0})
+    redelete_hanged_file_interval: int = field(default=120_000, metadata={"min": 0})
+    disk_space_warning_level_ratio: float = 0.90
+    """Of 1: fuller than this, writes are refused. A system property in RocketMQ."""
+    disk_space_clean_forcibly_ratio: float = 0.85
+    """Of 1: fuller than this, age no longer matters. A system property in RocketMQ."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
             object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))
         if not isinstance(self.store_path_commit_log, str):
             object.__setattr__(self, "store_path_commit_log", str(self.store_path_commit_log))
-        for check in (_check_role, _check_names, _check_sizes, _check_addresses, _check_ports):
+        for check in _CHECKS:
             check(self)
         self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
 
@@ -237,6 +255,11 @@ class BrokerConfig:
         if self.store_path_commit_log:
             return Path(self.store_path_commit_log).expanduser()
         return self.store_path_root_dir / "commitlog"
+
+    @property
+    def log_folders(self) -> tuple[Path, ...]:
+        """The folders of the commit log."""
+        return (self.commit_log_folder,)
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -343,9 +366,32 @@ def _check_addresses(config: BrokerConfig) -> None:
             raise ConfigError(f"{key}: {host!r} is neither an IP address nor a host name")
 
 
+def _check_retention(config: BrokerConfig) -> None:
+    try:
+        parse_hours(config.delete_when)
+    except ValueError as error:
+        raise ConfigError(f"deleteWhen: {error}") from None
+    for key, ratio in (
+        ("diskSpaceWarningLevelRatio", config.disk_space_warning_level_ratio),
+        ("diskSpaceCleanForciblyRatio", config.disk_space_clean_forcibly_ratio),
+    ):
+        if not 0 < ratio <= 1:
+            raise ConfigError(f"{key}={ratio:g}: write a part of 1, such as 0.90")
+
+
 def _check_ports(config: BrokerConfig) -> None:
     if config.vip_port_enable and 0 < config.listen_port <= 2:
         raise ConfigError(
             f"listenPort={config.listen_port}: the VIP port would be listenPort-2; "
             "choose a greater port or vipPortEnable=false"
         )
+
+
+_CHECKS = (
+    _check_role,
+    _check_names,
+    _check_sizes,
+    _check_addresses,
+    _check_ports,
+    _check_retention,
+)

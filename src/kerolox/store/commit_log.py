@@ -106,6 +106,15 @@ class CommitLog:
         self.max_offset = start
         self._reset_bounds()
 
+    def drop_first(self) -> MappedFile | None:
+        """Take the oldest file out; None: it is the only one. Who looks at it may go on: the map
+        lives as long as anyone holds it."""
+        if len(self.files) < 2:
+            return None
+        file = self.files.pop(next(iter(self.files)))
+        self.min_offset = file.end
+        return file
+
     def write(self, data: bytes) -> None:
         """Write records that fit the tail at ``max_offset`` and move it.
 
@@ -160,9 +169,11 @@ class CommitLog:
     def records_from(self, offset: int, end: int) -> Iterator[tuple[int, RecordView]]:
         """(physical offset, record) of the whole records in [offset, end), over file ends.
 
-        ``offset`` must be a record's start or the end of one. Stops where no record stands.
+        ``offset`` must be a record's start or the end of one; what expired is left out. Stops where
+        no record stands.
         """
         while offset < end:
+            offset = max(offset, self.min_offset)
             index, position = divmod(offset, self.file_size)
             file = self.files.get(index)
             if file is None:

@@ -35,6 +35,8 @@ FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"
 OPEN_QUEUES_MAX = 512
 RECOVERED_FILES = 3
 """An unclean start looks at every entry of so many files at the end of each queue."""
+SCAN_ENTRIES = 3_277
+"""Entries that a search one by one reads at once (64 KiB)."""
 _ILLEGAL_IN_NAMES = frozenset("/\0")
 
 
@@ -433,13 +435,57 @@ class ConsumeQueue:
         """Move ``min_offset`` behind pre-blank entries and records that the log lost."""
         if not self.starts:
             return
-        self.min_offset = self.starts[0] // ENTRY_BYTES
+        self.min_offset = max(self.min_offset, self.starts[0] // ENTRY_BYTES)
+        met_blank = False
+
+        def is_kept(entry: tuple[int, int, int]) -> bool:
+            nonlocal met_blank
+            met_blank = met_blank or is_pre_blank(entry)
+            return not is_pre_blank(entry) and entry[0] >= min_physical_offset
+
         first = self.entry(self.min_offset)
-        if first is None or is_pre_blank(first) or first[0] < min_physical_offset:
-            self.min_offset = self.first_where(
-                lambda entry: not is_pre_blank(entry) and entry[0] >= min_physical_offset
-            )
-        self.close()
+        if first is None or not is_kept(first):
+            found = self.first_where(is_kept)
+            # Entries ascend but for blank ones: a search by halves can't be trusted with those.
+            self.min_offset = self._first_kept(min_physical_offset) if met_blank else found
+
+    def _first_kept(self, min_physical_offset: int) -> int:
+        """The first entry of a message that the log has, one by one."""
+        offset = self.min_offset
+        while offset < self.max_offset:
+            data = self.read_entries(offset, SCAN_ENTRIES)
+            if not data:
+                break
+            for physical_offset, size, code in ENTRY.iter_unpack(data):
+                if physical_offset >= min_physical_offset and not is_pre_blank(
+                    (physical_offset, size, code)
+                ):
+                    return offset
+                offset += 1
+        return offset
+
+    # -- retention --------------------------------------------------------------------------
+    def expire(self, min_physical_offset: int, most: int) -> int:
+        """Delete up to ``most`` files, never the last, whose last entry is of a record before an
+        offset; correct ``min_offset``. How many files.
+
+        Raises:
+            OSError: one can't be read or deleted; those before it are gone.
+        """
+        count = 0
+        while count < most and len(self.starts) > 1:
+            data = self.read_entries(self.starts[1] // ENTRY_BYTES - 1, 1)
+            if not data or ENTRY.unpack(data)[0] >= min_physical_offset:
+                break
+            start = self.starts[0]
+            Path(self.path_of(start)).unlink(missing_ok=True)
+            del self.starts[0]
+            if self._read_start == start:
+                os.close(self._read_descriptor)
+                self._read_descriptor = self._read_start = -1
+            count += 1
+        self.correct_min_offset(min_physical_offset)
+        return count
 
 
 def is_pre_blank(entry: tuple[int, int, int]) -> bool:

@@ -298,6 +298,11 @@ class IndexFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def __del__(self) -> None:
+        # Only of an opened one: the constructor may have failed before.
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
     def delete(self) -> None:
         """Close the file and remove it."""
         self.close()
@@ -362,6 +367,19 @@ class Index:
             self.files.pop().delete()
             dropped += 1
         return dropped
+
+    def expire(self, min_physical_offset: int) -> list[str]:
+        """Take out the oldest files, never the last, that only know records before an offset;
+        their paths. They are not deleted."""
+        paths: list[str] = []
+        with self.lock:
+            while len(self.files) > 1 and self.files[0].end_offset < min_physical_offset:
+                file = self.files.pop(0)
+                if file in self.filled:
+                    self.filled.remove(file)
+                # Not closed: a flush may be at it. The last use closes it.
+                paths.append(file.path)
+        return paths
 
     @property
     def end_offset(self) -> int:

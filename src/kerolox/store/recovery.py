@@ -114,6 +114,7 @@ class Recovery:
             indexed = self._recover_index(index, clean=clean, same_boot=same_boot)
         for queue in self._queues():
             queue.correct_min_offset(log.min_offset)
+            queue.close()
         if self.dispatched:
             self.notes.append(f"wrote {self.dispatched} missing queue entries")
         return RecoveryReport(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -307,23 +308,63 @@ class StoreFiles:
             if queue.starts
         ]
 
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """See ``StoreKernel.queue_end``."""
+        queue = self._queues.get((topic, queue_id))
+        return -1 if queue is None else queue.max_physical_offset
+
+    # -- retention --------------------------------------------------------------------------
+    def log_files(self) -> list[tuple[str, int, int]]:
+        """See ``StoreKernel.log_files``."""
+        return [(file.path, file.start, file.size) for file in self.log.files.values()]
+
+    def drop_log_file(self) -> str | None:
+        """See ``StoreKernel.drop_log_file``."""
+        file = self.log.drop_first()
+        if file is None:
+            return None
+        file.release_pages()
+        return file.path
+
+    def expire_queue(self, topic: str, queue_id: int, most: int) -> int:
+        """See ``StoreKernel.expire_queue``."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.expire(self.log.min_offset, most)
+
+    def expire_index(self) -> list[str]:
+        """See ``StoreKernel.expire_index``."""
+        return self._index.expire(self.log.min_offset)
+
+    def delete_queue(self, topic: str, queue_id: int) -> bool:
+        """See ``StoreKernel.delete_queue``."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return False
+        had_files = bool(queue.starts)
+        self._delete([queue])
+        return had_files
+
     def delete_queues(self, topic: str) -> int:
         """See ``StoreKernel.delete_queues``."""
-        gone = [key for key in self._queues if key[0] == topic]
-        count = 0
-        for key in gone:
-            queue = self._queues.pop(key)
+        gone = [queue for (name, _id), queue in self._queues.items() if name == topic]
+        count = sum(bool(queue.starts) for queue in gone)
+        self._delete(gone)
+        return count
+
+    def _delete(self, queues: list[ConsumeQueue]) -> None:
+        """Delete queues of one topic."""
+        for queue in queues:
+            topic = queue.topic
+            del self._queues[topic, queue.queue_id]
             self.lmq_count -= topic.startswith(LMQ_PREFIX)
-            count += bool(queue.starts)
             puts, size = self._retired.get(topic, (0, 0))
             self._retired[topic] = (puts + queue.put_count, size + queue.put_bytes)
             if self._queue_flusher is not None:
                 self._queue_flusher.dirty.discard(queue)
             queue.delete()
-        folder = os.path.join(self._queue_root, topic)
-        if gone and os.path.isdir(folder) and not os.listdir(folder):
-            os.rmdir(folder)
-        return count
+            # Not empty: it has other queues, or something that is not ours.
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(self._queue_root, topic))
 
 
 def _make_notify() -> tuple[int, int]:

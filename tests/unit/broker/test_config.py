@@ -59,12 +59,12 @@ def test_every_setting_can_be_written_and_read_back(tmp_path):
 
 
 def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
-    path = write(tmp_path, "fileReservedTime=48\ndeleteWhen=04\n")
+    path = write(tmp_path, "highSpeedMode=true\nslaveTimeout=48\n")
     with caplog.at_level(logging.WARNING):
         BrokerConfig.load(path)
     assert sorted(record.getMessage().split()[2] for record in caplog.records) == [
-        "deleteWhen",
-        "fileReservedTime",
+        "highSpeedMode",
+        "slaveTimeout",
     ]
     assert not UNUSED_KEYS & set(BrokerConfig.load(None).as_properties())
 
@@ -89,6 +89,9 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
         ("mappedFileSizeConsumeQueue=1001", ("mappedFileSizeConsumeQueue", "multiple of 20")),
         ("storePathCommitLog=/a,/b", ("storePathCommitLog", "not supported yet")),
         ("messageDelayLevel=1s 5x", ("messageDelayLevel", "'5x' is no delay")),
+        ("deleteWhen=4am", ("deleteWhen", "'4am' is no list of hours")),
+        ("diskSpaceWarningLevelRatio=90", ("diskSpaceWarningLevelRatio=90", "such as 0.90")),
+        ("fileReservedTime=-1", ("fileReservedTime", "the least is 0")),
         ("aclEnable=true", ("aclEnable=true", "not supported yet")),
         ("enablePropertyFilter=true", ("enablePropertyFilter=true", "SQL92")),
         ("useTLS=true", ("useTLS=true", "TLS")),

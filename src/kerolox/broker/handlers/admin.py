@@ -1,5 +1,5 @@
 """Administration of a broker: topics (17, 21, 215, 305), consumer groups (200, 201, 207),
-settings and figures (26, 28), and the queues of the store (306, 321).
+settings and figures (26, 28), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
 """
@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import (
-    OP_HALF_TOPIC,
-    QUEUES_MAX,
-    SCHEDULE_TOPIC,
-    check_topic_name,
-)
+from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
@@ -46,9 +41,6 @@ QUEUE_ENTRIES_MAX = 1024
 _UNITS = "KMGTPE"
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-
-_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
-"""Queues that stay when unused topics are cleaned."""
 
 router = Router()
 
@@ -153,10 +145,10 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
     """The figures that ``mqadmin clusterList`` and ``brokerStatus`` show."""
     store, config = broker.store, broker.config
     values: dict[str, object] = dict(broker.statistics.runtime())
-    log_ratio = _used_ratio(str(config.commit_log_folder))
-    values["commitLogDiskRatio"] = log_ratio
-    values[f"commitLogDiskRatio_{config.commit_log_folder}"] = log_ratio
-    values["consumeQueueDiskRatio"] = _used_ratio(str(config.store_path_root_dir))
+    ratios = broker.cleaner.log_ratios()
+    values["commitLogDiskRatio"] = min(ratios.values())
+    values.update((f"commitLogDiskRatio_{folder}", ratio) for folder, ratio in ratios.items())
+    values["consumeQueueDiskRatio"] = broker.cleaner.queue_ratio()
     values["commitLogMinOffset"] = store.min_physical_offset
     values["commitLogMaxOffset"] = store.max_physical_offset
     for level, offset in broker.schedule.offsets.items():
@@ -214,12 +206,25 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
     return Reply(body=encode_body(body))
 
 
+# -- cleaning ---------------------------------------------------------------------------------
 @router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode)
 async def clean_unused_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues of topics that are in no table any more."""
-    stored = {topic for topic, *_ in broker.store.queues()}
-    for topic in stored - set(broker.topics.names) - _KEPT_TOPICS:
-        broker.store.delete_queues(topic)
+    await broker.cleaner.delete_unused_topics(broker.topics.__contains__)
+    return Reply()
+
+
+@router.on(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, EmptyHeader.decode)
+async def clean_expired_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Delete the queues whose messages the log lost, all of them."""
+    await broker.cleaner.delete_expired_queues()
+    return Reply()
+
+
+@router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode)
+async def delete_expired_log_files(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Let the next runs of the cleaner delete expired log files, whatever the hour."""
+    broker.cleaner.retention.delete_manually()
     return Reply()
 
 
@@ -241,14 +246,6 @@ def _earliest(broker: Broker) -> int:
         for topic, queue_id, *_ in broker.store.queues()
     ]
     return min((each for each in times if each >= 0), default=-1)
-
-
-def _used_ratio(folder: str) -> float:
-    try:
-        usage = shutil.disk_usage(folder)
-    except OSError:
-        return -1.0
-    return usage.used / usage.total if usage.total else -1.0
 
 
 def _bytes_text(count: int) -> str:

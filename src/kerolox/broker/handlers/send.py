@@ -8,9 +8,7 @@ port, is answered here, by the rules of ``SendMessageProcessor``.
 from __future__ import annotations
 
 import random
-import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.broker.router import Reply, Request, Router
@@ -351,17 +349,9 @@ def _code_of(broker: Broker, put: Put) -> ResponseCode:
 
 
 def _disk_use(broker: Broker) -> str:
-    log, root = broker.config.commit_log_folder, broker.config.store_path_root_dir
-    used = {"CL": _used_ratio(log), "CQ": _used_ratio(root), "INDEX": _used_ratio(root)}
+    queues = broker.cleaner.queue_ratio()
+    used = {"CL": min(broker.cleaner.log_ratios().values()), "CQ": queues, "INDEX": queues}
     return " ".join(f"{name}: {ratio:5.2f}" for name, ratio in used.items())
-
-
-def _used_ratio(folder: Path) -> float:
-    try:
-        usage = shutil.disk_usage(folder)
-    except OSError:
-        return -1.0
-    return usage.used / usage.total if usage.total else -1.0
 
 
 def _system_error(remark: str) -> BrokerError:

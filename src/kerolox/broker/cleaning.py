@@ -1,0 +1,237 @@
+"""Deleting what expired, beside the requests: ``cleanFilesPeriodically`` and the disk check.
+
+:mod:`kerolox.store.retention` says what may go; here it goes, in steps that are short for the event
+loop: a log file is taken out of the store by a call and unlinked by a thread, one after the other,
+so that a crash in between leaves a log without a gap. A file that can't be unlinked (*hanged*) is
+tried again every ``redeleteHangedFileInterval``; until then no further log file goes.
+
+Queues and index follow the minimum of the log. ``destroyMapedFileIntervalForcibly`` has nothing to
+force here: nobody can hold a file that the store let go of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.broker.topics import OP_HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.retention import (
+    DELETE_FILES_MAX,
+    CleanUp,
+    Retention,
+    RetentionRules,
+    used_ratio,
+)
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["Cleaner"]
+
+FIRST_CLEAN_SECONDS = 60.0
+FIRST_CHECK_SECONDS = 1.0
+CHECK_SECONDS = 10.0
+"""How often the disks are looked at."""
+QUEUE_FILES_PER_STEP = 4
+"""Queue files that one step deletes; a file of 6 MB takes well under a millisecond."""
+QUEUES_PER_STEP = 64
+"""Queues that are looked at before others get their turn."""
+
+_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
+"""Queues that stay when unused topics are cleaned."""
+
+_log = logging.getLogger(__name__)
+
+
+class Cleaner:
+    """Keeps the store within its disk.
+
+    Args:
+        set_writable: told False when the disk is too full for writes, True when it no longer is.
+        ratio: how full the file system of a path is; tests give their own.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        now_ms: Callable[[], int],
+        set_writable: Callable[[bool], None],
+        ratio: Callable[[str], float] = used_ratio,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._now_ms = now_ms
+        self._set_writable = set_writable
+        self._ratio = ratio
+        self.retention = Retention(
+            RetentionRules.from_settings(
+                delete_when=config.delete_when,
+                file_reserved_hours=config.file_reserved_time,
+                disk_max_used_percent=config.disk_max_used_space_ratio,
+                warning_ratio=config.disk_space_warning_level_ratio,
+                forcible_ratio=config.disk_space_clean_forcibly_ratio,
+                clean_forcibly=config.clean_file_forcibly_enable,
+            )
+        )
+        self._hanged: list[str] = []
+        """Files that are out of the store and could not be unlinked; the first is of the log."""
+        self._retried_ms = 0
+        self._followed_offset = 0
+
+    # -- the disk -----------------------------------------------------------------------------
+    def log_ratios(self) -> dict[str, float]:
+        """How full the file system of each folder of the log is."""
+        return {str(folder): self._ratio(str(folder)) for folder in self._config.log_folders}
+
+    def queue_ratio(self) -> float:
+        """How full the file system of the queues is."""
+        root = self._config.store_path_root_dir
+        folder = root / "consumequeue"
+        return self._ratio(str(folder if folder.exists() else root))
+
+    async def check_disk(self) -> None:
+        """Look at the disks; refuse writes while one is too full (``isSpaceFull``)."""
+        ratios = self.log_ratios()
+        queue_ratio = self.queue_ratio()
+        if not self.retention.see_disk(list(ratios.values()), queue_ratio):
+            return
+        is_full = self.retention.is_disk_full
+        self._set_writable(not is_full)
+        used = ", ".join(f"{folder} {ratio:.0%}" for folder, ratio in ratios.items())
+        if is_full:
+            _log.error(
+                "the disk is too full for writes (log: %s; queues: %.0f%%; most is %.0f%%, "
+                "diskSpaceWarningLevelRatio); sends are refused with code 14 until there is room",
+                used,
+                queue_ratio * 100,
+                self.retention.rules.warning_ratio * 100,
+            )
+        else:
+            _log.warning("the disk has room again (log: %s), writes go on", used)
+
+    # -- the periodic run ---------------------------------------------------------------------
+    async def clean(self) -> None:
+        """One run of ``cleanFilesPeriodically``."""
+        await self.check_disk()
+        now = self._now_ms()
+        plan = self.retention.plan(time.localtime(now / 1000).tm_hour)
+        if plan.reasons:
+            await self._delete_log_files(plan)
+        await self._retry_hanged()
+        await self._follow_minimum()
+
+    async def _delete_log_files(self, plan: CleanUp) -> None:
+        count = 0
+        pause = self._config.delete_commit_log_files_interval / 1000
+        while count < DELETE_FILES_MAX and not self._hanged:
+            files = self._store.log_files()
+            if len(files) < 2 or not self._is_expired(files[0][0], plan):
+                break
+            if count and pause:
+                await asyncio.sleep(pause)
+            path = self._store.drop_log_file()
+            if path is None:
+                break
+            await self._unlink(path)
+            count += 1
+        if count:
+            _log.info(
+                "deleted %d commit log files (%s), the log begins at %d",
+                count,
+                "+".join(plan.reasons),
+                self._store.min_physical_offset,
+            )
+        elif "space" in plan.reasons:
+            _log.warning(
+                "the disk is fuller than diskMaxUsedSpaceRatio and no commit log file may go: none "
+                "is older than fileReservedTime; give the store more room or keep less"
+            )
+
+    def _is_expired(self, path: str, plan: CleanUp) -> bool:
+        try:
+            modified_ms = os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            # Somebody took it away: then it must leave the store, too.
+            modified_ms = 0
+        return self.retention.is_expired(modified_ms, self._now_ms(), at_once=plan.at_once)
+
+    async def _unlink(self, path: str) -> None:
+        """Remove a file that is out of the store; one of 1 GiB takes a while."""
+        try:
+            await asyncio.to_thread(os.unlink, path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _log.error(
+                "%s expired and can't be deleted: %s; tried again every %d ms "
+                "(redeleteHangedFileInterval)",
+                path,
+                error,
+                self._config.redelete_hanged_file_interval,
+            )
+            self._hanged.append(path)
+            self._retried_ms = self._now_ms()
+
+    async def _retry_hanged(self) -> None:
+        now = self._now_ms()
+        if not self._hanged or now - self._retried_ms <= self._config.redelete_hanged_file_interval:
+            return
+        self._retried_ms = now
+        hanged, self._hanged = self._hanged, []
+        for path in hanged:
+            await self._unlink(path)
+
+    async def _follow_minimum(self) -> None:
+        """Delete queue and index files that only know records which the log lost."""
+        store = self._store
+        minimum = store.min_physical_offset
+        if minimum <= self._followed_offset:
+            return
+        pause = self._config.delete_consume_queue_files_interval / 1000
+        for number, (topic, queue_id, *_) in enumerate(store.queues()):
+            if number % QUEUES_PER_STEP == 0:
+                await asyncio.sleep(0)
+            while store.expire_queue(topic, queue_id, QUEUE_FILES_PER_STEP):  # noqa: ASYNC110
+                await asyncio.sleep(pause)
+        for path in store.expire_index():
+            await self._unlink(path)
+        self._followed_offset = minimum
+
+    # -- what operators ask for ---------------------------------------------------------------
+    async def delete_expired_queues(self) -> int:
+        """Delete the queues all of whose messages the log lost (``cleanExpiredConsumerQueue``); how
+        many. They begin anew at offset 0."""
+        store = self._store
+        count = 0
+        for number, (topic, queue_id, *_) in enumerate(store.queues()):
+            if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1:
+                await asyncio.sleep(0)
+            end = store.queue_end(topic, queue_id)
+            if topic != SCHEDULE_TOPIC and 0 <= end < store.min_physical_offset:
+                store.delete_queue(topic, queue_id)
+                _log.info("deleted the expired queue %d of %s", queue_id, topic)
+                count += 1
+        return count
+
+    async def delete_unused_topics(self, is_used: Callable[[str], bool]) -> list[str]:
+        """Delete the queues of topics that are in no table (``cleanUnusedTopic``): their names.
+
+        ``is_used`` is asked right before each deletion: a topic that is made meanwhile stays.
+        """
+        store = self._store
+        stored = sorted({topic for topic, *_ in store.queues()} - _KEPT_TOPICS)
+        deleted = []
+        for topic in stored:
+            if not is_used(topic) and not topic.startswith(LMQ_PREFIX):
+                store.delete_queues(topic)
+                _log.info("deleted the queues of the unused topic %s", topic)
+                deleted.append(topic)
+                await asyncio.sleep(0)
+        return deleted
