@@ -148,6 +148,12 @@ class StoreLock:
         self._descriptor, self._key = descriptor, (status.st_dev, status.st_ino)
         StoreLock._held.add(self._key)
 
+    @classmethod
+    def is_held_here(cls, path: str) -> bool:
+        """This process holds the lock of that file. ``FileNotFoundError``: no such file."""
+        found = os.stat(path)
+        return (found.st_dev, found.st_ino) in cls._held
+
     def _refusal(self, holder: str) -> BlockingIOError:
         return BlockingIOError(
             f"the store {os.path.dirname(self.path)} is in use by {holder}, which holds "

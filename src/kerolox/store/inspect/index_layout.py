@@ -1,0 +1,120 @@
+"""The shape of index files: how many slots and entries they have, found from what is in them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+__all__ = ["ENTRY", "ENTRY_BYTES", "HEADER_BYTES", "SLOT_BYTES", "IndexHeader", "IndexShape"]
+__all__ += ["find_shape", "read_header"]
+
+HEADER = struct.Struct(">qqqqii")
+HEADER_BYTES = 40
+SLOT_BYTES = 4
+ENTRY = struct.Struct(">iqii")
+ENTRY_BYTES = 20
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+
+_PROBED_ENTRIES = 64
+_SEARCH_BYTES = 4 << 20
+_BRUTE_SLOTS_MAX = 1_000_000
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes of an index file."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    entry_count: int
+    """Entries, and one more."""
+
+
+class IndexShape(NamedTuple):
+    """``maxHashSlotNum`` and ``maxIndexNum`` of a file."""
+
+    slots: int
+    entries: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.entries_at + self.entries * ENTRY_BYTES
+
+    @property
+    def entries_at(self) -> int:
+        """Position of entry 0, which is never used."""
+        return HEADER_BYTES + self.slots * SLOT_BYTES
+
+
+def read_header(descriptor: int) -> IndexHeader:
+    """The header of an open file; zeros where it is too short."""
+    return IndexHeader._make(HEADER.unpack(os.pread(descriptor, HEADER_BYTES, 0).ljust(40, b"\0")))
+
+
+def find_shape(
+    descriptor: int, size: int, header: IndexHeader, hint: IndexShape
+) -> IndexShape | None:
+    """The shape of an open file with entries: the hint's, the default, or what its content says.
+
+    The number of slots is that with which the first entries make sense: they lie behind the slots,
+    have rising offsets, and each is reached from its slot. None: no number fits.
+    """
+    for shape in (hint, IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)):
+        if shape.slots and shape.entries and shape.size == size:
+            return shape
+    candidates = [(size - HEADER_BYTES) // 84]
+    candidates += _candidates(descriptor, size, header)
+    for slots in candidates:
+        rest = size - HEADER_BYTES - slots * SLOT_BYTES
+        if slots < 1 or rest <= 0 or rest % ENTRY_BYTES:
+            continue
+        shape = IndexShape(slots, rest // ENTRY_BYTES)
+        if header.entry_count <= shape.entries and _makes_sense(descriptor, shape, header):
+            return shape
+    return None
+
+
+def _candidates(descriptor: int, size: int, header: IndexHeader) -> list[int]:
+    """Numbers of slots with which the last entry has the offset that the header says."""
+    behind = HEADER_BYTES + ENTRY_BYTES * (header.entry_count - 1) + 4
+    if header.end_offset == 0:
+        most = min(_BRUTE_SLOTS_MAX, (size - HEADER_BYTES) // SLOT_BYTES)
+        return list(range(1, most))
+    wanted = header.end_offset.to_bytes(8, "big")
+    found: list[int] = []
+    position = behind
+    while position < size:
+        window = os.pread(descriptor, _SEARCH_BYTES + 7, position)
+        at = window.find(wanted)
+        while 0 <= at < _SEARCH_BYTES:
+            if (position + at - behind) % SLOT_BYTES == 0:
+                found.append((position + at - behind) // SLOT_BYTES)
+            at = window.find(wanted, at + 1)
+        position += _SEARCH_BYTES
+    return found
+
+
+def _makes_sense(descriptor: int, shape: IndexShape, header: IndexHeader) -> bool:
+    probed = min(header.entry_count - 1, _PROBED_ENTRIES)
+    data = os.pread(descriptor, ENTRY_BYTES * (probed + 1), shape.entries_at)
+    if len(data) < ENTRY_BYTES * (probed + 1):
+        return False
+    before = header.begin_offset
+    for number in range(1, probed + 1):
+        key_hash, offset, seconds, previous = ENTRY.unpack_from(data, number * ENTRY_BYTES)
+        is_first_wrong = number == 1 and offset != header.begin_offset
+        if key_hash < 0 or offset < before or seconds < 0 or not 0 <= previous < number:
+            return False
+        slot_at = HEADER_BYTES + key_hash % shape.slots * SLOT_BYTES
+        slot = int.from_bytes(os.pread(descriptor, SLOT_BYTES, slot_at), "big")
+        if is_first_wrong or not number <= slot <= header.entry_count:
+            return False
+        before = offset
+    last_at = shape.entries_at + (header.entry_count - 1) * ENTRY_BYTES
+    last = os.pread(descriptor, ENTRY_BYTES, last_at)
+    return len(last) == ENTRY_BYTES and ENTRY.unpack(last)[1] == header.end_offset

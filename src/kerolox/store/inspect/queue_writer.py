@@ -1,0 +1,159 @@
+"""Writing consume queues anew, from records in the order of the log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK
+from kerolox.store.mapped_file import FILE_NAME_DIGITS, make_folder, write_all, zero_from
+
+__all__ = ["QueueWriter"]
+
+RUN_BYTES = 512 * ENTRY_BYTES
+"""Written at once."""
+BLANKS_AT_ONCE = 10_000
+
+
+class QueueWriter:
+    """One queue below a new root. Opens its file for each run only.
+
+    A record whose offset does not follow the one before it is held until the next one shows what it
+    is: the beginning of a gap, of the topic made again, or a record whose offset is wrong.
+    """
+
+    __slots__ = ("_file_bytes", "_folder", "_held", "_pending", "count", "first", "name", "next")
+
+    def __init__(self, folder: str, name: str, file_bytes: int) -> None:
+        self.name = name
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self.first = self.next = -1
+        self.count = 0
+        self._pending = bytearray()
+        self._held: tuple[int, bytes] | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait to be written."""
+        return len(self._pending)
+
+    def put(self, queue_offset: int, physical: int, size: int, code: int) -> str:
+        """Add the entry of a record; what was odd about the one before it, or nothing.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        entry = ENTRY.pack(physical, size, code)
+        if self._held is None and (queue_offset == self.next or self.next < 0):
+            self._append(queue_offset, entry)
+            return ""
+        if self._held is None:
+            self._held = (queue_offset, entry)
+            return ""
+        held = self._held[0]
+        odd = self._settle(
+            is_offset_wrong=queue_offset == self.next + 1 and queue_offset != held + 1
+        )
+        return odd + self.put(queue_offset, physical, size, code)
+
+    def _append(self, queue_offset: int, entry: bytes) -> None:
+        if self.next < 0:
+            self._begin(queue_offset)
+        self._pending += entry
+        self.next += 1
+        self.count += 1
+        if len(self._pending) >= RUN_BYTES:
+            self.flush()
+
+    def _begin(self, queue_offset: int) -> None:
+        """A queue that begins later has pre-blank entries before its first, in its first file."""
+        at = queue_offset * ENTRY_BYTES
+        self.first = queue_offset
+        self.next = (at - at % self._file_bytes) // ENTRY_BYTES
+        self._blank_until(queue_offset)
+
+    def _blank_until(self, queue_offset: int) -> None:
+        while self.next < queue_offset:
+            count = min(BLANKS_AT_ONCE, queue_offset - self.next)
+            self._pending += PRE_BLANK * count
+            self.next += count
+            self.flush()
+
+    def _settle(self, *, is_offset_wrong: bool) -> str:
+        assert self._held is not None
+        (queue_offset, entry), self._held = self._held, None
+        physical = ENTRY.unpack(entry)[0]
+        if is_offset_wrong:
+            said, queue_offset = queue_offset, self.next
+            odd = f"the record at {physical} says queue offset {said}, it became {queue_offset}"
+        elif queue_offset > self.next:
+            odd = f"no records from {self.next} to {queue_offset - 1}, entries left blank"
+            self._blank_until(queue_offset)
+        else:
+            odd = f"begins again at {queue_offset} with the record at {physical}"
+            self._go_back(queue_offset)
+        self._append(queue_offset, entry)
+        return f"{self.name}: {odd}. "
+
+    def _go_back(self, queue_offset: int) -> None:
+        self.flush()
+        if queue_offset <= self.first:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self.next = -1
+            self.count = 0
+            return
+        end = queue_offset * ENTRY_BYTES
+        for name in os.listdir(self._folder):
+            path = os.path.join(self._folder, name)
+            start = int(name)
+            if start >= end:
+                os.unlink(path)
+            elif start + self._file_bytes > end:
+                with open(path, "r+b") as file:
+                    zero_from(file.fileno(), end - start, self._file_bytes)
+        self.count -= self.next - queue_offset
+        self.next = queue_offset
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        data = bytes(self._pending)
+        self._pending.clear()
+        at = self.next * ENTRY_BYTES - len(data)
+        done = 0
+        while done < len(data):
+            position = at % self._file_bytes
+            part = data[done : done + self._file_bytes - position]
+            self._write(at - position, position, part)
+            done += len(part)
+            at += len(part)
+
+    def _write(self, start: int, position: int, data: bytes) -> None:
+        path = os.path.join(self._folder, f"{start:0{FILE_NAME_DIGITS}d}")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            make_folder(self._folder)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(descriptor, self._file_bytes)
+        try:
+            write_all(descriptor, data, position)
+        finally:
+            os.close(descriptor)
+
+    def finish(self) -> str:
+        """Write everything; what was odd about the last record, or nothing.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        odd = ""
+        if self._held is not None:
+            # Alone at the end: only the first offset of all speaks for a topic made again.
+            odd = self._settle(is_offset_wrong=0 < self._held[0] < self.next)
+        self.flush()
+        return odd

@@ -1,0 +1,306 @@
+"""``kerolox store rebuild``: queues and index made anew from the log, which is the truth.
+
+The new ones are written beside the old ones (``consumequeue.new``, ``index.new``). Only when they
+stand and are on disk are the old ones set aside (``.old``), the new ones given their names, and
+the old ones removed. Whatever stops it before that leaves the store as it was, and a later
+rebuild clears up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from kerolox.errors import StoreError
+from kerolox.store.checkpoint import Checkpoint, StoreLock
+from kerolox.store.index_file import Index
+from kerolox.store.inspect.check_queues import TagCodes, extra_queues
+from kerolox.store.inspect.findings import Findings
+from kerolox.store.inspect.index_layout import (
+    DEFAULT_ENTRIES,
+    DEFAULT_SLOTS,
+    IndexShape,
+    find_shape,
+    read_header,
+)
+from kerolox.store.inspect.log_walk import LogWalk, Progress
+from kerolox.store.inspect.places import StorePlaces, is_deleted_topic, offset_files
+from kerolox.store.inspect.queue_writer import QueueWriter
+from kerolox.store.layout import (
+    TRANSACTION_BITS,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    RecordView,
+)
+from kerolox.store.mapped_file import sync_folder
+
+if TYPE_CHECKING:
+    from kerolox.store.commit_log import CommitLog
+    from kerolox.store.inspect.log_walk import LogRecord
+
+__all__ = ["RebuildReport", "rebuild_store"]
+
+QUEUE_FILE_BYTES = 300_000 * 20
+PENDING_BYTES_MAX = 8 << 20
+"""Queue entries that wait in memory, over all queues."""
+INDEX_RUN_RECORDS = 512
+_NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+@dataclass
+class RebuildReport:
+    """What was made."""
+
+    findings: Findings
+    """Damage of the log: what it does not have can't be rebuilt."""
+    records: int = 0
+    queues: int = 0
+    queue_entries: int = 0
+    index_entries: int = 0
+    skipped_topics: dict[str, int] = field(default_factory=dict)
+    """Deleted topics, as topics.json and the old queues show, with their records."""
+    seconds: float = 0.0
+
+
+def rebuild_store(
+    places: StorePlaces, *, all_topics: bool = False, progress: Progress | None = None
+) -> RebuildReport:
+    """Make queues and index anew; holds the store's lock meanwhile.
+
+    Args:
+        places: the store.
+        all_topics: queues for topics too that ``topics.json`` does not know.
+        progress: told of the bytes of the log that were read.
+
+    Raises:
+        StoreError: a broker holds the store, or the shape of its index can't be told.
+        OSError: something can't be read or written; the store is as before.
+    """
+    started = time.monotonic()
+    lock = StoreLock(os.path.join(places.root, "lock"))
+    try:
+        lock.acquire()
+    except BlockingIOError as error:
+        raise StoreError(str(error)) from None
+    try:
+        # What was found before the lock was ours may have been a broker's last moment.
+        places = StorePlaces.find(places.root, places.options)
+        _clear_up(places)
+        report = _Rebuild(places, all_topics=all_topics).run(progress)
+    finally:
+        lock.release()
+    report.seconds = time.monotonic() - started
+    return report
+
+
+class _Rebuild:
+    def __init__(self, places: StorePlaces, *, all_topics: bool) -> None:
+        self._places = places
+        self._codes = TagCodes(places.options.delays_ms)
+        self._known = None if all_topics else places.known_topics()
+        if self._known is not None:
+            self._known |= {folder.topic for folder in places.queue_folders()}
+        self._queues: dict[tuple[bytes, int], QueueWriter] = {}
+        self._file_bytes = places.options.queue_file_bytes or _queue_file_bytes(places)
+        self._file_bytes = -(-self._file_bytes // 20) * 20
+        self._pending = 0
+        shape = index_shape(places) if places.options.has_index else None
+        self._index = Index(_new(places.index_folder), *shape) if shape is not None else None
+        self._run = _Run()
+        self.report = RebuildReport(Findings())
+
+    def run(self, progress: Progress | None) -> RebuildReport:
+        places, report = self._places, self.report
+        walk = LogWalk(
+            [file for file in places.log_files if file.size],
+            report.findings,
+            is_closed_cleanly=places.is_closed_cleanly,
+            progress=progress,
+        )
+        try:
+            os.mkdir(_new(places.queue_root))
+            for record in walk.records():
+                self._queue(record)
+                self._keys(record)
+            for queue in self._queues.values():
+                self._note(queue.finish())
+                report.queue_entries += queue.count
+            self._follow()
+            if self._index is not None:
+                os.makedirs(_new(places.index_folder), exist_ok=True)
+                report.index_entries = sum(file.count - 1 for file in self._index.files)
+                self._index.close()
+            os.sync()
+        except BaseException:
+            if self._index is not None:
+                self._index.close()
+            for folder in (places.queue_root, places.index_folder):
+                shutil.rmtree(_new(folder), ignore_errors=True)
+            raise
+        report.records, report.queues = walk.count, len(self._queues)
+        self._swap()
+        self._write_checkpoint(walk.last_timestamp)
+        return report
+
+    def _queue(self, record: LogRecord) -> None:
+        offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
+        if sys_flag & TRANSACTION_BITS in _NOT_QUEUED:
+            return
+        if is_deleted_topic(topic, self._known):
+            name = topic.decode("utf-8", "replace")
+            self.report.skipped_topics[name] = self.report.skipped_topics.get(name, 0) + 1
+            return
+        code = self._codes.of(topic, properties, timestamp)
+        self._put(topic, queue_id, queue_offset, offset, size, code)
+        if b"INNER_MULTI_QUEUE_OFFSET" in properties:
+            for name_bytes, number, at in extra_queues(queue_id, properties):
+                self._put(name_bytes, number, at, offset, size, code)
+
+    def _put(
+        self, topic: bytes, queue_id: int, queue_offset: int, offset: int, size: int, code: int
+    ) -> None:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            name = os.fsdecode(topic)
+            if "/" in name or "\0" in name or name in (".", "..") or queue_id < 0:
+                text = f"{name!r}, queue {queue_id}, can't be a queue"
+                self.report.findings.add(
+                    "log", self._places.root, -1, f"record at {offset}: {text}"
+                )
+                return
+            folder = os.path.join(_new(self._places.queue_root), name, str(queue_id))
+            queue = QueueWriter(folder, f"{name}, queue {queue_id}", self._file_bytes)
+            self._queues[topic, queue_id] = queue
+        before = queue.pending_bytes
+        self._note(queue.put(queue_offset, offset, size, code))
+        self._pending += queue.pending_bytes - before
+        if self._pending > PENDING_BYTES_MAX:
+            for each in self._queues.values():
+                each.flush()
+            self._pending = 0
+
+    def _note(self, odd: str) -> None:
+        if odd:
+            self.report.findings.note(odd.strip())
+
+    def _keys(self, record: LogRecord) -> None:
+        if self._index is None:
+            return
+        size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[1:8]
+        view = RecordView(
+            size, queue_id, queue_offset, sys_flag, timestamp, topic, properties, 0, 0, 0
+        )
+        self._run.add(record[0], view)
+        if len(self._run.records) >= INDEX_RUN_RECORDS:
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._index is None or not self._run.records:
+            return
+        self._index.follow(cast("CommitLog", self._run), len(self._run.records) + 1)
+        self._run.records.clear()
+        if self._index.failure:
+            raise StoreError(self._index.failure)
+
+    def _swap(self) -> None:
+        """Give the new ones their names; the old ones are set aside first."""
+        places = self._places
+        parts = [places.queue_root]
+        if self._index is not None:
+            parts.append(places.index_folder)
+        for folder in (*parts, places.extension_root):
+            if os.path.isdir(folder):
+                os.rename(folder, _old(folder))
+            if folder in parts:
+                os.rename(_new(folder), folder)
+        sync_folder(places.root)
+        for folder in (*parts, places.extension_root):
+            shutil.rmtree(_old(folder), ignore_errors=True)
+
+    def _write_checkpoint(self, last_timestamp: int) -> None:
+        checkpoint = Checkpoint(self._places.checkpoint_path)
+        if not checkpoint.load():
+            checkpoint.physic_timestamp = last_timestamp
+        checkpoint.logics_timestamp = last_timestamp
+        if self._index is not None:
+            checkpoint.index_timestamp = last_timestamp
+        checkpoint.flush()
+
+
+class _Run:
+    """A run of records in the place of a log that an index follows."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, RecordView]] = []
+        self.min_offset = 0
+        self.max_offset = 0
+
+    def add(self, offset: int, record: RecordView) -> None:
+        self.records.append((offset, record))
+        self.max_offset = offset + record.size
+
+    def records_from(self, _offset: int, _end: int) -> Iterator[tuple[int, RecordView]]:
+        return iter(self.records)
+
+
+def _new(folder: str) -> str:
+    return folder + ".new"
+
+
+def _old(folder: str) -> str:
+    return folder + ".old"
+
+
+def _clear_up(places: StorePlaces) -> None:
+    """Finish or take back what an earlier rebuild left when it was stopped."""
+    for folder in (places.queue_root, places.index_folder, places.extension_root):
+        if os.path.isdir(_old(folder)):
+            if os.path.isdir(folder):
+                shutil.rmtree(_old(folder))
+            else:
+                os.rename(_old(folder), folder)
+        if os.path.isdir(_new(folder)):
+            shutil.rmtree(_new(folder))
+
+
+def _queue_file_bytes(places: StorePlaces) -> int:
+    """Size of the present queue files; RocketMQ's default when there are none."""
+    for folder in places.queue_folders():
+        for file in offset_files(folder.path)[0]:
+            if file.size >= 20:
+                return file.size
+    return QUEUE_FILE_BYTES
+
+
+def index_shape(places: StorePlaces) -> IndexShape:
+    """``maxHashSlotNum`` and ``maxIndexNum``: as told, as the present files have, or the defaults.
+
+    Raises:
+        StoreError: files are there and do not tell.
+    """
+    options = places.options
+    hint = IndexShape(options.index_slots, options.index_entries)
+    if hint.slots and hint.entries:
+        return hint
+    paths = places.index_paths()
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            header, size = read_header(descriptor), os.fstat(descriptor).st_size
+            shape = find_shape(descriptor, size, header, hint) if header.entry_count > 1 else None
+        finally:
+            os.close(descriptor)
+        if shape is not None:
+            return shape
+    if paths:
+        raise StoreError(
+            f"{paths[0]} does not tell how many slots it has; give -c broker.conf with "
+            "maxHashSlotNum and maxIndexNum"
+        )
+    return IndexShape(
+        options.index_slots or DEFAULT_SLOTS, options.index_entries or DEFAULT_ENTRIES
+    )
