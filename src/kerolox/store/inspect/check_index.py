@@ -208,13 +208,17 @@ class IndexCheck:
             return
         count = missing[2]
         what = "1 record" if count == 1 else f"{count} records"
+        is_coming = self._places.is_in_use or not self._places.is_closed_cleanly
+        if not self._paths and is_coming:
+            self._findings.note(f"{self._places.index_folder}: there are no files yet")
+            return
         if not self._paths:
             text = f"there are no files, and the log holds {what} with keys, the first at "
             text += f"{missing[0]} (if messageIndexEnable is false: --no-index)"
             self._findings.add("index", self._places.index_folder, -1, text)
             return
         text = f"{what} with keys from {missing[0]} to {missing[1]} of the log have no entry"
-        if is_last and (self._places.is_in_use or not self._places.is_closed_cleanly):
+        if is_last and is_coming:
             when = "the broker is at it" if self._places.is_in_use else "the next start writes them"
             self._findings.note(f"{self._path_near()}: {text}; {when}")
             return

@@ -47,6 +47,7 @@ TAG_CODES_MAX = 10_000
 SETTLE_SECONDS_MAX = 3.0
 """How long a check beside a broker waits for entries that are being written."""
 SETTLE_STEP_SECONDS = 0.02
+UNPLACED_MAX = 10_000
 SETTLED_ENTRIES_MAX = 100_000
 
 _MULTI_QUEUES = b"INNER_MULTI_DISPATCH"
@@ -157,7 +158,7 @@ class QueueCheck:
         self._queues: dict[tuple[bytes, int], _Queue] = {}
         self._pending = 0
         self._unplaced: set[int] = set()
-        """Physical offsets of records that are not where they say; bounded by findings kept."""
+        """Physical offsets of records that are not where they say, up to ``UNPLACED_MAX``."""
         self._log_end = 0
         self.entries = 0
         """Entries compared."""
@@ -213,9 +214,11 @@ class QueueCheck:
             queue.problem(queue.next, f"{text}{queue.next} ({queue})")
             return queue.next
         if queue_offset < queue.next:
-            if queue.files.entry(queue_offset)[:2] != (offset, size) and queue.files.files:
-                self._unplaced.add(offset)
-                if not self._is_in_doubt(queue):
+            is_there = queue.files.entry(queue_offset)[:2] == (offset, size)
+            is_in_doubt = self._is_in_doubt(queue)
+            if queue.files.files and not (is_there and is_in_doubt):
+                if not is_there and not is_in_doubt:
+                    self._misplace(offset)
                     queue.problem(
                         queue_offset,
                         f"the record at {offset} says that it is number {queue_offset} of {queue}, "
@@ -250,9 +253,13 @@ class QueueCheck:
             elif size not in (0, 0x7FFFFFFF) or physical or code:
                 is_said = True
                 queue.problem(start + number, _no_record(queue, start + number, physical, size))
-        if not is_said:
+        if not is_said and not self._findings.damages:
             text = f"{queue} has no records from {start} to {until - 1}; the next is at {offset}"
             queue.problem(start, text)
+
+    def _misplace(self, offset: int) -> None:
+        if len(self._unplaced) < UNPLACED_MAX:
+            self._unplaced.add(offset)
 
     def _is_explained(self, physical: int) -> bool:
         return self._findings.is_damaged(physical) or physical in self._unplaced
@@ -299,6 +306,7 @@ class QueueCheck:
         elif physical == wanted[0]:
             queue.problem(offset, f"{which} has the size {size}, the record is of {wanted[1]}")
         else:
+            self._misplace(wanted[0])
             text = f"{which} names the record at {physical}, it is the one at {wanted[0]}"
             queue.problem(offset, text)
 
