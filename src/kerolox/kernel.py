@@ -230,6 +230,12 @@ class StoreKernel(Protocol):
         """False: every hot send is cold (the handler answers with the reason)."""
         ...
 
+    def set_full_log_paths(self, paths: Sequence[str]) -> None:
+        """Folders of ``storePathCommitLog`` whose disk is nearly full: no new file of the log is
+        made there unless all are. Replaces what was set before; each is written as in the
+        settings."""
+        ...
+
     # -- write ------------------------------------------------------------------------------
     def append(
         self,

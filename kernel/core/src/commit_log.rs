@@ -7,11 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::ahead::NextFile;
+use crate::ahead::{NextFile, Taken, WarmUp};
 use crate::error::{PutStatus, StoreError};
 use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
+use crate::log_folders::LogFolders;
 use crate::map::MappedFile;
 use crate::record::{BLANK_MAGIC, BLANK_SIZE, Parsed, RecordView, parse};
+use crate::settings::{FlushDiskType, Settings};
 use crate::shared::Shared;
 
 /// The setting that fixes the size of the files.
@@ -27,7 +29,7 @@ const INLINE_BACK: u64 = 64 << 10;
 
 #[derive(Default)]
 pub(crate) struct CommitLog {
-    folder: PathBuf,
+    folders: LogFolders,
     file_size: u64,
     files: Vec<Arc<MappedFile>>,
     /// The file that holds `write`; `None` when that begins a file not made yet.
@@ -48,40 +50,49 @@ pub(crate) struct CommitLog {
 impl CommitLog {
     /// Loads the files that exist; where the records end is for recovery to find.
     pub(crate) fn load(
-        folder: PathBuf,
+        folders: LogFolders,
         file_size: u64,
         notes: &mut Vec<String>,
     ) -> Result<Self, StoreError> {
-        create_folder(&folder)?;
-        let mut files: Vec<Arc<MappedFile>> = Vec::new();
-        let found = offset_files(&folder, notes)?;
-        let count = found.len();
-        for (index, (start, path, length)) in found.into_iter().enumerate() {
-            if length == 0 && index + 1 == count {
-                // A kill between creating the file and giving it its size.
-                let _ = fs::remove_file(&path);
-                notes.push(format!("removed {}: it was just being created", path.display()));
-                continue;
-            }
-            let file = MappedFile::open_with_end(&path, start, file_size, SIZE_SETTING)?;
-            if let Some(last) = files.last().filter(|last| last.end() != start) {
-                return Err(StoreError::InvalidData(format!(
-                    "the commit log has no file {} between {} and {}: restore it, or move the \
-                     later files away",
-                    offset_name(last.end()),
-                    last.path().display(),
-                    path.display()
-                )));
-            }
+        for folder in folders.writable() {
+            create_folder(folder)?;
+        }
+        let mut found = Vec::new();
+        for folder in folders.all() {
+            found.extend(offset_files(folder, notes)?);
+        }
+        found.sort_unstable();
+        while let Some((_, path, 0)) = found.last() {
+            // A kill between creating the file and giving it its size.
+            let _ = fs::remove_file(path);
+            notes.push(format!("removed {}: it was just being created", path.display()));
+            found.pop();
+        }
+        let mut files: Vec<Arc<MappedFile>> = Vec::with_capacity(found.len());
+        for (start, path, _) in found {
+            let is_writable = !folders.is_read_only(&path);
+            let open = MappedFile::open_with_end;
+            let file = Arc::new(open(&path, start, file_size, SIZE_SETTING, is_writable)?);
             if start % file_size != 0 {
                 return Err(StoreError::InvalidData(format!(
                     "{} does not start at a multiple of {file_size} ({SIZE_SETTING})",
                     path.display()
                 )));
             }
-            files.push(Arc::new(file));
+            match files.pop_if(|last| last.start() == start) {
+                Some(twin) => files.push(one_of(twin, file, notes)?),
+                None => files.push(file),
+            }
         }
-        Ok(CommitLog { folder, file_size, files, window: WINDOW_MIN, ..CommitLog::default() })
+        drop_unwritten(&mut files);
+        check_gaps(&files)?;
+        Ok(CommitLog { folders, file_size, files, window: WINDOW_MIN, ..CommitLog::default() })
+    }
+
+    /// Takes these folders out of the rotation of new files.
+    pub(crate) fn set_full_folders(&mut self, full: &[PathBuf]) {
+        self.folders.set_full(full);
+        self.next_asked = 0;
     }
 
     pub(crate) fn files(&self) -> &[Arc<MappedFile>] {
@@ -145,46 +156,45 @@ impl CommitLog {
     }
 
     /// Ends the log at an offset: clears what is behind it, removes later files; one that begins
-    /// with a whole record is moved to `set_aside` instead. How many bytes were cut off.
+    /// with a whole record is moved to a folder beside its own instead. How many bytes were cut
+    /// off.
     ///
     /// # Safety
     /// No slice of bytes behind the offset is alive (recovery, before anyone reads).
     pub(crate) unsafe fn end_at(
         &mut self,
         offset: u64,
-        set_aside: &Path,
         notes: &mut Vec<String>,
     ) -> Result<u64, StoreError> {
         let mut cut = 0;
+        let is_kept = |file: &&Arc<MappedFile>| file.start() >= offset && !file.is_writable();
+        if let Some(file) = self.files.iter().find(is_kept) {
+            return Err(StoreError::InvalidData(format!(
+                "the commit log ends at {offset}, before {}, which is in a folder of \
+                 readOnlyCommitLogStorePaths: repair the file before it, or take the folder out \
+                 of that setting",
+                file.path().display()
+            )));
+        }
         while let Some(file) = self.files.last().filter(|file| file.start() >= offset) {
             // A file that begins where the log ends stays when it is the only one.
             if file.start() == offset && self.files.len() == 1 {
                 break;
             }
-            let context = || format!("removing {}", file.path().display());
-            if let Parsed::Record(_) = parse(file.data_from(0)) {
-                let target = set_aside.join(offset_name(file.start()));
-                create_folder(set_aside)?;
-                fs::rename(file.path(), &target)
-                    .map_err(|error| StoreError::io(context(), error))?;
-                notes.push(format!(
-                    "moved {} to {}: the log ends before it",
-                    file.path().display(),
-                    target.display()
-                ));
-                cut += file.size();
-            } else {
-                fs::remove_file(file.path()).map_err(|error| StoreError::io(context(), error))?;
-            }
+            cut += take_away(file, notes)?;
             self.files.pop();
         }
         self.write = offset;
-        self.tail = self.files.last().filter(|file| file.end() > offset).cloned();
-        if let Some(file) = &self.tail {
-            let position = offset - file.start();
+        self.tail = None;
+        if let Some(last) = self.files.last_mut().filter(|file| file.end() > offset) {
+            if !last.is_writable() {
+                *last = Arc::new(reopened(last)?);
+            }
+            let position = offset - last.start();
             // SAFETY: promised by the caller.
-            cut += unsafe { file.clear_from(position) }?;
-            file.begin_at(position);
+            cut += unsafe { last.clear_from(position) }?;
+            last.begin_at(position);
+            self.tail = Some(Arc::clone(last));
         }
         self.safe_end = offset;
         self.asked = offset;
@@ -255,7 +265,10 @@ impl CommitLog {
                 })?;
         }
         let backed = file.start() + file.populated();
+        let is_next_asked = self.next_asked == file.end();
+        let ask_next_at = if is_next_asked { u64::MAX } else { self.middle(&file) };
         self.safe_end = backed
+            .min(ask_next_at)
             .min(file.end() - BLANK_SIZE)
             .min(self.asked.saturating_sub(self.window / 2))
             .max(end);
@@ -280,15 +293,59 @@ impl CommitLog {
             self.asked = u64::MAX;
         }
         let next = file.end();
-        if self.next_asked != next && end > file.start() + self.file_size / 2 {
+        if self.next_asked != next && end > self.middle(file) {
             self.next_asked = next;
-            shared.ahead.create(NextFile {
-                path: self.folder.join(offset_name(next)),
-                start: next,
-                size: self.file_size,
-                head: self.window,
-            });
+            // Both together: where this file was filled quickly the next one may be, too.
+            let starts = [next, next + self.file_size];
+            shared.ahead.create(starts.map(|start| self.next_file(start, &shared.settings)));
         }
+    }
+
+    /// Behind it the next files are asked for.
+    fn middle(&self, file: &MappedFile) -> u64 {
+        file.start() + self.file_size / 2
+    }
+
+    fn next_file(&self, start: u64, settings: &Settings) -> NextFile {
+        let flush_pages = match settings.flush_disk_type {
+            FlushDiskType::Async => 0,
+            FlushDiskType::Sync => settings.flush_least_pages_when_warm_maped_file.max(1),
+        };
+        NextFile {
+            path: self.folders.path_of(start, self.file_size),
+            start,
+            size: self.file_size,
+            head: self.window,
+            warm_up: settings.warm_maped_file_enable.then_some(WarmUp { flush_pages }),
+        }
+    }
+
+    /// The file that starts there: made ahead, or now.
+    fn next(&self, start: u64, shared: &Shared) -> Result<Arc<MappedFile>, PutStatus> {
+        if shared.is_busy() && shared.ahead.is_making(start) {
+            return Err(PutStatus::OsPageCacheBusy);
+        }
+        shared.begin_wait();
+        let path = self.folders.path_of(start, self.file_size);
+        let made = match shared.ahead.take(start, &path) {
+            Taken::Made(file) => Ok(file),
+            Taken::Late => {
+                shared.note_refusal(format!(
+                    "{} is still being made: the disk does not answer",
+                    path.display()
+                ));
+                return Err(PutStatus::CreateMappedFileFailed);
+            }
+            Taken::Nothing => MappedFile::create(&path, start, self.file_size).map(|file| {
+                path.parent().into_iter().for_each(sync_folder);
+                Arc::new(file)
+            }),
+        };
+        shared.end_wait();
+        made.map_err(|error| {
+            shared.note_refusal(error.to_string());
+            PutStatus::CreateMappedFileFailed
+        })
     }
 
     /// Ends the last file with a blank and goes to the next.
@@ -298,17 +355,7 @@ impl CommitLog {
             (None, Some(file)) => file.end().max(self.write),
             (None, None) => self.write / self.file_size * self.file_size,
         };
-        let next = if let Some(file) = shared.ahead.take(start) {
-            file
-        } else {
-            let path = self.folder.join(offset_name(start));
-            let file = MappedFile::create(&path, start, self.file_size).map_err(|error| {
-                shared.note_refusal(error.to_string());
-                PutStatus::CreateMappedFileFailed
-            })?;
-            sync_folder(&self.folder);
-            Arc::new(file)
-        };
+        let next = self.next(start, shared)?;
         if let Some(file) = &self.tail {
             let position = self.write - file.start();
             let mut blank = [0_u8; BLANK_SIZE as usize];
@@ -327,5 +374,162 @@ impl CommitLog {
         self.asked = start;
         self.safe_end = start;
         Ok(())
+    }
+}
+
+/// Which of two files with the same name in different folders is the log's: one that was made ahead
+/// and never written is removed.
+fn one_of(
+    one: Arc<MappedFile>,
+    other: Arc<MappedFile>,
+    notes: &mut Vec<String>,
+) -> Result<Arc<MappedFile>, StoreError> {
+    let (kept, spare) = if other.is_unwritten() { (one, other) } else { (other, one) };
+    if !spare.is_unwritten() {
+        return Err(StoreError::InvalidData(format!(
+            "{} and {} are the same part of the commit log: move one of them away",
+            kept.path().display(),
+            spare.path().display()
+        )));
+    }
+    if spare.is_writable() {
+        let _ = fs::remove_file(spare.path());
+    }
+    notes.push(format!("left {} out: it was never written", spare.path().display()));
+    Ok(kept)
+}
+
+/// Removes the files at the end that were made ahead and never written: the log goes on in new ones.
+fn drop_unwritten(files: &mut Vec<Arc<MappedFile>>) {
+    while files.len() > 1
+        && let Some(file) = files.pop_if(|last| last.is_unwritten())
+    {
+        if file.is_writable() {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+fn check_gaps(files: &[Arc<MappedFile>]) -> Result<(), StoreError> {
+    let gap = files.windows(2).find(|pair| pair[0].end() != pair[1].start());
+    gap.map_or(Ok(()), |pair| {
+        Err(StoreError::InvalidData(format!(
+            "the commit log has no file {} between {} and {}: restore it, or move the later files \
+             away",
+            offset_name(pair[0].end()),
+            pair[0].path().display(),
+            pair[1].path().display()
+        )))
+    })
+}
+
+/// Takes a file behind the end of the log away; the bytes that go with it.
+fn take_away(file: &MappedFile, notes: &mut Vec<String>) -> Result<u64, StoreError> {
+    let context = || format!("removing {}", file.path().display());
+    if !matches!(parse(file.data_from(0)), Parsed::Record(_)) {
+        fs::remove_file(file.path()).map_err(|error| StoreError::io(context(), error))?;
+        return Ok(0);
+    }
+    let mut set_aside = file.path().parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    set_aside.as_mut_os_string().push("-cut");
+    create_folder(&set_aside)?;
+    let target = set_aside.join(offset_name(file.start()));
+    fs::rename(file.path(), &target).map_err(|error| StoreError::io(context(), error))?;
+    notes.push(format!(
+        "moved {} to {}: the log ends before it",
+        file.path().display(),
+        target.display()
+    ));
+    Ok(file.size())
+}
+
+/// The last file of the log, which is filled to its end wherever it lies, for writing.
+fn reopened(file: &MappedFile) -> Result<MappedFile, StoreError> {
+    let open = MappedFile::open_with_end;
+    open(file.path(), file.start(), file.size(), SIZE_SETTING, true).map_err(|error| {
+        StoreError::InvalidData(format!(
+            "the commit log ends in {}, which has to be filled before another file is begun, but \
+             it can't be written ({error}): move it to a folder of storePathCommitLog",
+            file.path().display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const SIZE: u64 = 64 << 10;
+
+    /// A log in `a` and `b`, written to the middle of its first file.
+    fn begun(root: &Path, busy_ms: i64) -> (CommitLog, Shared) {
+        let mut shared = Shared::new(Settings {
+            store_path_commit_log: format!("{0}/a,{0}/b", root.display()).into(),
+            mapped_file_size_commit_log: SIZE,
+            os_page_cache_busy_time_out_mills: busy_ms,
+            ..Settings::new(root)
+        });
+        shared.ahead.wait_max = Duration::from_millis(1);
+        let folders = LogFolders::new(&shared.settings).unwrap();
+        let mut log = CommitLog::load(folders, SIZE, &mut Vec::new()).unwrap();
+        put(&mut log, &shared, SIZE / 2 + 1).unwrap();
+        (log, shared)
+    }
+
+    fn put(log: &mut CommitLog, shared: &Shared, size: u64) -> Result<(), PutStatus> {
+        log.place(size, 0, shared)?;
+        log.room(0, size).fill(1);
+        log.advance(size);
+        Ok(())
+    }
+
+    #[test]
+    fn the_next_file_and_the_one_after_it_are_asked_for_together() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut log, shared) = begun(root.path(), 1_000);
+        for (start, folder) in [(SIZE, "b"), (2 * SIZE, "a")] {
+            let file = shared.ahead.begin().unwrap();
+            assert_eq!((file.start, &file.path), (start, &log.folders.path_of(start, SIZE)));
+            assert!(file.path.starts_with(root.path().join(folder)));
+            shared.ahead.finish(&file);
+        }
+        assert!(shared.ahead.begin().is_none());
+        put(&mut log, &shared, SIZE / 2).unwrap();
+        assert_eq!(log.max_offset(), SIZE + SIZE / 2);
+        assert_eq!(log.files()[1].path(), log.folders.path_of(SIZE, SIZE));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut log, shared) = begun(root.path(), 5);
+        let file = shared.ahead.begin().unwrap();
+        assert_eq!(put(&mut log, &shared, SIZE / 2), Err(PutStatus::CreateMappedFileFailed));
+        assert!(shared.error().unwrap().contains("b/00000000000000065536"));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !shared.is_busy() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(shared.waiting_ms() > 5);
+        assert_eq!(put(&mut log, &shared, SIZE / 2), Err(PutStatus::OsPageCacheBusy));
+        put(&mut log, &shared, 100).unwrap();
+        shared.ahead.finish(&file);
+        put(&mut log, &shared, SIZE / 2).unwrap();
+        assert_eq!((shared.waiting_ms(), shared.is_busy()), (0, false));
+    }
+
+    #[test]
+    fn a_folder_that_fills_up_gets_no_file_not_even_one_that_was_made_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut log, shared) = begun(root.path(), 1_000);
+        while let Some(file) = shared.ahead.begin() {
+            shared.ahead.finish(&file);
+        }
+        log.set_full_folders(&[root.path().join("b")]);
+        put(&mut log, &shared, SIZE / 2).unwrap();
+        assert!(log.files()[1].path().starts_with(root.path().join("a")));
+        assert_eq!(fs::read_dir(root.path().join("b")).unwrap().count(), 0);
     }
 }

@@ -21,7 +21,7 @@ pub enum PutStatus {
     MessageIllegal = 6,
     /// Property text longer than 32,767 bytes.
     PropertiesSizeExceeded = 7,
-    /// Never given by this store.
+    /// An append waits for a new file for longer than `osPageCacheBusyTimeOutMills`.
     OsPageCacheBusy = 8,
     /// The handle's queue was deleted, or another error of the caller.
     UnknownError = 9,

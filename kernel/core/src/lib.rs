@@ -17,6 +17,7 @@ mod flush;
 mod folder;
 pub mod hot;
 mod index;
+mod log_folders;
 mod map;
 mod multi_dispatch;
 mod read;

@@ -34,6 +34,7 @@ pub(crate) struct MappedFile {
     start: u64,
     base: *mut u8,
     size: u64,
+    is_writable: bool,
     /// Where the data ended when the file was opened, as far as somebody looked.
     data_end: u64,
     /// Bytes from `populated_from` up to here are backed: they can be written without a fault
@@ -59,7 +60,7 @@ impl MappedFile {
             .open(path)
             .map_err(|error| StoreError::io(context(), error))?;
         file.set_len(size).map_err(|error| StoreError::io(context(), error))?;
-        Self::map(&file, path, start, size)
+        Self::map(&file, path, start, size, true)
     }
 
     /// Maps an existing file, whose size must be `size`; `setting` is named when it is not.
@@ -69,18 +70,35 @@ impl MappedFile {
         size: u64,
         setting: &str,
     ) -> Result<Self, StoreError> {
+        Self::open_for(path, start, size, setting, true)
+    }
+
+    fn open_for(
+        path: &Path,
+        start: u64,
+        size: u64,
+        setting: &str,
+        is_writable: bool,
+    ) -> Result<Self, StoreError> {
         let context = || format!("opening {}", path.display());
         let file = OpenOptions::new()
             .read(true)
-            .write(true)
+            .write(is_writable)
             .open(path)
             .map_err(|error| StoreError::io(context(), error))?;
         let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
         check_size(path, length, size, setting)?;
-        Self::map(&file, path, start, size)
+        Self::map(&file, path, start, size, is_writable)
     }
 
-    fn map(file: &File, path: &Path, start: u64, size: u64) -> Result<Self, StoreError> {
+    fn map(
+        file: &File,
+        path: &Path,
+        start: u64,
+        size: u64,
+        is_writable: bool,
+    ) -> Result<Self, StoreError> {
+        let protection = libc::PROT_READ | if is_writable { libc::PROT_WRITE } else { 0 };
         let length = size as usize;
         // SAFETY: a fresh shared mapping of an open file, chosen by the kernel; no memory of ours
         // is replaced.
@@ -88,7 +106,7 @@ impl MappedFile {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
                 0,
@@ -103,19 +121,22 @@ impl MappedFile {
             start,
             base: base.cast(),
             size,
+            is_writable,
             data_end: size,
             populated: AtomicU64::new(0),
         })
     }
 
-    /// Opens a file as [`Self::open`] does, and looks where its data ends.
+    /// Opens a file as [`Self::open`] does, perhaps for reading only, and looks where its data
+    /// ends.
     pub(crate) fn open_with_end(
         path: &Path,
         start: u64,
         size: u64,
         setting: &str,
+        is_writable: bool,
     ) -> Result<Self, StoreError> {
-        let mut mapped = Self::open(path, start, size, setting)?;
+        let mut mapped = Self::open_for(path, start, size, setting, is_writable)?;
         let file = File::open(path)
             .map_err(|error| StoreError::io(format!("opening {}", path.display()), error))?;
         mapped.data_end = data_ranges(&file, 0, size).last().map_or(0, |&(_, end)| end);
@@ -126,6 +147,16 @@ impl MappedFile {
     /// a file system gives a page to whoever reads a hole, reading there on a full disk is a SIGBUS.
     pub(crate) fn data_from(&self, position: u64) -> &[u8] {
         self.bytes(position, self.data_end.saturating_sub(position) as usize)
+    }
+
+    /// Whether it was never written: no record and no blank begins with zeros.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.data_from(0).iter().take(8).all(|&byte| byte == 0)
+    }
+
+    /// Whether it may be written; [`Self::bytes_mut`] of another one gives nothing.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -163,10 +194,11 @@ impl MappedFile {
     #[inline]
     #[allow(clippy::mut_from_ref)] // the mapping is interior; the contract above is the check
     pub(crate) unsafe fn bytes_mut(&self, position: u64, length: usize) -> &mut [u8] {
-        if position.checked_add(length as u64).is_none_or(|end| end > self.size) {
+        let is_inside = position.checked_add(length as u64).is_some_and(|end| end <= self.size);
+        if !is_inside || !self.is_writable {
             return &mut [];
         }
-        // SAFETY: inside the mapping (checked); exclusive by the caller's promise.
+        // SAFETY: inside a writable mapping (checked); exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(position as usize), length) }
     }
 
@@ -221,6 +253,9 @@ impl MappedFile {
         let to = to.min(self.size);
         if from >= to {
             return Ok(());
+        }
+        if !self.is_writable {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
         let length = (to - from) as usize;
         while !POPULATE_UNSUPPORTED.load(Ordering::Relaxed) {

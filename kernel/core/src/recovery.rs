@@ -20,6 +20,7 @@ use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::StoreError;
 use crate::folder::{Boot, Checkpoint, abort_path};
 use crate::index::{Index, PendingKey, for_each_key};
+use crate::log_folders::LogFolders;
 use crate::map::MappedFile;
 use crate::multi_dispatch::targets;
 use crate::record::{
@@ -45,7 +46,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let checkpoint = Checkpoint::open(root)?;
     core.clear();
     core.log = CommitLog::load(
-        settings.commit_log_dir(),
+        LogFolders::new(settings)?,
         settings.mapped_file_size_commit_log,
         &mut report.notes,
     )?;
@@ -181,9 +182,8 @@ impl Recovery<'_> {
         };
         let (end, reason) = self.find_end(begin);
         self.report.scanned_bytes = (end - begin) as i64;
-        let set_aside = self.shared.settings.store_path_root_dir.join("commitlog-cut");
         // SAFETY: nobody reads the log before it is recovered; no view of it is alive here.
-        let cut = unsafe { self.core.log.end_at(end, &set_aside, &mut self.report.notes) }?;
+        let cut = unsafe { self.core.log.end_at(end, &mut self.report.notes) }?;
         self.report.truncated_bytes = cut as i64;
         if cut > 0 {
             self.report.notes.push(format!(
@@ -218,8 +218,7 @@ impl Recovery<'_> {
         }
         self.index.truncate(0, &mut self.report.notes);
         // SAFETY: there is no file, so no slice of one.
-        unsafe { self.core.log.end_at(0, std::path::Path::new(""), &mut self.report.notes) }
-            .map(drop)
+        unsafe { self.core.log.end_at(0, &mut self.report.notes) }.map(drop)
     }
 
     /// The queue with the newest entry, and the physical offset behind that entry's record.

@@ -20,7 +20,7 @@ pub enum FlushDiskType {
 #[allow(missing_docs, clippy::struct_excessive_bools)]
 pub struct Settings {
     pub store_path_root_dir: PathBuf,
-    /// Empty: `commitlog` below the root.
+    /// One folder, or several joined by ','; empty: `commitlog` below the root.
     pub store_path_commit_log: PathBuf,
     pub mapped_file_size_commit_log: u64,
     pub mapped_file_size_consume_queue: u64,
@@ -52,6 +52,14 @@ pub struct Settings {
     pub enable_multi_dispatch: bool,
     pub enable_lmq: bool,
     pub max_lmq_consume_queue_num: usize,
+    /// Folders whose files are read and beside which none is made; several joined by ','.
+    pub read_only_commit_log_store_paths: PathBuf,
+    /// Whether every page of a new file is backed before it is needed.
+    pub warm_maped_file_enable: bool,
+    /// Pages brought to the disk at a time while a file is warmed up (`SYNC_FLUSH` only).
+    pub flush_least_pages_when_warm_maped_file: u64,
+    /// Milliseconds that an append may have waited for a file before others are refused.
+    pub os_page_cache_busy_time_out_mills: i64,
 }
 
 /// `messageDelayLevel` as RocketMQ has it by default.
@@ -117,15 +125,10 @@ impl Settings {
             enable_multi_dispatch: false,
             enable_lmq: false,
             max_lmq_consume_queue_num: 20_000,
-        }
-    }
-
-    /// The folder of the commit log files.
-    pub fn commit_log_dir(&self) -> PathBuf {
-        if self.store_path_commit_log.as_os_str().is_empty() {
-            self.store_path_root_dir.join("commitlog")
-        } else {
-            self.store_path_commit_log.clone()
+            read_only_commit_log_store_paths: PathBuf::new(),
+            warm_maped_file_enable: false,
+            flush_least_pages_when_warm_maped_file: 4_096,
+            os_page_cache_busy_time_out_mills: 1_000,
         }
     }
 }

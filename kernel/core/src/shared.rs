@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -18,6 +18,8 @@ use crate::map::MappedFile;
 use crate::settings::Settings;
 
 const THAWED: i64 = i64::MIN;
+/// A longer wait is a mistake of the clock, RocketMQ says.
+const BUSY_MS_MAX: i64 = 10_000_000;
 
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -43,6 +45,10 @@ pub(crate) struct Shared {
     refused: AtomicBool,
     error: Mutex<Option<String>>,
     frozen: AtomicI64,
+    /// When an append began to wait for a file, in milliseconds since `started`, plus 1; 0: none
+    /// waits (`beginTimeInLock`).
+    waiting_since: AtomicI64,
+    started: Instant,
 }
 
 impl Shared {
@@ -67,6 +73,8 @@ impl Shared {
             refused: AtomicBool::new(false),
             error: Mutex::new(None),
             frozen: AtomicI64::new(THAWED),
+            waiting_since: AtomicI64::new(0),
+            started: Instant::now(),
         }
     }
 
@@ -77,6 +85,7 @@ impl Shared {
         self.flushed.store(flushed, Ordering::Release);
         self.requested.store(0, Ordering::Release);
         self.flush_count.store(0, Ordering::Relaxed);
+        self.end_wait();
         self.failed.store(false, Ordering::Release);
         self.refused.store(false, Ordering::Relaxed);
         *self.error.lock() = None;
@@ -165,6 +174,32 @@ impl Shared {
 
     pub(crate) fn error(&self) -> Option<String> {
         self.error.lock().clone()
+    }
+
+    /// Notes that an append begins to wait for a file. It stays noted when the wait was in vain.
+    pub(crate) fn begin_wait(&self) {
+        if self.waiting_since.load(Ordering::Relaxed) == 0 {
+            let now = self.started.elapsed().as_millis() as i64;
+            self.waiting_since.store(now + 1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn end_wait(&self) {
+        self.waiting_since.store(0, Ordering::Relaxed);
+    }
+
+    /// How long an append has waited for a file by now, in milliseconds (`lockTimeMills`).
+    pub(crate) fn waiting_ms(&self) -> i64 {
+        match self.waiting_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => self.started.elapsed().as_millis() as i64 + 1 - since,
+        }
+    }
+
+    /// Whether it waits for so long that further ones are refused (`isOSPageCacheBusy`).
+    pub(crate) fn is_busy(&self) -> bool {
+        let waiting = self.waiting_ms();
+        waiting > self.settings.os_page_cache_busy_time_out_mills && waiting < BUSY_MS_MAX
     }
 
     pub(crate) fn set_clock(&self, now_ms: Option<i64>) {

@@ -328,6 +328,12 @@ impl Core {
         self.log.max_offset() as i64
     }
 
+    /// Takes folders of the log out of the rotation of new files, and lets in the others; what is no
+    /// folder of it does not matter.
+    pub fn set_full_log_paths(&mut self, full: &[PathBuf]) {
+        self.log.set_full_folders(full);
+    }
+
     /// Counters since open.
     pub fn stats(&self) -> Stats {
         let pending = self.shared.index_pending.lock().len() + self.keys.len();

@@ -255,6 +255,7 @@ impl Store {
         }
         self.core.lock().set_open(false);
         self.stop_threads();
+        self.shared.ahead.remove_unused();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
             if self.shared.index.lock().error.is_some() {
                 // With the abort file the next opening looks for the keys that are missing.

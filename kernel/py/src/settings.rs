@@ -70,5 +70,9 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
         enable_multi_dispatch,
         enable_lmq,
         max_lmq_consume_queue_num,
+        read_only_commit_log_store_paths,
+        warm_maped_file_enable,
+        flush_least_pages_when_warm_maped_file,
+        os_page_cache_busy_time_out_mills,
     })
 }

@@ -1,6 +1,6 @@
 //! `Store` of the Python face.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::hot::{Commit, Encoding, HotPath, NewHold, NewIdentity, Subscription};
@@ -143,6 +143,11 @@ impl Store {
     /// False: every hot send is cold.
     fn set_writable(&self, writable: bool) {
         self.hot.set_writable(writable);
+    }
+
+    /// Take folders of the commit log out of the rotation of new files, and let in the others.
+    fn set_full_log_paths(&self, paths: Vec<PathBuf>) {
+        self.hot.store().lock().set_full_log_paths(&paths);
     }
 
     /// Append one record, its queue entry and its index entries; wakes held pulls.

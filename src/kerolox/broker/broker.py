@@ -171,7 +171,8 @@ class Broker:
         root = config.store_path_root_dir
         try:
             config.config_folder.mkdir(parents=True, exist_ok=True)
-            config.commit_log_folder.mkdir(parents=True, exist_ok=True)
+            for folder in config.log_folders:
+                folder.mkdir(parents=True, exist_ok=True)
             _check_writable(root, config)
         except OSError as error:
             raise StoreError(_folder_error(root, error)) from error
@@ -382,7 +383,7 @@ def _check_writable(root: Path, config: BrokerConfig) -> None:
     Raises:
         OSError: there is one; it names it.
     """
-    for folder in (root, config.commit_log_folder, root / "consumequeue", root / "index"):
+    for folder in (root, *config.log_folders, root / "consumequeue", root / "index"):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     probe = config.config_folder / f".writable-{os.getpid()}"

@@ -100,6 +100,10 @@ class Cleaner:
         """Look at the disks; refuse writes while one is too full (``isSpaceFull``)."""
         ratios = self.log_ratios()
         queue_ratio = self.queue_ratio()
+        if len(ratios) > 1:
+            most = self.retention.rules.forcible_ratio
+            full = [folder for folder, ratio in ratios.items() if ratio > most]
+            self._store.set_full_log_paths(full)
         if not self.retention.see_disk(list(ratios.values()), queue_ratio):
             return
         is_full = self.retention.is_disk_full

@@ -3,7 +3,7 @@
 The file's keys are those of ``BrokerConfig``, ``MessageStoreConfig`` and ``NettyServerConfig``,
 with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`UNUSED_KEYS`) is a
 warning, a key that nobody knows is a :class:`ConfigError` that names the nearest one, and so is a
-value that would silently mean something else than it says (a slave, a second log folder ...).
+value that would silently mean something else than it says (a slave, SQL92 filters ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on) and
 ``vipPortEnable`` (listen on ``listenPort - 2`` too, as RocketMQ always does).
@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from kerolox.config import load_settings, read_properties, setting_keys, setting_text
 from kerolox.errors import ConfigError
+from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
 from kerolox.store.settings import StoreSettings
 
@@ -56,14 +57,13 @@ UNUSED_KEYS = frozenset(
     transactionCheckMax transactionCheckInterval storeReplyMessageEnable enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
-    commitIntervalCommitLog useReentrantLockWhenPutMessage flushCommitLogTimed
-    destroyMapedFileIntervalForcibly
+    commitIntervalCommitLog flushCommitLogTimed destroyMapedFileIntervalForcibly
     putMsgIndexHightWater commitCommitLogLeastPages
-    flushLeastPagesWhenWarmMapedFile commitCommitLogThoroughInterval haListenPort
+    commitCommitLogThoroughInterval haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
-    haSlaveFallbehindMax slaveTimeout slaveReadEnable warmMapedFileEnable
+    haSlaveFallbehindMax slaveTimeout slaveReadEnable
     offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
-    osPageCacheBusyTimeOutMills transientStorePoolEnable transientStorePoolSize
+    transientStorePoolEnable transientStorePoolSize
     fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
     isEnableBatchPush enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
@@ -161,8 +161,7 @@ class BrokerConfig:
     # -- store ------------------------------------------------------------------------------
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
     store_path_commit_log: str = ""
-    """Empty: ``commitlog`` below the root."""
-    read_only_commit_log_store_paths: str = ""
+    """One folder, or several joined by ``,``; empty: ``commitlog`` below the root."""
     mapped_file_size_commit_log: int = field(default=1 << 30, metadata={"min": 4096})
     mapped_file_size_consume_queue: int = field(default=300_000 * 20, metadata={"min": 20})
     max_hash_slot_num: int = field(default=5_000_000, metadata=_BYTES)
@@ -197,6 +196,14 @@ class BrokerConfig:
     enable_lmq: bool = False
     """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
     max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
+    # -- files of the log -------------------------------------------------------------------
+    read_only_commit_log_store_paths: str = ""
+    """Folders whose files are read and beside which none is made; several joined by ``,``."""
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = field(default=4096, metadata=_BYTES)
+    os_page_cache_busy_time_out_mills: int = field(default=1_000, metadata=_BYTES)
+    use_reentrant_lock_when_put_message: bool = True
+    """Means nothing: there is one writer, so there is no lock to choose."""
 
     # -- retention --------------------------------------------------------------------------
     delete_when: str = "04"
@@ -250,16 +257,13 @@ class BrokerConfig:
         return self.store_path_root_dir / "config"
 
     @property
-    def commit_log_folder(self) -> Path:
-        """Where the commit log lies."""
-        if self.store_path_commit_log:
-            return Path(self.store_path_commit_log).expanduser()
-        return self.store_path_root_dir / "commitlog"
-
-    @property
     def log_folders(self) -> tuple[Path, ...]:
-        """The folders of the commit log."""
-        return (self.commit_log_folder,)
+        """Where the commit log lies, read-only folders aside, by name; at least one."""
+        folders = split_folders(self.store_path_commit_log)
+        if not folders:
+            return (self.store_path_root_dir / "commitlog",)
+        read_only = split_folders(self.read_only_commit_log_store_paths)
+        return tuple(Path(each).expanduser() for each in folders if each not in read_only)
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -304,7 +308,15 @@ class BrokerConfig:
         shared = {each.name for each in dataclasses.fields(StoreSettings)}
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
         values["store_path_root_dir"] = str(self.store_path_root_dir)
-        values["store_path_commit_log"] = str(self.commit_log_folder)
+        read_only = split_folders(self.read_only_commit_log_store_paths)
+        for name, folders in (
+            ("store_path_commit_log", self.log_folders),
+            (
+                "read_only_commit_log_store_paths",
+                [Path(folder).expanduser() for folder in read_only],
+            ),
+        ):
+            values[name] = PATH_SPLITTER.join(str(folder) for folder in folders)
         return StoreSettings(**values)
 
     def as_properties(self) -> dict[str, str]:
@@ -345,10 +357,10 @@ def _check_sizes(config: BrokerConfig) -> None:
             f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}: "
             f"must be a multiple of {QUEUE_ENTRY_BYTES}"
         )
-    if config.read_only_commit_log_store_paths or "," in config.store_path_commit_log:
+    if not config.log_folders:
         raise ConfigError(
-            "storePathCommitLog, readOnlyCommitLogStorePaths: several folders are not supported "
-            "yet; name one"
+            "readOnlyCommitLogStorePaths names every folder of storePathCommitLog; leave one that "
+            "new files can be made in"
         )
 
 

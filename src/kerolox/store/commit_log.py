@@ -8,6 +8,7 @@ maps, which is safe because bytes below ``max_offset`` never change.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.store.layout import (
@@ -18,26 +19,40 @@ from kerolox.store.layout import (
     RecordView,
     parse_record,
 )
-from kerolox.store.mapped_file import MappedFile, list_offset_files, make_folder
+from kerolox.store.log_folders import LogFolders
+from kerolox.store.mapped_file import (
+    MappedFile,
+    check_file_size,
+    list_sizes,
+    make_folder,
+    offset_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kerolox.store.allocate import FileAllocator
 
 __all__ = ["CommitLog"]
 
 FILE_SIZE_SETTING = "mappedFileSizeCommitLog"
 FILE_BYTES_MIN = 1_024
+NEVER = 1 << 63
+"""An offset that no log reaches."""
 
 
 class CommitLog:
-    """The files of one log. Offsets are physical: bytes since the log began."""
+    """The files of one log. Offsets are physical: bytes since the log began.
 
-    def __init__(self, folder: str, file_size: int) -> None:
+    ``folders`` and ``read_only_folders`` are folders joined by ``,`` (:class:`LogFolders`).
+    """
+
+    def __init__(self, folders: str, file_size: int, read_only_folders: str = "") -> None:
         if file_size < FILE_BYTES_MIN:
             raise ValueError(
                 f"{FILE_SIZE_SETTING} is {file_size}; at least {FILE_BYTES_MIN} wanted"
             )
-        self.folder = folder
+        self.folders = LogFolders(folders, read_only_folders)
         self.file_size = file_size
         self.record_bytes_max = file_size - BLANK_BYTES
         self.files: dict[int, MappedFile] = {}
@@ -48,17 +63,28 @@ class CommitLog:
         self.tail: MappedFile | None = None
         self.limit = 0
         """A record must end here or before to go into the tail; 0 without a tail."""
+        self.allocator: FileAllocator | None = None
+        """Makes files ahead while the store is open."""
+        self._ask_at = NEVER
 
     def load(self) -> list[str]:
         """Map the files; notes about what was odd. ``max_offset`` is the end of the last file.
 
+        Files at the end that were made ahead and never written are removed.
+
         Raises:
-            ValueError: a file has another size than configured.
-            PermissionError: a file or the folder can't be written.
+            ValueError: a file has another size than configured, or stands in two folders.
+            PermissionError: a file or a folder can't be written.
         """
-        make_folder(self.folder)
-        starts, others = list_offset_files(self.folder, self.file_size, FILE_SIZE_SETTING)
-        notes = [f"commit log: {name} is no file of the log, left alone" for name in others]
+        for folder in self.folders.writable:
+            make_folder(folder)
+        notes: list[str] = []
+        places = self._places(notes)
+        starts = sorted(places)
+        while len(starts) > 1:
+            if not self._is_unwritten(places[starts[-1]], starts[-1]):
+                break
+            starts.pop()
         run: list[int] = []
         for start in reversed(starts):
             if start % self.file_size or (run and start != run[-1] - self.file_size):
@@ -66,13 +92,60 @@ class CommitLog:
                 break
             run.append(start)
         for start in reversed(run):
-            self.files[start // self.file_size] = MappedFile(
-                self.folder, start, self.file_size, FILE_SIZE_SETTING
+            folder = places[start]
+            file = MappedFile(
+                folder,
+                start,
+                self.file_size,
+                FILE_SIZE_SETTING,
+                read_only=folder in self.folders.read_only,
             )
-            self.files[start // self.file_size].seal()
+            self.files[start // self.file_size] = file
+            file.seal()
         self._reset_bounds()
         self.max_offset = self.tail.end if self.tail else 0
         return notes
+
+    def _places(self, notes: list[str]) -> dict[int, str]:
+        """The folder of each file, by its start."""
+        found: list[tuple[int, str, int]] = []
+        for folder in self.folders.all:
+            sizes, others = list_sizes(folder)
+            found += ((start, folder, size) for start, size in sizes.items())
+            notes += (f"commit log: {name} is no file of the log, left alone" for name in others)
+        found.sort()
+        while found and found[-1][2] == 0:
+            # A kill came between making the file and giving it its size.
+            start, folder, _size = found.pop()
+            path = Path(folder, offset_name(start))
+            path.unlink()
+            notes.append(f"removed {path}: it was just being created")
+        places: dict[int, str] = {}
+        for start, folder, size in found:
+            path = Path(folder, offset_name(start))
+            check_file_size(str(path), size, self.file_size, FILE_SIZE_SETTING)
+            twin = places.get(start)
+            if twin is None or self._is_unwritten(twin, start):
+                places[start] = folder
+            elif not self._is_unwritten(folder, start):
+                raise ValueError(
+                    f"{twin} and {folder} both have a file {offset_name(start)} of the commit log; "
+                    "move one of them away"
+                )
+        return places
+
+    def _is_unwritten(self, folder: str, start: int) -> bool:
+        """Whether a file was made ahead and never written; it is removed then if it may be.
+
+        No record and no blank begins with zeros.
+        """
+        path = Path(folder, offset_name(start))
+        with path.open("rb") as file:
+            if any(file.read(8)):
+                return False
+        if folder not in self.folders.read_only:
+            path.unlink()
+        return True
 
     def _reset_bounds(self) -> None:
         if self.tail is not None:
@@ -81,8 +154,34 @@ class CommitLog:
         self.min_offset = files[0].start if files else 0
         self.tail = files[-1] if files else None
         self.limit = self.tail.end - BLANK_BYTES if self.tail else 0
-        if self.tail is not None:
+        if self.tail is not None and not self.tail.read_only:
             self.tail.unseal()
+        self._ask_at = self.tail.start + self.file_size // 2 if self.tail else NEVER
+
+    def open_tail(self) -> None:
+        """Let the last file be written, which is filled to its end wherever it lies.
+
+        Raises:
+            ValueError: it can't be, and it is not full.
+        """
+        tail = self.tail
+        if tail is None or not tail.read_only or self.max_offset >= tail.end:
+            return
+        try:
+            tail.unseal()
+        except OSError as error:
+            raise ValueError(
+                f"the commit log ends in {tail.path}, which has to be filled before another file "
+                f"is begun, but it can't be written ({error}); move it to a folder of "
+                "storePathCommitLog"
+            ) from error
+
+    @property
+    def next_start(self) -> int:
+        """Where the file after the last one begins."""
+        if self.tail is not None:
+            return self.tail.end
+        return self.max_offset - self.max_offset % self.file_size
 
     def roll(self) -> None:
         """Close the tail with a blank and go on in a new file; makes the first file too.
@@ -93,8 +192,11 @@ class CommitLog:
             OSError: the file can't be made; the log is as before.
         """
         tail = self.tail
-        start = tail.end if tail else self.max_offset - self.max_offset % self.file_size
-        fresh = MappedFile(self.folder, start, self.file_size, FILE_SIZE_SETTING)
+        start = self.next_start
+        folder = self.folders.folder_of(start // self.file_size)
+        fresh = None if self.allocator is None else self.allocator.take(start, folder)
+        if fresh is None:
+            fresh = MappedFile(folder, start, self.file_size, FILE_SIZE_SETTING)
         try:
             if tail and self.max_offset < tail.end:
                 remaining = tail.end - self.max_offset
@@ -125,6 +227,18 @@ class CommitLog:
         assert tail is not None, "roll() makes the first file"
         tail.write(data, self.max_offset - tail.start)
         self.max_offset += len(data)
+        if self.max_offset > self._ask_at:
+            self._ask_ahead()
+
+    def _ask_ahead(self) -> None:
+        """Have the next file made, and the one after it."""
+        self._ask_at = NEVER
+        if self.allocator is not None:
+            number = self.next_start // self.file_size
+            self.allocator.ask(
+                (each * self.file_size, self.folders.folder_of(each))
+                for each in (number, number + 1)
+            )
 
     def read(self, offset: int, size: int) -> bytes | None:
         """``size`` bytes at a physical offset; None when they are not all there, in one file."""

@@ -158,7 +158,7 @@ class CommitLogFlusher(StoreThread):
                     self._sync_file(index)
             except OSError as error:
                 self.failure = (
-                    f"flush of the commit log in {self._log.folder} failed: {error}; "
+                    f"flush of the commit log in {self._log.folders} failed: {error}; "
                     "the store takes no more writes, repair the disk and restart"
                 )
                 self._on_error(self.failure)
@@ -175,7 +175,7 @@ class CommitLogFlusher(StoreThread):
             file = self._log.files.get(index)
             if file is None:
                 return
-            sync_folder(self._log.folder)
+            sync_folder(file.folder)
             self._descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
             self._descriptor_index = index
         os.fdatasync(self._descriptor)

@@ -19,7 +19,9 @@ __all__ = [
     "MappedFile",
     "check_file_size",
     "list_offset_files",
+    "list_sizes",
     "make_folder",
+    "offset_name",
     "release_pages",
     "sync_folder",
     "write_all",
@@ -67,23 +69,34 @@ def check_file_size(path: str, size: int, expected: int, setting: str) -> None:
         )
 
 
+def offset_name(start: int) -> str:
+    """The name of the file that begins at an offset."""
+    return f"{start:0{FILE_NAME_DIGITS}d}"
+
+
+def list_sizes(folder: str) -> tuple[dict[int, int], list[str]]:
+    """(size of each file in a folder by its start offset, names that are no such file)."""
+    sizes: dict[int, int] = {}
+    others: list[str] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _FILE_NAME.match(entry.name) and entry.is_file():
+                sizes[int(entry.name)] = entry.stat().st_size
+            else:
+                others.append(entry.name)
+    return sizes, others
+
+
 def list_offset_files(folder: str, file_size: int, setting: str) -> tuple[list[int], list[str]]:
     """(ascending start offsets of the files in a folder, names that are no such file).
 
     Raises:
         ValueError: a file has another size than configured.
     """
-    starts: list[int] = []
-    others: list[str] = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not _FILE_NAME.match(entry.name) or not entry.is_file():
-                others.append(entry.name)
-                continue
-            check_file_size(entry.path, entry.stat().st_size, file_size, setting)
-            starts.append(int(entry.name))
-    starts.sort()
-    return starts, others
+    sizes, others = list_sizes(folder)
+    for start, size in sizes.items():
+        check_file_size(os.path.join(folder, offset_name(start)), size, file_size, setting)
+    return sorted(sizes), others
 
 
 def write_all(descriptor: int, data: bytes, position: int) -> None:
@@ -136,22 +149,29 @@ def release_pages(view: mmap.mmap, size: int) -> None:
 class MappedFile:
     """A file of the commit log. A sealed one costs one descriptor, its map's.
 
+    With ``read_only`` it is neither made nor written, until ``unseal`` opens it for writing.
+
     Raises on opening:
         ValueError: the file has another size than ``size``.
         PermissionError: it can't be read and written.
     """
 
-    __slots__ = ("descriptor", "end", "path", "size", "start", "view")
+    __slots__ = ("descriptor", "end", "folder", "path", "read_only", "size", "start", "view")
 
-    def __init__(self, folder: str, start: int, size: int, setting: str) -> None:
-        self.path = os.path.join(folder, f"{start:0{FILE_NAME_DIGITS}d}")
+    def __init__(
+        self, folder: str, start: int, size: int, setting: str, *, read_only: bool = False
+    ) -> None:
+        self.folder = folder
+        self.read_only = read_only
+        self.path = os.path.join(folder, offset_name(start))
         self.start = start
         self.size = size
         self.end = start + size
-        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        mode = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+        self.descriptor = os.open(self.path, mode | os.O_CLOEXEC, 0o644)
         try:
             found = os.fstat(self.descriptor).st_size
-            if found == 0:
+            if found == 0 and not read_only:
                 os.ftruncate(self.descriptor, size)
             else:
                 check_file_size(self.path, found, size, setting)

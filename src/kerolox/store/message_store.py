@@ -96,7 +96,7 @@ class MessageStore(StoreReads):
                         return results[:kept]
                     kept = len(results)
                     parts, touched = [], []
-                if not self._roll(size):
+                if self._roll(size):
                     return results
                 position = log.max_offset
                 limit = log.limit
@@ -123,20 +123,23 @@ class MessageStore(StoreReads):
     ) -> None:
         """Overridable: entries ``first_offset`` to ``first_offset + count - 1`` can be read."""
 
-    def _roll(self, size: int) -> bool:
-        """Go on in the next file of the log; False: refused, see ``refusal``."""
-        if size > self.log.record_bytes_max:
+    def _roll(self, size: int) -> PutMessageStatus:
+        """Go on in the next file of the log; what is not PUT_OK has its ``refusal``."""
+        log = self.log
+        if size > log.record_bytes_max:
             self.refusal = (
                 f"record of {size} bytes, a file of the commit log takes "
-                f"{self.log.record_bytes_max}; raise mappedFileSizeCommitLog"
+                f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
             )
-            return False
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        if log.allocator is not None and log.allocator.is_busy(log.next_start):
+            return PutMessageStatus.OS_PAGECACHE_BUSY
         try:
-            self.log.roll()
+            log.roll()
         except (OSError, ValueError) as error:
-            self.refusal = f"no new file in {self.log.folder}: {error}"
-            return False
-        return True
+            self.refusal = f"no new file in {log.folders}: {error}"
+            return PutMessageStatus.CREATE_MAPEDFILE_FAILED
+        return PutMessageStatus.PUT_OK
 
     def _commit(
         self,
@@ -153,12 +156,12 @@ class MessageStore(StoreReads):
         """
         log = self.log
         queues = [*touched, *others] if others else touched
-        where = log.folder
+        where: object = log.folders
         try:
             for queue in queues:
                 where = queue.folder
                 queue.put_entries(queue.pending)
-            where = log.folder
+            where = log.folders
             log.write(b"".join(parts))
         except OSError as error:
             self.refusal = f"{where} can't be written: {error}; nothing was stored"
@@ -219,8 +222,8 @@ class MessageStore(StoreReads):
         queue = queues[0]
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         size = fixed_bytes + len(body) + len(topic) + len(properties)
-        if self.log.max_offset + size > self.log.limit and not self._roll(size):
-            return Appended(self._roll_status(size), 0, 0, 0, 0)
+        if self.log.max_offset + size > self.log.limit and (status := self._roll(size)):
+            return Appended(status, 0, 0, 0, 0)
         now = self.now_ms()
         position = self.log.max_offset
         kind = sys_flag & TRANSACTION_BITS
@@ -293,8 +296,8 @@ class MessageStore(StoreReads):
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         fixed_bytes += len(topic)
         total = body_bytes + (fixed_bytes - BATCH_ITEM_BYTES) * len(items)
-        if self.log.max_offset + total > self.log.limit and not self._roll(total):
-            return BatchAppended(self._roll_status(total), [], 0, 0, 0)
+        if self.log.max_offset + total > self.log.limit and (status := self._roll(total)):
+            return BatchAppended(status, [], 0, 0, 0)
         now = self.now_ms()
         position = self.log.max_offset
         first = queue_offset = queue.next_offset
@@ -380,11 +383,6 @@ class MessageStore(StoreReads):
             self.refusal = f"properties of {properties_bytes} bytes, most is {PROPERTIES_BYTES_MAX}"
             return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         return PutMessageStatus.PUT_OK
-
-    def _roll_status(self, size: int) -> PutMessageStatus:
-        if size > self.log.record_bytes_max:
-            return PutMessageStatus.MESSAGE_ILLEGAL
-        return PutMessageStatus.CREATE_MAPEDFILE_FAILED
 
     # -- positions and counters -------------------------------------------------------------
     @property

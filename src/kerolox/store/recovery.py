@@ -310,6 +310,13 @@ class Recovery:
         """Make ``end`` the end of the log; how many bytes stood behind it."""
         log = self._log
         truncated = 0
+        for file in log.files.values():
+            if file.read_only and file.start > end:
+                raise ValueError(
+                    f"the commit log ends at {end}, before {file.path}, which is in a folder of "
+                    "readOnlyCommitLogStorePaths; repair the file before it, or take the folder "
+                    "out of that setting"
+                )
         for file in log.truncate(end):
             used = zero_from(file.unseal(), 0, file.size)
             if used:
@@ -318,6 +325,7 @@ class Recovery:
             file.delete()
         tail = log.tail
         if tail is not None and end < tail.end:
+            log.open_tail()
             used = zero_from(tail.descriptor, end - tail.start, tail.size)
             if used:
                 self.notes.append(f"{tail.path}: {used} bytes behind {end} cleared")

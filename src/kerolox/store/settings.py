@@ -16,7 +16,7 @@ class StoreSettings:
 
     store_path_root_dir: str
     store_path_commit_log: str = ""
-    """Empty: ``commitlog`` below the root."""
+    """One folder, or several joined by ``,``; empty: ``commitlog`` below the root."""
     mapped_file_size_commit_log: int = 1 << 30
     mapped_file_size_consume_queue: int = 300_000 * 20
     max_hash_slot_num: int = 5_000_000
@@ -47,3 +47,13 @@ class StoreSettings:
     enable_multi_dispatch: bool = False
     enable_lmq: bool = False
     max_lmq_consume_queue_num: int = 20_000
+
+    # -- files of the log -------------------------------------------------------------------
+    read_only_commit_log_store_paths: str = ""
+    """Folders whose files are read and beside which none is made; several joined by ``,``."""
+    warm_maped_file_enable: bool = False
+    """Every page of a new file is backed before it is needed."""
+    flush_least_pages_when_warm_maped_file: int = 4096
+    """Pages brought to the disk at a time while a file is warmed up (SYNC_FLUSH only)."""
+    os_page_cache_busy_time_out_mills: int = 1_000
+    """So long may an append have waited for a file before others are refused."""

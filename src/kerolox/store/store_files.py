@@ -13,17 +13,21 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import QueueBounds, RecoveryReport
+from kerolox.store.allocate import FileAllocator
 from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
-from kerolox.store.commit_log import CommitLog
+from kerolox.store.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
 from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
+from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.mapped_file import make_folder, sync_folder
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 from kerolox.store.recovery import Recovery
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kerolox.store.settings import StoreSettings
 
 __all__ = ["StoreFiles"]
@@ -46,9 +50,10 @@ class StoreFiles:
         self.refusal = ""
         """Why the last refused append was refused."""
         self.last_store_timestamp = 0
-        log_folder = settings.store_path_commit_log or os.path.join(root, "commitlog")
         self.log = CommitLog(
-            os.path.abspath(os.path.expanduser(log_folder)), settings.mapped_file_size_commit_log
+            _absolute(settings.store_path_commit_log) or os.path.join(root, "commitlog"),
+            settings.mapped_file_size_commit_log,
+            _absolute(settings.read_only_commit_log_store_paths),
         )
         self._queue_file_size = -(-settings.mapped_file_size_consume_queue // ENTRY_BYTES) * (
             ENTRY_BYTES
@@ -79,6 +84,7 @@ class StoreFiles:
         self._log_flusher: CommitLogFlusher | None = None
         self._queue_flusher: ConsumeQueueFlusher | None = None
         self._index_follower: IndexFollower | None = None
+        self._allocator: FileAllocator | None = None
 
     # -- life cycle -------------------------------------------------------------------------
     def open(self) -> RecoveryReport:
@@ -86,7 +92,7 @@ class StoreFiles:
         if self._is_open or not self._is_sound:
             raise ValueError(f"the store in {self.root} was opened before; make a new one")
         make_folder(self.root)
-        for path in (self.root, self.log.folder, self._queue_root):
+        for path in (self.root, *self.log.folders.writable, self._queue_root):
             make_folder(path)
             if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
                 raise PermissionError(
@@ -172,6 +178,8 @@ class StoreFiles:
         )
         self._log_flusher.start()
         self._queue_flusher.start()
+        self.log.allocator = self._allocator = FileAllocator(self.settings, FILE_SIZE_SETTING)
+        self._allocator.start()
         if self.settings.message_index_enable:
             self._index_follower = IndexFollower(self._index, self.log, self._fail)
             self._index_follower.start()
@@ -209,10 +217,17 @@ class StoreFiles:
         is_stopped = True
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
-        for thread in (self._index_follower, self._queue_flusher, self._log_flusher):
+        for thread in (
+            self._allocator,
+            self._index_follower,
+            self._queue_flusher,
+            self._log_flusher,
+        ):
             if thread is not None:
                 is_stopped = thread.stop() and is_stopped
         try:
+            if is_stopped and self._allocator is not None:
+                self._allocator.remove_unused()
             if is_stopped and self._is_sound:
                 is_behind = not self._catch_up()
                 self._flush_all()
@@ -257,6 +272,10 @@ class StoreFiles:
             self._catch_up()
             self._flush_all()
         return self.flushed_offset
+
+    def set_full_log_paths(self, paths: Sequence[str]) -> None:
+        """See ``StoreKernel.set_full_log_paths``."""
+        self.log.folders.set_full(paths)
 
     @property
     def flushed_offset(self) -> int:
@@ -365,6 +384,12 @@ class StoreFiles:
             # Not empty: it has other queues, or something that is not ours.
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.join(self._queue_root, topic))
+
+
+def _absolute(setting: str) -> str:
+    """The folders of a setting as they are in the system."""
+    folders = (os.path.abspath(os.path.expanduser(each)) for each in split_folders(setting))
+    return PATH_SPLITTER.join(folders)
 
 
 def _make_notify() -> tuple[int, int]:

@@ -31,7 +31,7 @@ def test_a_broker_conf_of_rocketmq_is_read(tmp_path):
     assert config.name_servers == ("10.0.0.1:9876", "10.0.0.2:9876")
     assert config.broker_ip1 == "10.0.0.9"
     assert config.config_folder == tmp_path / "s" / "config"
-    assert config.commit_log_folder == tmp_path / "s" / "commitlog"
+    assert config.log_folders == (tmp_path / "s" / "commitlog",)
     settings = config.store_settings()
     assert settings.flush_disk_type == "SYNC_FLUSH"
     assert settings.mapped_file_size_commit_log == 1_048_576
@@ -87,7 +87,10 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
         ("namesrvAddr=localhost", ("namesrvAddr", "host:port")),
         ("namesrvAddr=localhost:99999", ("namesrvAddr", "1 to 65535")),
         ("mappedFileSizeConsumeQueue=1001", ("mappedFileSizeConsumeQueue", "multiple of 20")),
-        ("storePathCommitLog=/a,/b", ("storePathCommitLog", "not supported yet")),
+        (
+            "storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a",
+            ("readOnlyCommitLogStorePaths names every folder",),
+        ),
         ("messageDelayLevel=1s 5x", ("messageDelayLevel", "'5x' is no delay")),
         ("deleteWhen=4am", ("deleteWhen", "'4am' is no list of hours")),
         ("diskSpaceWarningLevelRatio=90", ("diskSpaceWarningLevelRatio=90", "such as 0.90")),

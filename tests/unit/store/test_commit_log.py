@@ -68,7 +68,7 @@ def test_only_the_start_of_a_record_can_be_looked_up(tmp_path: Path) -> None:
 
 def test_files_that_do_not_join_the_log_are_left_alone(tmp_path: Path) -> None:
     for start in (0, 2 * SIZE, 3 * SIZE):
-        (tmp_path / f"{start:020d}").write_bytes(bytes(SIZE))
+        (tmp_path / f"{start:020d}").write_bytes(b"x" * SIZE)
     (tmp_path / "readme").write_bytes(b"")
     log = CommitLog(str(tmp_path), SIZE)
     notes = log.load()

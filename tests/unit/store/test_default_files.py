@@ -19,7 +19,7 @@ GIB = 1 << 30
 def test_the_store_lies_in_the_home_folder() -> None:
     config = BrokerConfig.load(None)
     assert config.store_path_root_dir == Path.home() / "store"
-    assert config.commit_log_folder == Path.home() / "store" / "commitlog"
+    assert config.log_folders == (Path.home() / "store" / "commitlog",)
     assert config.config_folder == Path.home() / "store" / "config"
 
 

@@ -157,7 +157,12 @@ def test_no_thread_outlives_its_store(tmp_path: Path) -> None:
     store = MessageStore(small_settings(tmp_path))
     store.open()
     names = {thread.name for thread in set(threading.enumerate()) - before}
-    assert names == {"kerolox-flush-log", "kerolox-flush-queues", "kerolox-index"}
+    assert names == {
+        "kerolox-allocate",
+        "kerolox-flush-log",
+        "kerolox-flush-queues",
+        "kerolox-index",
+    }
     store.close()
     store.close()
     assert set(threading.enumerate()) <= before

@@ -111,7 +111,7 @@ def test_a_file_that_can_not_be_made_is_a_status_and_nothing_is_lost(
 ) -> None:
     settings = small_settings(tmp_path, mapped_file_size_commit_log=2_048)
     with opened(settings) as store:
-        put(store, body=b"x" * 1_800)
+        put(store, body=b"x" * 800)
         with monkeypatch.context() as patch:
 
             def full(*_arguments: object) -> None:
