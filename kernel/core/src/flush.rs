@@ -184,6 +184,16 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Brings the notes of deleted topics to the disk; where that fails it is tried again.
+fn sync_deletions(shared: &Shared) {
+    let begun = shared.deletions.lock().begin_sync();
+    if let Some(path) = begun
+        && let Ok(file) = std::fs::File::open(path)
+    {
+        let _ = file.sync_data();
+    }
+}
+
 fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
     shared.checkpoint.lock().as_ref().map_or(Ok(()), Checkpoint::save)
 }
@@ -195,6 +205,7 @@ pub(crate) fn flush_all(shared: &Shared, core: &Mutex<Core>) -> Result<i64, Stor
     let flushed = flush_log(shared, 0)?;
     flush_queues(shared, core, 0)?;
     flush_index(shared, true)?;
+    sync_deletions(shared);
     save_checkpoint(shared)?;
     Ok(flushed)
 }
@@ -218,6 +229,7 @@ pub(crate) fn run_background(shared: &Shared, core: &Mutex<Core>) {
         let least_pages = if is_thorough { 0 } else { settings.flush_consume_queue_least_pages };
         // Errors stop the writes and are told by `Store::error`.
         let _ = flush_queues(shared, core, least_pages);
+        sync_deletions(shared);
         let _ = flush_index(shared, false);
         if is_thorough {
             last_thorough = Some(Instant::now());

@@ -11,6 +11,7 @@ mod ahead;
 mod append;
 mod commit_log;
 mod consume_queue;
+mod deletions;
 pub mod error;
 mod expire;
 mod flush;

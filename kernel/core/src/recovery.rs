@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, Entry};
+use crate::deletions::Deletions;
 use crate::error::StoreError;
 use crate::folder::{Boot, Checkpoint, abort_path};
 use crate::index::{Index, PendingKey, for_each_key};
@@ -54,6 +55,12 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let not_after = (!report.clean && !boot.is_same()).then_some(checkpoint.index_ms);
     let mut index = Index::load(settings, not_after, &mut report.notes)?;
 
+    let mut deletions = Deletions::load(root)?;
+    if core.log.files().is_empty() {
+        // Offsets begin anew.
+        deletions.settle(0, 0)?;
+    }
+    drop_dead_queues(core, &deletions, &mut report.notes);
     let mut recovery = Recovery {
         core,
         index: &mut index,
@@ -61,6 +68,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         report: &mut report,
         now_ms: shared.now_ms(),
         last_timestamp: 0,
+        deletions: &deletions,
         short: HashSet::new(),
     };
     let begin = recovery.run(&checkpoint)?;
@@ -77,6 +85,8 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     report.min_offset = core.min_physical_offset();
     report.max_offset = end;
     report.queues = core.queues().len() as i64;
+    deletions.settle(report.min_offset, end)?;
+    *shared.deletions.lock() = deletions;
     shared.reset(end, flushed, last_timestamp);
     shared.ahead.reset();
     *shared.log_files.lock() = core.log.files().to_vec();
@@ -131,6 +141,23 @@ fn load_queues(core: &mut Core, is_clean: bool, notes: &mut Vec<String>) -> Resu
     Ok(())
 }
 
+/// Deletes what a kill in the middle of a deletion left: queues of an earlier life of their topic.
+fn drop_dead_queues(core: &mut Core, deletions: &Deletions, notes: &mut Vec<String>) {
+    for handle in core.handles() {
+        let Some(slot) = core.slot_mut(handle).filter(|slot| slot.queue.has_files()) else {
+            continue;
+        };
+        let end = deletions.end_of(slot.topic.name.as_bytes());
+        if end > 0 && slot.queue.max_physical() <= end {
+            notes.push(format!(
+                "deleted the queue {} of {}: the topic was deleted",
+                slot.queue_id, slot.topic.name
+            ));
+            slot.queue.delete();
+        }
+    }
+}
+
 /// Lets go of what recovery mapped, finds the min offsets, and lists what is to be flushed.
 fn finish_queues(core: &mut Core) -> Result<(), StoreError> {
     let physical_min = core.min_physical_offset();
@@ -153,6 +180,7 @@ struct Recovery<'a> {
     report: &'a mut RecoveryReport,
     now_ms: i64,
     last_timestamp: i64,
+    deletions: &'a Deletions,
     /// Queues that lack entries from before the range that is read again.
     short: HashSet<QueueName>,
 }
@@ -421,6 +449,9 @@ impl Recovery<'_> {
         view: &RecordView<'_>,
         fill: bool,
     ) -> Result<Dispatched, StoreError> {
+        if view.physical_offset < self.deletions.end_of(&name.0) {
+            return Ok(Dispatched::Known);
+        }
         let Some(handle) = self.queue_of(name) else { return Ok(Dispatched::Known) };
         let Some(slot) = self.core.slot_mut(handle) else { return Ok(Dispatched::Known) };
         let queue = &mut slot.queue;

@@ -12,6 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
+use crate::deletions::Deletions;
 use crate::folder::Checkpoint;
 use crate::index::{Index, PendingKey};
 use crate::map::MappedFile;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     /// Keys on their way to the index, in log order; bounded by `INDEX_PENDING_MAX`.
     pub(crate) index_pending: Mutex<Vec<PendingKey>>,
     pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
+    pub(crate) deletions: Mutex<Deletions>,
     /// All files of the log, for the flush thread.
     pub(crate) log_files: Mutex<Vec<Arc<MappedFile>>>,
     /// Serializes flushes of the log.
@@ -60,6 +62,7 @@ impl Shared {
             index: Mutex::new(Index::default()),
             index_pending: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(None),
+            deletions: Mutex::new(Deletions::default()),
             log_files: Mutex::new(Vec::new()),
             flushing: Mutex::new(()),
             flush_wait: Waiter::default(),

@@ -279,6 +279,15 @@ impl Core {
         if entry.topic.name.starts_with(LMQ_PREFIX) {
             self.lmq_count -= entry.queues.len();
         }
+        let is_stored = |&index: &u32| {
+            let slot = self.slots.get(index as usize).and_then(Option::as_ref);
+            slot.is_some_and(|slot| slot.queue.has_files())
+        };
+        let had_files = entry.queues.values().any(is_stored);
+        if had_files {
+            // First: a kill among the files must not leave some that look alive.
+            self.shared.deletions.lock().add(topic, self.log.max_offset() as i64);
+        }
         for index in entry.queues.into_values() {
             if let Some(mut slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
                 count += usize::from(slot.queue.has_files());
@@ -288,6 +297,7 @@ impl Core {
         }
         let root = &self.shared.settings.store_path_root_dir;
         let _ = std::fs::remove_dir(root.join("consumequeue").join(&*entry.topic.name));
+        self.shared.deletions.lock().retry();
         self.forget_stale();
         count
     }

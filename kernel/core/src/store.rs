@@ -286,6 +286,7 @@ impl Store {
         *self.shared.index.lock() = crate::index::Index::default();
         self.shared.index_pending.lock().clear();
         *self.shared.checkpoint.lock() = None;
+        *self.shared.deletions.lock() = crate::deletions::Deletions::default();
     }
 
     fn stop_threads(&self) {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kerolox.store.checkpoint import Checkpoint
     from kerolox.store.commit_log import CommitLog
     from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.deletions import Deletions
     from kerolox.store.index_file import Index
     from kerolox.store.settings import StoreSettings
 
@@ -198,8 +199,10 @@ class ConsumeQueueFlusher(StoreThread):
         index: Index,
         on_error: Callable[[str], None],
         log: CommitLog,
+        deletions: Deletions,
     ) -> None:
         super().__init__("kerolox-flush-queues")
+        self._deletions = deletions
         self.dirty: set[ConsumeQueue] = set()
         """Queues with entries that are not flushed. The owner adds, this thread takes out."""
         self.failure = ""
@@ -244,6 +247,7 @@ class ConsumeQueueFlusher(StoreThread):
         with self._lock:
             if self.failure:
                 return
+            self._deletions.sync()
             _end, timestamp = self._written()
             try:
                 for queue in list(self.dirty):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from kerolox.store.checkpoint import Checkpoint
     from kerolox.store.commit_log import CommitLog
+    from kerolox.store.deletions import Deletions
     from kerolox.store.index_file import Index
 
 __all__ = ["Recovery"]
@@ -71,6 +72,7 @@ class Recovery:
         queue_of: Callable[[str, int], ConsumeQueue],
         checkpoint: Checkpoint,
         delays_ms: tuple[int, ...],
+        deletions: Deletions,
         *,
         check_crc: bool,
         multi_dispatch: bool = False,
@@ -81,6 +83,7 @@ class Recovery:
         self._queue_of = queue_of
         self._checkpoint = checkpoint
         self._delays_ms = delays_ms
+        self._deletions = deletions
         self._check_crc = check_crc
         self._multi_dispatch = multi_dispatch
         self._lmq = lmq
@@ -95,6 +98,7 @@ class Recovery:
         self._clean = clean
         log = self._log
         start = end = truncated = indexed = 0
+        self._drop_dead_queues()
         if log.files:
             start = self.find_start(clean=clean, same_boot=same_boot)
             reached = self.walk(start, is_whole=start <= log.min_offset)
@@ -221,15 +225,17 @@ class Recovery:
         if record.sys_flag & TRANSACTION_BITS in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return True
         topic = record.topic.decode("utf-8", "surrogateescape")
-        own = self._queue_of(topic, record.queue_id)
-        if not self._enter(own, record.queue_offset, offset, record, is_whole):
-            return False
+        own = None
+        if not self._deletions.is_over(topic, offset):
+            own = self._queue_of(topic, record.queue_id)
+            if not self._enter(own, record.queue_offset, offset, record, is_whole):
+                return False
         if self._multi_dispatch and is_multi_dispatch(record.properties):
             return self._dispatch_further(own, offset, record, is_whole)
         return True
 
     def _dispatch_further(
-        self, own: ConsumeQueue, offset: int, record: RecordView, is_whole: bool
+        self, own: ConsumeQueue | None, offset: int, record: RecordView, is_whole: bool
     ) -> bool:
         is_seen = True
         seen = {own}
@@ -237,7 +243,7 @@ class Recovery:
             record.properties, record.queue_id, lmq=self._lmq
         ):
             # Each entry before this one was of a record before this one.
-            if queue_offset > offset // RECORD_BYTES_MIN:
+            if queue_offset > offset // RECORD_BYTES_MIN or self._deletions.is_over(name, offset):
                 continue
             try:
                 queue = self._queue_of(name, queue_id)
@@ -338,6 +344,17 @@ class Recovery:
             cut = queue.truncate(end)
             if cut:
                 self.notes.append(f"{queue!r}: {cut} entries behind the end of the log cut off")
+
+    def _drop_dead_queues(self) -> None:
+        """Delete what a kill in the middle of a deletion left: queues of an earlier life."""
+        if not self._log.files:
+            # Offsets begin anew.
+            self._deletions.settle(0, 0)
+        for queue in self._queues():
+            end = self._deletions.offsets.get(queue.topic, 0)
+            if queue.starts and queue.max_physical_offset <= end and end:
+                self.notes.append(f"{queue!r}: deleted, as its topic was")
+                queue.delete()
 
     def _drop_queues(self) -> None:
         for queue in self._queues():

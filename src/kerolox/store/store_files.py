@@ -17,6 +17,7 @@ from kerolox.store.allocate import FileAllocator
 from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
+from kerolox.store.deletions import Deletions
 from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
@@ -69,6 +70,7 @@ class StoreFiles:
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
         self._abort = AbortFile(os.path.join(root, "abort"))
         self._lock = StoreLock(os.path.join(root, "lock"))
+        self._deletions = Deletions(os.path.join(root, "deletions"))
         self._index = Index(
             os.path.join(root, "index"), settings.max_hash_slot_num, settings.max_index_num
         )
@@ -118,6 +120,7 @@ class StoreFiles:
         notes = self.log.load()
         notes += self._load_queues(clean=clean)
         self._checkpoint.load()
+        self._deletions.load()
         index = self._index if self.settings.message_index_enable else None
         if index is not None:
             notes += index.load()
@@ -127,12 +130,14 @@ class StoreFiles:
             self.queue,
             self._checkpoint,
             self._delays_ms,
+            self._deletions,
             check_crc=self.settings.check_crc_on_recover,
             multi_dispatch=self.settings.enable_multi_dispatch,
             lmq=self.settings.enable_lmq,
         )
         recovery.notes = notes
         report = recovery.run(index, clean=clean, same_boot=same_boot)
+        self._deletions.settle(self.log.min_offset, self.log.max_offset)
         self.last_store_timestamp = max(
             recovery.last_store_timestamp, self._checkpoint.physic_timestamp
         )
@@ -172,6 +177,7 @@ class StoreFiles:
             self._index,
             self._fail,
             self.log,
+            self._deletions,
         )
         self._queue_flusher.dirty.update(
             queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset
@@ -367,7 +373,11 @@ class StoreFiles:
         """See ``StoreKernel.delete_queues``."""
         gone = [queue for (name, _id), queue in self._queues.items() if name == topic]
         count = sum(bool(queue.starts) for queue in gone)
+        if count:
+            # First: a kill among the files must not leave some that look alive.
+            self._deletions.add(topic, self.log.max_offset)
         self._delete(gone)
+        self._deletions.retry()
         return count
 
     def _delete(self, queues: list[ConsumeQueue]) -> None:
