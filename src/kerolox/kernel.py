@@ -282,8 +282,13 @@ class StoreKernel(Protocol):
         offset: int,
         max_count: int,
         tag_codes: Sequence[int] | None,
+        group: str | None = None,
     ) -> Read:
-        """getMessage of RocketMQ, with its limits and its next offsets."""
+        """getMessage of RocketMQ, with its limits and its next offsets.
+
+        With a ``group`` it counts for ``group_stats`` and ``fall_behind``, as hot pulls do. A
+        queue that does not exist is empty (RocketMQ makes the queue that it looks for).
+        """
         ...
 
     def lookup(self, physical_offset: int) -> bytes | None:
@@ -379,6 +384,7 @@ class StoreKernel(Protocol):
 
     def stats(self) -> dict[str, int]:
         """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
+        get_time_max_ms (the longest read),
         flush_count, held_pulls, index_pending, dispatch_behind_bytes."""
         ...
 
@@ -388,6 +394,12 @@ class StoreKernel(Protocol):
 
     def group_stats(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, messages got, bytes got) since open."""
+        ...
+
+    def fall_behind(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, queue id, bytes): how far behind the end of the log the last entry was
+        that a group's last read of a queue looked at (GROUP_GET_FALL_SIZE). Empty without
+        ``disk_fall_recorded``."""
         ...
 
     # -- answers that come later ------------------------------------------------------------

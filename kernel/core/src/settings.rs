@@ -52,6 +52,7 @@ pub struct Settings {
     pub enable_multi_dispatch: bool,
     pub enable_lmq: bool,
     pub max_lmq_consume_queue_num: usize,
+    pub disk_fall_recorded: bool,
     /// Folders whose files are read and beside which none is made; several joined by ','.
     pub read_only_commit_log_store_paths: PathBuf,
     /// Whether every page of a new file is backed before it is needed.
@@ -125,6 +126,7 @@ impl Settings {
             enable_multi_dispatch: false,
             enable_lmq: false,
             max_lmq_consume_queue_num: 20_000,
+            disk_fall_recorded: true,
             read_only_commit_log_store_paths: PathBuf::new(),
             warm_maped_file_enable: false,
             flush_least_pages_when_warm_maped_file: 4_096,

@@ -116,6 +116,8 @@ pub struct ReadOutcome {
     pub count: u32,
     /// Bytes appended to the buffer; 0 unless `Found`.
     pub bytes: usize,
+    /// Bytes between the last entry looked at and the end of the log; -1 when none was.
+    pub behind: i64,
 }
 
 /// One consume queue of the store.
@@ -162,6 +164,8 @@ pub struct Stats {
     pub get_miss: u64,
     pub get_count: u64,
     pub get_bytes: u64,
+    /// The longest read, in milliseconds (of a coarse clock).
+    pub get_time_max_ms: u64,
     pub flush_count: u64,
     pub index_pending: u64,
     pub dispatch_behind_bytes: u64,

@@ -70,6 +70,7 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
         enable_multi_dispatch,
         enable_lmq,
         max_lmq_consume_queue_num,
+        disk_fall_recorded,
         read_only_commit_log_store_paths,
         warm_maped_file_enable,
         flush_least_pages_when_warm_maped_file,

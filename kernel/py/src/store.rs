@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kerolox_core::hot::{Commit, Encoding, HotPath, NewHold, NewIdentity, Subscription};
+use kerolox_core::hot::{
+    Commit, Encoding, FallBehind, HotPath, NewHold, NewIdentity, Subscription,
+};
 use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -231,6 +233,8 @@ impl Store {
     }
 
     /// getMessage of RocketMQ, with its limits and its next offsets.
+    #[pyo3(signature = (topic, queue_id, offset, max_count, tag_codes, group=None))]
+    #[allow(clippy::too_many_arguments)] // the fields of a pull
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -239,11 +243,12 @@ impl Store {
         offset: i64,
         max_count: i32,
         tag_codes: Option<Vec<i64>>,
+        group: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let codes = hashes(tag_codes);
         let mut records = Vec::new();
-        let found =
-            self.hot.read(topic, queue_id, offset, max_count, codes.as_deref(), &mut records);
+        let codes = codes.as_deref();
+        let found = self.hot.read(group, topic, queue_id, offset, max_count, codes, &mut records);
         let values = (
             found.status as i32,
             found.next_offset,
@@ -386,6 +391,7 @@ impl Store {
             ("get_miss", stats.get_miss),
             ("get_count", stats.get_count),
             ("get_bytes", stats.get_bytes),
+            ("get_time_max_ms", stats.get_time_max_ms),
             ("flush_count", stats.flush_count),
             ("held_pulls", self.hot.held_pulls() as u64),
             ("index_pending", stats.index_pending),
@@ -402,6 +408,11 @@ impl Store {
     /// (group, topic, messages got, bytes got) since open.
     fn group_stats(&self) -> Vec<(String, String, u64, u64)> {
         self.hot.group_stats()
+    }
+
+    /// (group, topic, queue id, bytes behind the end of the log) of each group's last reads.
+    fn fall_behind(&self) -> Vec<FallBehind> {
+        self.hot.fall_behind()
     }
 
     /// Hold a pull of the cold path; False: the table is full, answer it now.

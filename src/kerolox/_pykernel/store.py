@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kerolox._pykernel.holds import QueueKey
-    from kerolox.kernel import Appended, BatchAppended
+    from kerolox.kernel import Appended, BatchAppended, Read
     from kerolox.store.consume_queue import ConsumeQueue
     from kerolox.store.settings import StoreSettings
 
@@ -90,6 +90,7 @@ class Store(MessageStore):
         self._flush_waits: deque[_FlushWait] = deque()
         self._flush_wait_count = 0
         self._group_counts: dict[tuple[str, str], list[int]] = {}
+        self._fall_behind: dict[tuple[str, str, int], int] = {}
 
     def close(self) -> None:
         """See ``StoreKernel``. What waits is dropped, and every request is cold from now on."""
@@ -253,12 +254,28 @@ class Store(MessageStore):
             self.arrived.setdefault(key, set()).update(tag_codes)
 
     # -- read ---------------------------------------------------------------------------------
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+        group: str | None = None,
+    ) -> Read:
+        """See ``StoreKernel``."""
+        result = super().read(topic, queue_id, offset, max_count, tag_codes)
+        if group is not None:
+            self._count_read(group, (topic, queue_id), result.count, len(result.records))
+        return result
+
     def read_key(
         self, key: QueueKey, offset: int, max_count: int, tags: frozenset[int] | None
     ) -> ReadResult:
         """``read`` as the hot path does it: a queue that does not exist is empty."""
         queue = self.find_queue(*key)
         if queue is None:
+            self.last_behind = -1
             return _NO_QUEUE
         return self.read_queue(queue, offset, max_count, tags)
 
@@ -273,12 +290,7 @@ class Store(MessageStore):
     ) -> bytes:
         """The whole answer to a pull at ``offset``, counted for ``group_stats`` when it found."""
         status, next_offset, min_offset, max_offset, slow, count, records = result
-        if status == _FOUND:
-            counts = self._group_counts.get((group, key[0]))
-            if counts is None:
-                counts = self._group_counts[group, key[0]] = [0, 0]
-            counts[0] += count
-            counts[1] += len(records)
+        self._count_read(group, key, count, len(records))
         render = json_pull_header if serialize_type == JSON else binary_pull_header
         header = render(
             pull_code(status, offset),
@@ -288,6 +300,23 @@ class Store(MessageStore):
             status,
         )
         return frame(header, records, serialize_type)
+
+    def _count_read(self, group: str, key: QueueKey, count: int, size: int) -> None:
+        """Count the read that was just done for a group."""
+        if self.last_behind < 0:
+            return
+        if count:
+            counts = self._group_counts.get((group, key[0]))
+            if counts is None:
+                counts = self._group_counts[group, key[0]] = [0, 0]
+            counts[0] += count
+            counts[1] += size
+        if self.settings.disk_fall_recorded:
+            self._fall_behind[group, *key] = self.last_behind
+
+    def fall_behind(self) -> list[tuple[str, str, int, int]]:
+        """See ``StoreKernel``."""
+        return [(*key, size) for key, size in self._fall_behind.items()]
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel``."""

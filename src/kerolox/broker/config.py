@@ -62,7 +62,7 @@ UNUSED_KEYS = frozenset(
     commitCommitLogThoroughInterval haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
     haSlaveFallbehindMax slaveTimeout slaveReadEnable
-    offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
+    offsetCheckInSlave debugLockEnable duplicationEnable
     transientStorePoolEnable transientStorePoolSize
     fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
     isEnableBatchPush enableScheduleMessageStats enableScheduleAsyncDeliver
@@ -196,6 +196,9 @@ class BrokerConfig:
     enable_lmq: bool = False
     """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
     max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
+    disk_fall_recorded: bool = True
+    """Keep how far behind the end of the log each group reads."""
+
     # -- files of the log -------------------------------------------------------------------
     read_only_commit_log_store_paths: str = ""
     """Folders whose files are read and beside which none is made; several joined by ``,``."""

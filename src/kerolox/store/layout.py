@@ -35,6 +35,7 @@ __all__ = [
     "ENTRY_BYTES",
     "MESSAGE_MAGIC",
     "PRE_BLANK",
+    "PRE_BLANK_SIZE",
     "PROPERTIES_BYTES_MAX",
     "TOPIC_BYTES_MAX",
     "RecordView",
@@ -57,7 +58,8 @@ BLANK_BYTES = 8
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = 20
-PRE_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)
+PRE_BLANK_SIZE = 0x7FFFFFFF
+PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at offset 0."""
 
 TOPIC_BYTES_MAX = 127

@@ -413,6 +413,7 @@ class MessageStore(StoreReads):
             "get_miss": self._get_miss,
             "get_count": self._get_count,
             "get_bytes": self._get_bytes,
+            "get_time_max_ms": self._get_time_max_ms,
             "flush_count": 0 if self._log_flusher is None else self._log_flusher.flush_count,
             "held_pulls": 0,
             "index_pending": max(0, puts - self._index.followed_count) if behind else 0,

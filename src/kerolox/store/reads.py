@@ -6,10 +6,11 @@ out of the maps; records that lie side by side are copied at once.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Read
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, entries_unpacker
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
 from kerolox.store.status import GetMessageStatus
 from kerolox.store.store_files import StoreFiles
 
@@ -47,11 +48,13 @@ class StoreReads(StoreFiles):
         offset: int,
         max_count: int,
         tag_codes: Sequence[int] | None,
+        group: str | None = None,
     ) -> Read:
-        """See ``StoreKernel.read``."""
+        """See ``StoreKernel.read``; groups count in the subclass."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             self._get_miss += 1
+            self.last_behind = -1
             return Read(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
         codes = None if tag_codes is None else frozenset(tag_codes)
         return Read(*self.read_queue(queue, offset, max_count, codes))
@@ -59,7 +62,21 @@ class StoreReads(StoreFiles):
     def read_queue(
         self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
     ) -> tuple[int, int, int, int, bool, int, bytes]:
-        """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``."""
+        """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``.
+
+        ``last_behind`` says afterwards how far behind the end of the log the last entry was that
+        it looked at; -1 when it looked at none.
+        """
+        begin_ns = time.monotonic_ns()
+        result = self._read_queue(queue, offset, max_count, tag_codes)
+        elapsed_ms = (time.monotonic_ns() - begin_ns) // 1_000_000
+        if elapsed_ms > self._get_time_max_ms:
+            self._get_time_max_ms = elapsed_ms
+        return result
+
+    def _read_queue(
+        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+    ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
         high = queue.max_offset
         if low <= offset < high:
@@ -83,6 +100,7 @@ class StoreReads(StoreFiles):
         else:
             status, next_offset = _OFFSET_OVERFLOW_BADLY, high
         self._get_miss += 1
+        self.last_behind = -1
         return status, next_offset, low, high, False, 0, b""
 
     def _read_entries(
@@ -138,6 +156,10 @@ class StoreReads(StoreFiles):
             return None
         view = file.view
         base = file.start
+        at = count * ENTRY_BYTES
+        # As in RocketMQ's loop, the entry that ended the batch counts as looked at.
+        last = int.from_bytes(data[at : at + 8], "big") if at < len(data) else positions[-1]
+        self.last_behind = log.max_offset - last
         if end - start == total:
             return _FOUND, count, False, count, view[start - base : end - base]
         records = b"".join(
@@ -146,6 +168,9 @@ class StoreReads(StoreFiles):
                 for position, size in zip(positions, sizes, strict=True)
             ]
         )
+        if len(records) != total or min(positions) < start or max(positions) > positions[-1]:
+            # A damaged entry names a place that it can't have.
+            return None
         return _FOUND, count, False, count, records
 
     def _scan(
@@ -181,11 +206,15 @@ class StoreReads(StoreFiles):
                     break
             scanned += 1
             if tag_codes is not None and code not in tag_codes and not _is_match(code, tag_codes):
+                if not count:
+                    status = _NO_MATCHED_MESSAGE
                 continue
             if position < log_min or position + size > log_max or size <= 0:
                 if not count:
                     status = _MESSAGE_WAS_REMOVING
-                skip_before = log.roll_next(position)
+                # A filler says nothing about a file of the log, and neither does a damaged entry.
+                if position < log_max and (position or size != PRE_BLANK_SIZE):
+                    skip_before = log.roll_next(position)
                 continue
             if position != run_end:
                 if run_end >= 0:
@@ -201,6 +230,7 @@ class StoreReads(StoreFiles):
             parts.append(files[run_start // file_size].view[at : at + run_end - run_start])
             status = _FOUND
         suggest_slave = position < disk_before
+        self.last_behind = log_max - position
         return status, scanned, suggest_slave, count, b"".join(parts)
 
     def lookup(self, physical_offset: int) -> bytes | None:

@@ -47,6 +47,7 @@ class StoreSettings:
     enable_multi_dispatch: bool = False
     enable_lmq: bool = False
     max_lmq_consume_queue_num: int = 20_000
+    disk_fall_recorded: bool = True
 
     # -- files of the log -------------------------------------------------------------------
     read_only_commit_log_store_paths: str = ""

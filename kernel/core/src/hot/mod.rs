@@ -81,6 +81,9 @@ pub struct NewHold<'a> {
 /// A committed offset: group, topic, queue id, offset.
 pub type Commit = (String, String, i32, i64);
 
+/// How far behind a group's last read was: group, topic, queue id, bytes.
+pub type FallBehind = (String, String, i32, i64);
+
 /// What a group got of a topic: group, topic, messages, bytes.
 pub type GroupStats = (String, String, u64, u64);
 
@@ -256,9 +259,12 @@ impl HotPath {
         appended
     }
 
-    /// `getMessage` of RocketMQ; raw records are appended to `records`.
+    /// `getMessage` of RocketMQ; raw records are appended to `records`. With a `group` it counts for
+    /// that group.
+    #[allow(clippy::too_many_arguments)] // the fields of a pull
     pub fn read(
         &self,
+        group: Option<&str>,
         topic: &str,
         queue_id: i32,
         offset: i64,
@@ -266,11 +272,22 @@ impl HotPath {
         tag_codes: Option<&[i32]>,
         records: &mut Vec<u8>,
     ) -> ReadOutcome {
-        let mut core = self.store.lock();
-        let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
-            return pull::NO_QUEUE;
+        let outcome = {
+            let mut core = self.store.lock();
+            let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
+                return pull::NO_QUEUE;
+            };
+            core.read_into(queue, offset, max_count.max(0) as usize, tag_codes, records)
         };
-        core.read_into(queue, offset, max_count.max(0) as usize, tag_codes, records)
+        if let Some(group) = group.filter(|_| outcome.behind >= 0) {
+            let tables = &mut self.state.lock().tables;
+            let (group, topic) = (group.as_bytes(), topic.as_bytes());
+            if tables.has_room_for(topic, group) {
+                let (group, topic) = (tables.intern_group(group), tables.intern_topic(topic));
+                tables.note_got(group, topic, queue_id, &outcome);
+            }
+        }
+        outcome
     }
 
     /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
@@ -348,11 +365,30 @@ impl HotPath {
         let mut stats = Vec::new();
         for group in &guard.tables.groups {
             for (topic, got) in &group.got {
-                let topic = text(&guard.tables.topics[*topic as usize].name);
-                stats.push((text(&group.name), topic, got.messages, got.bytes));
+                if got.messages > 0 {
+                    let topic = text(&guard.tables.topics[*topic as usize].name);
+                    stats.push((text(&group.name), topic, got.messages, got.bytes));
+                }
             }
         }
         stats
+    }
+
+    /// (group, topic, queue id, bytes): how far behind the end of the log each group's last read of
+    /// a queue was.
+    #[must_use]
+    pub fn fall_behind(&self) -> Vec<FallBehind> {
+        let guard = self.state.lock();
+        let mut behind = Vec::new();
+        for group in &guard.tables.groups {
+            for (topic, got) in &group.got {
+                let topic = text(&guard.tables.topics[*topic as usize].name);
+                for (queue_id, bytes) in got.behind.iter().enumerate().filter(|each| *each.1 >= 0) {
+                    behind.push((text(&group.name), topic.clone(), queue_id as i32, *bytes));
+                }
+            }
+        }
+        behind
     }
 
     /// How many pulls are held.

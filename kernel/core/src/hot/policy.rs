@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::answer::Pieces;
 use super::hold::List;
-use crate::{Core, QueueHandle};
+use crate::{Core, QueueHandle, ReadOutcome};
 
 /// Permission bit: messages may be read.
 pub const PERM_READ: i32 = 4;
@@ -56,10 +56,12 @@ pub struct Subscription {
 }
 
 /// What a group got of one topic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Got {
     pub messages: u64,
     pub bytes: u64,
+    /// By queue id: how far behind the end of the log the last read was; -1 before the first.
+    pub behind: Vec<i64>,
 }
 
 /// One consumer group.
@@ -96,6 +98,8 @@ pub struct Tables {
     pub identity: Option<Identity>,
     /// False: every send is cold.
     pub writable: bool,
+    /// `diskFallRecorded`: keep how far behind the end of the log each read was.
+    pub disk_fall_recorded: bool,
     /// The store's handle epoch of the cached handles.
     epoch: u64,
 }
@@ -118,7 +122,7 @@ impl Tables {
     /// Empty tables of a writable broker.
     #[must_use]
     pub fn new() -> Self {
-        Self { writable: true, ..Self::default() }
+        Self { writable: true, disk_fall_recorded: true, ..Self::default() }
     }
 
     /// The slot of a topic, if it has one; `hint` is looked at first.
@@ -248,6 +252,22 @@ impl Tables {
         {
             self.groups[group as usize].subscriptions.remove(&topic);
         }
+    }
+
+    /// Counts a read that looked at entries of a queue.
+    #[inline]
+    pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
+        let got = self.groups[group as usize].got.entry(topic).or_default();
+        got.messages += u64::from(outcome.count);
+        got.bytes += outcome.bytes as u64;
+        if !self.disk_fall_recorded || !(0..QUEUE_IDS_MAX).contains(&queue_id) {
+            return;
+        }
+        let index = queue_id as usize;
+        if index >= got.behind.len() {
+            got.behind.resize(index + 1, -1);
+        }
+        got.behind[index] = outcome.behind;
     }
 
     /// Drops the cached queue handles when the store says that some went stale.

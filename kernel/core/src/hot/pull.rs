@@ -3,7 +3,7 @@
 use super::answer::{PullAnswer, code, pull_answer};
 use super::header::{Encoding, Header, PullFields};
 use super::hold::HeldPull;
-use super::policy::{Got, Group, PERM_READ, Tables};
+use super::policy::{Group, PERM_READ, Tables};
 use super::state::State;
 use super::tags::{self, Tags};
 use crate::{Core, GetStatus, ReadOutcome};
@@ -20,6 +20,7 @@ pub const NO_QUEUE: ReadOutcome = ReadOutcome {
     suggest_slave: false,
     count: 0,
     bytes: 0,
+    behind: -1,
 };
 
 /// Pull sysFlag bits.
@@ -113,6 +114,9 @@ pub fn read(
     let max_count = wanted.max_count.max(0) as usize;
     let outcome = core.read_into(queue, wanted.offset, max_count, wanted.tag_codes, out);
     let kind = Kind::of(outcome.status, wanted.offset);
+    if outcome.behind >= 0 {
+        tables.note_got(wanted.group, wanted.topic, wanted.queue_id, &outcome);
+    }
     if kind != Kind::Found {
         out.truncate(start);
         return (kind, outcome);
@@ -129,10 +133,6 @@ pub fn read(
         out.truncate(start + size + outcome.bytes);
     }
     out[start..start + size].copy_from_slice(&header.bytes);
-    let group = &mut tables.groups[wanted.group as usize];
-    let got: &mut Got = group.got.entry(wanted.topic).or_default();
-    got.messages += u64::from(outcome.count);
-    got.bytes += outcome.bytes as u64;
     (kind, outcome)
 }
 

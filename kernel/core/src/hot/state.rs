@@ -53,8 +53,10 @@ impl State {
     /// The state of a broker that was told nothing yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
+        let mut tables = Tables::new();
+        tables.disk_fall_recorded = settings.disk_fall_recorded;
         Self {
-            tables: Tables::new(),
+            tables,
             sync_flush: settings.flush_disk_type == FlushDiskType::Sync,
             sync_flush_timeout_ms: settings.sync_flush_timeout as i64,
             long_polling: settings.long_polling_enable,

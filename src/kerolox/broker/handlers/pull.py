@@ -54,7 +54,14 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
     _checked_topic(broker, header, request)
     tag_codes = _tag_codes(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
-    result = broker.store.read(header.topic, header.queue_id, header.queue_offset, count, tag_codes)
+    result = broker.store.read(
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        count,
+        tag_codes,
+        header.consumer_group,
+    )
     status, next_offset, min_offset, max_offset, _suggest_slave, _count, records = result
     code = _code_of(GetMessageStatus(status), header.queue_offset)
     if header.sys_flag & PullSysFlag.COMMIT_OFFSET:

@@ -1,0 +1,251 @@
+"""Reads against a model, ``getMessage`` written down plainly, on damaged stores too."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kerolox.message import java_hash
+from kerolox.store.status import GetMessageStatus as Status
+from tests.kernel.support import Bench, properties
+
+STORIES = int(os.environ.get("KEROLOX_READ_STORIES", "6"))
+"""Stores that are made, of each kernel; each is read ``READS`` times."""
+READS = 150
+LOG_FILE, QUEUE_FILE = 16 * 1024, 20 * 60
+ENTRY = struct.Struct(">qiq")
+TAGS = ("a", "b", "c")
+PRE_BLANK = (0, 0x7FFFFFFF, 0)
+LIMITS = {
+    "max_transfer_bytes_on_message_in_memory": 3_000,
+    "max_transfer_count_on_message_in_memory": 12,
+    "max_transfer_bytes_on_message_in_disk": 1_500,
+    "max_transfer_count_on_message_in_disk": 5,
+}
+
+
+@dataclass
+class Model:
+    """One queue and the log as they are on disk, and what a read of them gives."""
+
+    log: bytes
+    log_min: int
+    log_max: int
+    minimum: int
+    in_memory: bool
+    entries: list[tuple[int, int, int]] = field(default_factory=list)
+    lost_files: set[int] = field(default_factory=set)
+    behind: int = -1
+
+    def record(self, offset: int, size: int) -> bytes | None:
+        """``CommitLog.getMessage``."""
+        if size <= 0 or offset < self.log_min or offset + size > self.log_max:
+            return None
+        return self.log[offset : offset + size]
+
+    def is_far(self, position: int) -> bool:
+        """``checkInDiskByCommitOffset``; without memory everything in the log is on disk."""
+        return not self.in_memory and position < self.log_max
+
+    def is_full(self, position: int, size: int, wanted: int, held: int, count: int) -> bool:
+        """``isTheBatchFull``."""
+        where = "in_disk" if self.is_far(position) else "in_memory"
+        if not held or not count:
+            return False
+        return (
+            wanted <= count
+            or held + size > LIMITS[f"max_transfer_bytes_on_message_{where}"]
+            or count >= LIMITS[f"max_transfer_count_on_message_{where}"]
+        )
+
+    def read(self, offset: int, wanted: int, codes: set[int] | None) -> tuple[Any, ...]:
+        """``getMessage``: the members of ``kernel.Read``."""
+        low, high = self.minimum, len(self.entries)
+        self.behind = -1
+        nothing = (low, high, False, 0, b"")
+        per_file = QUEUE_FILE // 20
+        if high == 0:
+            return (Status.NO_MESSAGE_IN_QUEUE, 0, *nothing)
+        if offset < low:
+            return (Status.OFFSET_TOO_SMALL, low, *nothing)
+        if offset >= high:
+            status = Status.OFFSET_OVERFLOW_ONE if offset == high else Status.OFFSET_OVERFLOW_BADLY
+            return (status, high, *nothing)
+        next_file = offset + per_file - offset % per_file
+        if offset // per_file in self.lost_files:
+            return (Status.OFFSET_FOUND_NULL, next_file, *nothing)
+        status = Status.NO_MATCHED_MESSAGE
+        found: list[bytes] = []
+        skip_before = None
+        looked_at = 0
+        for at in range(offset, min(next_file, high, offset + max(16_000 // 20, wanted))):
+            position, size, code = self.entries[at]
+            self.behind = self.log_max - position
+            if skip_before is not None and position < skip_before:
+                looked_at += 1
+                continue
+            if self.is_full(position, size, wanted, sum(map(len, found)), len(found)):
+                break
+            looked_at += 1
+            if codes is not None and code not in codes:
+                status = status if found else Status.NO_MATCHED_MESSAGE
+                continue
+            record = self.record(position, size)
+            if record is None:
+                status = status if found else Status.MESSAGE_WAS_REMOVING
+                # Unlike in RocketMQ a filler says nothing of the file that it seems to point to.
+                if (position, size) != PRE_BLANK[:2] and position < self.log_max:
+                    skip_before = position + LOG_FILE - position % LOG_FILE
+                continue
+            found.append(record)
+            status = Status.FOUND
+            skip_before = None
+        return (
+            status,
+            offset + looked_at,
+            low,
+            high,
+            self.is_far(position),
+            len(found),
+            b"".join(found),
+        )
+
+
+def fill(bench: Bench, source: random.Random) -> None:
+    """Messages of both queues, of many sizes, in log files that roll."""
+    for _ in range(source.randint(1, 260)):
+        text = properties(TAGS=source.choice(TAGS)) if source.random() < 0.9 else ""
+        size = source.choice((0, 3, 50, 400, 1_400))
+        bench.append(source.randbytes(size), text, queue_id=int(source.random() < 0.3))
+
+
+def reopened(bench: Bench, source: random.Random, *, in_memory: bool) -> None:
+    """Open the store again, perhaps without the beginning of its log."""
+    bench.store.close()
+    logs = sorted((bench.path / "commitlog").iterdir())
+    for log in logs[: min(source.choice((0, 0, 1, 9)), len(logs) - 1)]:
+        log.unlink()
+    open_small(bench, in_memory=in_memory)
+
+
+def open_small(bench: Bench, *, in_memory: bool) -> None:
+    bench.open(
+        mapped_file_size_commit_log=LOG_FILE,
+        mapped_file_size_consume_queue=QUEUE_FILE,
+        access_message_in_memory_max_ratio=40 if in_memory else 0,
+        **LIMITS,
+    )
+
+
+def damage(bench: Bench, source: random.Random) -> set[int]:
+    """Spoil entries of queue 0 and lose one of its files, perhaps; the lost files."""
+    folder = bench.path / "consumequeue" / "T" / "0"
+    names = sorted(folder.iterdir())
+    high = bench.store.queue_bounds("T", 0)[1]
+    for _ in range(source.choice((0, 0, 3, 20))):
+        at = source.randrange(high)
+        bad = source.choice((PRE_BLANK, (1 << 40, 100, 97), (source.randrange(LOG_FILE), 60, 98)))
+        with (folder / f"{at * 20 // QUEUE_FILE * QUEUE_FILE:020d}").open("r+b") as file:
+            file.seek(at * 20 % QUEUE_FILE)
+            file.write(ENTRY.pack(*bad))
+    if len(names) > 1 and source.random() < 0.3:
+        lost = source.randrange(len(names))
+        names[lost].unlink()
+        return {lost}
+    return set()
+
+
+def modelled(bench: Bench, lost: set[int], entries: list[bytes], *, in_memory: bool) -> Model:
+    """What now lies on disk."""
+    store = bench.store
+    log = b"".join(file.read_bytes() for file in sorted((bench.path / "commitlog").iterdir()))
+    minimum, high = store.queue_bounds("T", 0)
+    return Model(
+        bytes(store.min_physical_offset) + log,
+        store.min_physical_offset,
+        store.max_physical_offset,
+        minimum,
+        in_memory,
+        list(ENTRY.iter_unpack(b"".join(entries)))[:high],
+        lost,
+    )
+
+
+@pytest.mark.parametrize("seed", range(STORIES))
+def test_reads_are_those_of_the_model(closed_bench: Bench, seed: int) -> None:
+    source = random.Random(seed)
+    bench = closed_bench
+    in_memory = bool(seed % 2)
+    open_small(bench, in_memory=in_memory)
+    fill(bench, source)
+    bench.append(queue_id=0)
+    reopened(bench, source, in_memory=in_memory)
+    names = sorted((bench.path / "consumequeue" / "T" / "0").iterdir())
+    lost = damage(bench, source) if seed >= 2 else set()
+    entries = [
+        file.read_bytes() if file.exists() else ENTRY.pack(*PRE_BLANK) * (QUEUE_FILE // 20)
+        for file in names
+    ]
+    model = modelled(bench, lost, entries, in_memory=in_memory)
+    high = len(model.entries)
+    for _ in range(READS):
+        offset = source.choice((0, model.minimum, high, source.randint(-2, high + 2)))
+        wanted = source.choice((1, 2, 7, 12, 32, 900))
+        codes = source.choice((None, {java_hash("a")}, {java_hash("b"), java_hash("c")}, {0}, {5}))
+        given = None if codes is None else sorted(codes)
+        got = tuple(bench.store.read("T", 0, offset, wanted, given, "G"))
+        expected = model.read(offset, wanted, codes)
+        assert got == expected, (offset, wanted, codes)
+        if model.behind >= 0:
+            assert bench.store.fall_behind() == [("G", "T", 0, model.behind)]
+    assert bench.store.read("T", 3, 4, 32, None)[:2] == (Status.NO_MESSAGE_IN_QUEUE, 0)
+
+
+def test_a_queue_that_does_not_exist_reads_as_an_empty_one(bench: Bench) -> None:
+    for topic, queue_id in (("T", 3), ("Nobody", 0)):
+        read = tuple(bench.store.read(topic, queue_id, 7, 32, None, "G"))
+        assert read == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
+    assert bench.store.queues() == []
+    assert bench.store.fall_behind() == []
+
+
+def test_how_far_readers_are_behind_is_kept_by_group_and_queue(bench: Bench) -> None:
+    first, second = bench.append(b"1"), bench.append(b"2")
+    end = bench.store.max_physical_offset
+    bench.store.read("T", 0, 0, 1, None, "slow")
+    bench.store.read("T", 0, 1, 1, None, "fast")
+    bench.store.read("T", 0, 0, 1, None)
+    found = {(group, queue): size for group, _, queue, size in bench.store.fall_behind()}
+    # The entry that ends a batch counts as looked at, as in RocketMQ.
+    assert found == {("slow", 0): end - second[1], ("fast", 0): end - second[1]}
+    bench.append(b"3" * 100, queue_id=1)
+    bench.store.read("T", 0, 1, 1, None, "fast")
+    found = {group: size for group, _, _, size in bench.store.fall_behind()}
+    assert found["fast"] == bench.store.max_physical_offset - second[1]
+    assert first[1] == 0
+
+
+def test_how_far_readers_are_behind_is_not_kept_when_that_is_off(closed_bench: Bench) -> None:
+    closed_bench.open(disk_fall_recorded=False)
+    closed_bench.append()
+    assert closed_bench.store.read("T", 0, 0, 1, None, "G")[5] == 1
+    assert closed_bench.store.fall_behind() == []
+    assert closed_bench.store.group_stats() == [
+        ("G", "T", 1, closed_bench.store.max_physical_offset)
+    ]
+
+
+def test_the_longest_read_is_kept(bench: Bench) -> None:
+    bench.append()
+    bench.store.read("T", 0, 0, 1, None)
+    longest = bench.store.stats()["get_time_max_ms"]
+    assert 0 <= longest < 60_000
+    for _ in range(20):
+        bench.store.read("T", 0, 0, 1, None)
+        assert bench.store.stats()["get_time_max_ms"] >= longest
+        longest = bench.store.stats()["get_time_max_ms"]
