@@ -37,11 +37,15 @@ class JavaPeer:
     Args:
         data: folder for the store, the settings and the logs.
         settings: more lines of broker.conf.
+        with_namesrv: start a name server too; without one the broker registers nowhere.
     """
 
-    def __init__(self, data: Path, *, settings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, data: Path, *, settings: tuple[str, ...] = (), with_namesrv: bool = True
+    ) -> None:
         self.data = data
         self.settings = settings
+        self.with_namesrv = with_namesrv
         self.port, self.namesrv_port = free_port(), free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -52,12 +56,20 @@ class JavaPeer:
             (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
         namesrv = [f"listenPort={self.namesrv_port}", f"kvConfigPath={home / 'kvConfig.json'}"]
         try:
-            self._start("namesrv", "namesrv.NamesrvStartup", namesrv)
+            if self.with_namesrv:
+                self._start("namesrv", "namesrv.NamesrvStartup", namesrv)
             self._start("broker", "broker.BrokerStartup", self._broker_settings())
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        for process in self._processes:
+            process.kill()
+            process.wait(timeout=STOP_SECONDS_MAX)
+        self._processes.clear()
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
@@ -73,7 +85,7 @@ class JavaPeer:
             "brokerIP1=127.0.0.1",
             "brokerIP2=127.0.0.1",
             f"listenPort={self.port}",
-            f"namesrvAddr=127.0.0.1:{self.namesrv_port}",
+            f"namesrvAddr=127.0.0.1:{self.namesrv_port}" if self.with_namesrv else "",
             f"storePathRootDir={self.data / 'store'}",
             f"storePathCommitLog={self.data / 'store' / 'commitlog'}",
             "mappedFileSizeCommitLog=67108864",

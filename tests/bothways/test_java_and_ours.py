@@ -1,0 +1,114 @@
+"""One store, two brokers in turn: what the one wrote the other serves, after a stop and a crash.
+
+Each case: ours writes and ends; Java opens the store, serves all of it, writes on and ends; ours
+opens it again, with each kernel. After each end ``kerolox store check`` must find nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bothways.story import (
+    DELAY_LEVELS,
+    LONG,
+    SHORT,
+    Seen,
+    assert_clean,
+    assert_delivered,
+    assert_equal,
+    assert_keys,
+    assert_waiting,
+    delay,
+    look,
+    tables_on_disk,
+    tell,
+)
+from tests.support.clusters import JavaPeer
+from tests.support.kernels import KERNELS
+from tests.support.up import Up, wait_until
+
+pytestmark = pytest.mark.java
+
+SMALL = {
+    "mappedFileSizeCommitLog": 1 << 16,
+    "mappedFileSizeConsumeQueue": 20 * 30,
+    "maxHashSlotNum": 1_000,
+    "maxIndexNum": 400,
+}
+ONE_FILE = {**SMALL, "mappedFileSizeCommitLog": 64 << 20, "maxIndexNum": 40_000}
+"""Java drops the index files that its checkpoint does not cover, and reads only the last file of
+the log again: keys of earlier files are lost then, whoever wrote them."""
+
+CASES = [
+    # kernel that writes first, how it ends, how Java ends
+    ("python", "stop", "kill"),
+    ("native", "stop", "stop"),
+    ("python", "kill", "stop"),
+    ("native", "kill", "kill"),
+]
+
+
+def settings_of(sizes: dict[str, int]) -> dict[str, object]:
+    return {
+        **sizes,
+        "brokerName": "broker-a",
+        "messageDelayLevel": DELAY_LEVELS,
+        "flushConsumerOffsetInterval": 500,
+        "flushDelayOffsetInterval": 500,
+    }
+
+
+@pytest.mark.parametrize(("kernel", "ours_ends", "java_ends"), CASES)
+def test_each_serves_what_the_other_wrote(
+    kernel: str, ours_ends: str, java_ends: str, tmp_path: Path
+) -> None:
+    if kernel not in KERNELS:
+        kernel = "python"
+    data = tmp_path / "data"
+    settings = settings_of(ONE_FILE if ours_ends == "kill" else SMALL)
+    seen = Seen()
+
+    up = Up(data, settings=settings, kernel=kernel).start()
+    tell(up.broker, "first", seen)
+    seen = look(up.broker, seen)
+    assert sum(map(len, seen.records.values())) > 200
+    if ours_ends == "kill":
+        wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
+    delay(up.broker, "first", seen, SHORT)
+    if ours_ends == "kill":
+        up.kill()
+    else:
+        up.stop()
+    assert_waiting(data, seen)
+    assert_clean(data)
+
+    lines = tuple(f"{key}={value}" for key, value in settings.items())
+    with JavaPeer(data, settings=lines, with_namesrv=False) as java:
+        address = f"127.0.0.1:{java.port}"
+        assert_equal(look(address, seen), seen)
+        assert_keys(address, seen)
+        assert_delivered(address, seen)
+        tell(address, "second", seen)
+        seen = look(address, seen)
+        if java_ends == "kill":
+            # Java writes them for the first time 10 s after its start.
+            wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
+        delay(address, "second", seen, SHORT if java_ends == "kill" else LONG)
+        if java_ends == "kill":
+            java.kill()
+    assert_waiting(data, seen)
+    assert_clean(data)
+
+    for number, name in enumerate(KERNELS):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(data, copy)
+        with Up(copy, settings=settings, kernel=name) as again:
+            assert_equal(look(again.broker, seen), seen)
+            assert_keys(again.broker, seen)
+            assert_delivered(again.broker, seen)
+            tell(again.broker, "third", seen_again := look(again.broker, seen))
+            assert_keys(again.broker, seen_again)
+        assert_clean(copy)
