@@ -211,7 +211,7 @@ _TRIMMED = "".join(map(chr, range(33)))
 
 def _read_integer(text: str, within: range) -> int:
     if not _INTEGER_TEXT.fullmatch(text) or (value := int(text)) not in within:
-        raise EvaluationError(f"{text!r} is no integer of {len(within):#x} values")
+        raise EvaluationError(f"{text!r} is no integer from {within[0]} to {within[-1]}")
     return value
 
 

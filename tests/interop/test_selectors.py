@@ -1,0 +1,106 @@
+"""SQL92 expressions mean to us what they mean to the Java broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.filter.sql92 import EvaluationError, Sql92Error, compile_sql92
+from tests.interop.build import java_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
+
+MESSAGES: list[dict[str, str]] = [
+    {},
+    {"a": "1", "b": "x", "c": "true", "d": "2.5"},
+    {"a": "10", "b": "it's", "c": "FALSE", "d": "-1e3", "e": ""},
+    {"a": "-7", "b": "", "c": "yes", "d": "NaN", "e": " 5 "},
+    {"a": "2147483648", "b": "10", "c": "1", "d": "Infinity", "e": "0x1p3"},
+    {"a": "9223372036854775808", "b": "é😀", "c": "tRUE", "d": "1.5f", "e": "+3"},
+    {"a": "1.0", "b": "X", "c": "false", "d": ".5", "e": "1_0"},
+    {"a": "007", "b": "abc", "c": "true", "d": "5.", "e": "-0.0"},
+    {"a": "٣", "b": "y", "d": "-Infinity", "e": "1e400", "$x_1": "v"},
+]
+
+
+def written() -> list[str]:
+    """The table of expressions, one a line."""
+    return Path(__file__).with_name("selectors.txt").read_text("utf-8").splitlines()
+
+
+def random_expression(source: random.Random, depth: int = 0) -> str:
+    """One that is mostly well formed."""
+    kind = source.randrange(9) if depth < 4 else source.randrange(2, 7)
+
+    def operand() -> str:
+        names = ("a", "b", "c", "d", "e", "z")
+        literals = ("1", "10", "-7", "2.5", ".5", "1e1", "'x'", "'10'", "TRUE", "FALSE", "NULL")
+        return source.choice(names if source.random() < 0.6 else literals)
+
+    if kind == 0:
+        joined = source.choice((" AND ", " OR ", " and ", " or "))
+        return joined.join(
+            random_expression(source, depth + 1) for _ in range(source.randint(2, 4))
+        )
+    if kind == 1:
+        return f"({random_expression(source, depth + 1)})"
+    if kind == 2:
+        low, high = operand(), operand()
+        negated = source.choice(("", "NOT "))
+        return f"{operand()} {negated}BETWEEN {low} AND {high}"
+    if kind == 3:
+        negated = source.choice(("", "not "))
+        return f"{operand()} {negated}in ('x', '{source.choice('abc')}', '10')"
+    if kind == 4:
+        return f"{operand()} is {source.choice(('', 'not '))}null"
+    if kind in (5, 6):
+        return f"{operand()} {source.choice(('=', '<>', '>', '>=', '<', '<='))} {operand()}"
+    if kind == 7:
+        return f"not {random_expression(source, depth + 1)}"
+    return f"{random_expression(source, depth + 1)} = {operand()}"
+
+
+def our_answer(text: str, messages: list[dict[str, str]]) -> str:
+    try:
+        expression = compile_sql92(text)
+    except Sql92Error:
+        return "refused"
+
+    def word(properties: Mapping[str, str]) -> str:
+        try:
+            return {True: "true", False: "false", None: "null"}[expression.evaluate(properties)]
+        except EvaluationError:
+            return "failed"
+
+    return " ".join(word(properties) for properties in messages)
+
+
+def test_every_expression_gives_what_java_gives() -> None:
+    source = random.Random(92)
+    texts = written() + [random_expression(source) for _ in range(2_000)]
+    lines = [json.dumps({"expression": text, "messages": MESSAGES}) for text in texts]
+    done = subprocess.run(
+        java_command("interop.Selectors"),
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(texts), done.stderr
+    different = [
+        f"{text!r}: Java {theirs}, ours {ours}"
+        for text, theirs in zip(texts, answers, strict=True)
+        if (ours := our_answer(text, MESSAGES)) != theirs
+    ]
+    assert not different, f"{len(different)} of {len(texts)}:\n" + "\n".join(different[:20])
+    # The table is worth something: both outcomes are common.
+    assert 500 < sum(answer == "refused" for answer in answers) < len(texts) - 500
