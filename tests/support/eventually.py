@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 
 __all__ = ["until"]
@@ -11,7 +12,7 @@ SECONDS_MAX = 10.0
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until ``condition`` holds."""
+    """Let the loop run until ``condition`` holds; it may be a coroutine function."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not condition():  # noqa: ASYNC110 - nothing sets an event for us
+        while not (await met if inspect.isawaitable(met := condition()) else met):  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -30,7 +30,15 @@ from kerolox.broker.cleaning import (
 )
 from kerolox.broker.clients import ClientTable
 from kerolox.broker.groups import GroupTable
-from kerolox.broker.handlers import admin, client, monitor, pull, query, send
+from kerolox.broker.handlers import (
+    admin,
+    client,
+    monitor,
+    pull,
+    query,
+    send,
+    transaction,
+)
 from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
@@ -38,6 +46,7 @@ from kerolox.broker.router import Router, not_supported
 from kerolox.broker.schedule import DelaySchedule
 from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
 from kerolox.broker.topics import TopicTable
+from kerolox.broker.transactions import Transactions
 from kerolox.broker.writer import RecordWriter
 from kerolox.errors import ConfigError, StoreError
 from kerolox.kernel import RecoveryReport, load_kernel
@@ -65,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 def _all_routes() -> Router:
     router = Router()
-    for module in (send, pull, query, client, admin, monitor):
+    for module in (send, transaction, pull, query, client, admin, monitor):
         router.include(module.router)
     return router
 
@@ -80,8 +89,8 @@ class Broker:
         config: its settings.
         port: the port it listens on (after the start).
         recovery: what opening the store found.
-        store, topics, groups, offsets, clients, locks, schedule, writer, statistics, cleaner,
-            registration: its parts, for the handlers.
+        store, topics, groups, offsets, clients, locks, schedule, writer, transactions, statistics,
+            cleaner, registration: its parts, for the handlers.
     """
 
     store: StoreKernel
@@ -92,6 +101,7 @@ class Broker:
     locks: QueueLocks
     schedule: DelaySchedule
     writer: RecordWriter
+    transactions: Transactions
     statistics: Statistics
     registration: Registration
     cleaner: Cleaner
@@ -210,6 +220,7 @@ class Broker:
         self.groups.on_change = self.clients.refresh
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.now_ms)
+        self.transactions = Transactions(self, self.now_ms)
         self.statistics = Statistics(store, self.now_ms)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()
@@ -262,6 +273,7 @@ class Broker:
             (DELIVER_SECONDS, self.schedule.deliver_due),
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
+            (config.transaction_check_interval / 1000, self.transactions.check),
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
         ):

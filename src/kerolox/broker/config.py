@@ -53,8 +53,8 @@ UNUSED_KEYS = frozenset(
     consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
     enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
-    filterDataCleanTimeSpan filterSupportRetry forceRegister transactionTimeOut
-    transactionCheckMax transactionCheckInterval storeReplyMessageEnable enableDetailStat
+    filterDataCleanTimeSpan filterSupportRetry forceRegister
+    storeReplyMessageEnable enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
     commitIntervalCommitLog flushCommitLogTimed destroyMapedFileIntervalForcibly
@@ -139,6 +139,10 @@ class BrokerConfig:
     trace_topic_enable: bool = False
     trace_on: bool = True
     reject_transaction_message: bool = False
+    transaction_time_out: int = field(default=6000, metadata=_BYTES)
+    """How old a half message is when its producer is first asked."""
+    transaction_check_max: int = field(default=15, metadata=_BYTES)
+    transaction_check_interval: int = field(default=60_000, metadata={"min": 100})
     notify_consumer_ids_changed_enable: bool = True
     long_polling_enable: bool = True
     short_polling_time_mills: int = field(default=1000, metadata=_BYTES)

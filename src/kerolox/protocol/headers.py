@@ -25,6 +25,7 @@ __all__ = [
     "CreateTopicHeader",
     "DeleteGroupHeader",
     "EmptyHeader",
+    "EndTransactionHeader",
     "Header",
     "HeaderFieldError",
     "ProducerGroupHeader",
@@ -236,6 +237,19 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
     origin_topic: str = ""
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+
+
+class EndTransactionHeader(Header, frozen=True, kw_only=True):
+    """END_TRANSACTION (37)."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    """``MessageSysFlag``: 0 not decided, 8 commit, 12 rollback."""
+    from_transaction_check: bool = False
+    msg_id: str = ""
+    transaction_id: str = ""
 
 
 class ConsumerGroupHeader(Header, frozen=True, kw_only=True):

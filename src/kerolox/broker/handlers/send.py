@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-__all__ = ["SEE_FAQ", "router"]
+__all__ = ["SEE_FAQ", "code_of", "router"]
 
 SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 DLQ_QUEUES = 1
@@ -79,7 +79,7 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
         queue_id = _chosen_queue(topic, header.queue_id)
         store = _store_batch if header.batch else _store_one
         put = await store(broker, header, request, topic, queue_id)
-        code = _code_of(broker, put)
+        code = code_of(broker, put)
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
     identifiers = [
@@ -174,12 +174,13 @@ async def _store_one(
     record.property_text = encode_properties(stored)
     if len(record.property_text) > PROPERTY_BYTES_MAX:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
-    if record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true":
+    is_half = record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true"
+    if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
         if broker.config.reject_transaction_message:
             raise _forbidden(
                 f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden"
             )
-        raise _system_error("transactions are not supported yet")
+        return await broker.transactions.prepare(record)
     return await broker.writer.put(record)
 
 
@@ -312,7 +313,7 @@ def _known_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
     return group
 
 
-def _code_of(broker: Broker, put: Put) -> ResponseCode:
+def code_of(broker: Broker, put: Put) -> ResponseCode:
     """The response code of a put that stored; the texts are those of ``handlePutMessageResult``.
 
     Raises:

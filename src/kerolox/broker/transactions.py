@@ -1,0 +1,403 @@
+"""Transactions: ``TransactionalMessageService`` and ``EndTransactionProcessor`` of RocketMQ.
+
+A message of a transaction is first stored as a *half* message, in a topic that nobody reads. Its
+producer then ends the transaction: a commit stores it again under its real topic, a rollback does
+not, and both write a note, the *op* message, that the half is done. A half that stays open is
+stored again and its producer group is asked; one that stays open for too long is set aside.
+
+All state is on disk, as RocketMQ keeps it: half and op queues, and the positions of the group
+``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says about halves that are not
+passed yet.
+
+Beyond RocketMQ: a commit that was stored before a crash (its note not), or that comes both from
+the producer and from the answer to a check, is found by its key in the index and not stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.broker.writer import NewRecord, Put
+from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
+from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
+from kerolox.protocol.codes import MessageSysFlag, RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_record, decode_records, encode_record
+from kerolox.store.status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["TRANSACTION_GROUP", "Transactions"]
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""Whose offsets in the half and op topics are the positions of the check."""
+
+REMOVE_TAG = "d"
+QUEUE = 0
+"""There is one half queue and one op queue."""
+
+CHECK_SECONDS_MAX = 60.0
+"""Longest time that one round of checks takes (MAX_PROCESS_TIME_LIMIT)."""
+
+ENDED_MAX = 100_000
+"""Halves known to be done at which their positions are moved on without waiting for the round."""
+
+HALVES_PER_SLICE = 50
+"""Halves looked at before other work of the loop gets its turn."""
+
+COPIES_MAX = 64
+"""Records of one key that are looked at for an earlier commit (the index answers no more)."""
+
+_KIND = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+_log = logging.getLogger(__name__)
+
+
+class Transactions:
+    """Half messages of one broker."""
+
+    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
+        self._broker = broker
+        self._now_ms = now_ms
+        self._ended: dict[int, int] = {}
+        """Queue offset of a half that is done → that of its op message."""
+        self._passed_ops: set[int] = set()
+        """Op messages of halves that are passed, from the op position on."""
+        self._op_read = 0
+        self._half_position = 0
+        self._op_position = 0
+        self._is_loaded = False
+        self._recovered_below = 0
+        """Commits of halves below were perhaps stored by an earlier run, without their notes."""
+        self._ending: set[int] = set()
+        self._next_producer = 0
+
+    @property
+    def open_halves(self) -> int:
+        """Halves between position and end that no op message is known of."""
+        self._load()
+        end = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        return max(0, end - self._half_position - len(self._ended))
+
+    # -- the producer's requests ----------------------------------------------------------------
+    async def prepare(self, record: NewRecord) -> Put:
+        """Store a half message; topic and queue of the record become those of halves."""
+        record.properties = {
+            **record.properties,
+            PropertyKey.REAL_TOPIC: record.topic,
+            PropertyKey.REAL_QUEUE_ID: str(record.queue_id),
+        }
+        record.sys_flag &= ~_KIND
+        record.topic, record.queue_id = await self._topic(HALF_TOPIC), QUEUE
+        record.property_text = encode_properties(record.properties)
+        return await self._broker.writer.put(record)
+
+    def half_at(self, physical_offset: int) -> MessageExt | None:
+        """The half message that a transaction's end names."""
+        data = self._broker.store.lookup(physical_offset) if physical_offset >= 0 else None
+        if data is None:
+            return None
+        message = decode_record(data, inflate=False)[0]
+        return message if message.topic == HALF_TOPIC else None
+
+    async def commit(self, half: MessageExt) -> Put:
+        """Store the message under its real topic, once, and note that its half is done."""
+        self._load()
+        offset = half.queue_offset
+        if offset in self._ending or offset in self._ended:
+            return Put(PutMessageStatus.PUT_OK)
+        self._ending.add(offset)
+        try:
+            put = Put(PutMessageStatus.PUT_OK)
+            if not self._was_committed(half):
+                put = await self._broker.writer.put(self._final(half))
+            if put.is_stored:
+                await self._note(half)
+            return put
+        finally:
+            self._ending.discard(offset)
+
+    async def rollback(self, half: MessageExt) -> None:
+        """Note that a half is done; nobody will see its message."""
+        self._load()
+        await self._note(half)
+
+    # -- the check ------------------------------------------------------------------------------
+    async def check(self) -> int:
+        """One round: pass what is done, ask producers about what is open; how many were asked."""
+        self._load()
+        start_ms = self._now_ms()
+        deadline = asyncio.get_running_loop().time() + CHECK_SECONDS_MAX
+        asked = looked_at = 0
+        end = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        while self._half_position < end and asyncio.get_running_loop().time() < deadline:
+            if not self._pass_ended():
+                half = self._half(self._half_position)
+                if half is not None:
+                    if half.store_timestamp >= start_ms or self._is_young(half):
+                        break
+                    asked += await self._resolve(half)
+                self._half_position += 1
+            looked_at += 1
+            if looked_at % HALVES_PER_SLICE == 0:
+                self._keep_positions()
+                await asyncio.sleep(0)
+        self._keep_positions()
+        return asked
+
+    def _is_young(self, half: MessageExt) -> bool:
+        """Its producer still has time; none of those behind it is older then."""
+        age = self._now_ms() - half.born_timestamp
+        has_own_time = PropertyKey.CHECK_IMMUNITY_TIME in half.properties
+        return not has_own_time and 0 <= age < self._broker.config.transaction_time_out
+
+    async def _resolve(self, half: MessageExt) -> int:
+        """Deal with an open half that is old enough; 1 when its producer was asked."""
+        if self._was_committed(half):
+            await self._note(half)
+            return 0
+        checks = _number(half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES), 0)
+        config = self._broker.config
+        age = self._now_ms() - half.born_timestamp
+        if checks >= config.transaction_check_max or age > config.file_reserved_time * 3_600_000:
+            await self._discard(half)
+            return 0
+        immunity = _number(half.properties.get(PropertyKey.CHECK_IMMUNITY_TIME), -1)
+        if 0 <= age < immunity * 1000:
+            await self._postpone(half)
+            return 0
+        properties = {**half.properties, PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}
+        self._ask(half, properties, await self._put_again(half, properties))
+        return 1
+
+    async def _postpone(self, half: MessageExt) -> None:
+        """A half with an immunity of its own goes to the end of the queue, so that others behind it
+        are checked; it remembers where it was first, where its producer ends it."""
+        first = half.properties.get(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
+        if first is not None and self._take_ended(_number(first, -1)):
+            return
+        name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
+        properties = {**half.properties, name: first or str(half.queue_offset)}
+        await self._put_again(half, properties)
+
+    async def _put_again(self, half: MessageExt, properties: dict[str, str]) -> Put:
+        """Store a half again, at the end of its queue.
+
+        Raises:
+            StoreError: it was not stored; the round ends, and the next one begins with this half.
+        """
+        put = await self._broker.writer.put(_copy_of(half, half.topic, QUEUE, properties))
+        if not put.is_stored:
+            raise StoreError(
+                f"half message {half.queue_offset} is not stored again: {put.status.name}"
+            )
+        return put
+
+    async def _discard(self, half: MessageExt) -> None:
+        topic = await self._topic(CHECK_MAX_TIME_TOPIC)
+        _log.warning(
+            "half message %s is open after %s checks; it goes to %s",
+            half.unique_key,
+            half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "no"),
+            CHECK_MAX_TIME_TOPIC,
+        )
+        await self._broker.writer.put(_copy_of(half, topic, QUEUE, half.properties))
+
+    def _ask(self, half: MessageExt, properties: dict[str, str], put: Put) -> None:
+        """CHECK_TRANSACTION_STATE to one producer of the group, without waiting for an answer."""
+        group = properties.get(PropertyKey.PRODUCER_GROUP, "")
+        producers = self._broker.clients.producers(group) or []
+        if not producers:
+            _log.warning("no producer of group %s is here to be asked", group)
+            return
+        self._next_producer += 1
+        client = producers[self._next_producer % len(producers)]
+        half.queue_offset, half.commit_log_offset = put.queue_offset, put.physical_offsets[0]
+        fields = {
+            "tranStateTableOffset": half.queue_offset,
+            "commitLogOffset": half.commit_log_offset,
+            "msgId": half.unique_key,
+            "transactionId": half.unique_key,
+            "offsetMsgId": half.offset_message_id,
+        }
+        half.topic = properties.get(PropertyKey.REAL_TOPIC, "")
+        half.queue_id = _number(properties.get(PropertyKey.REAL_QUEUE_ID), 0)
+        body = encode_record(half, encode_properties(properties))
+        command = RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, fields, body=body)
+        try:
+            client.connection.send_oneway(command)
+        except RemotingError as error:
+            _log.warning("%s can't be asked: %s", client.connection.remote_address, error)
+
+    # -- what is done -----------------------------------------------------------------------------
+    def _was_committed(self, half: MessageExt) -> bool:
+        """Whether a half that may have been ended before has a committed copy."""
+        is_first = PropertyKey.TRANSACTION_CHECK_TIMES not in half.properties
+        if is_first and half.queue_offset >= max(self._half_position, self._recovered_below):
+            return False
+        topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
+        key = half.unique_key
+        if not key:
+            return False
+        end_ms = self._now_ms() + 1000
+        # Whole seconds count in the index.
+        begin_ms = half.born_timestamp - 1000
+        _, _, data = self._broker.store.query_key(topic, key, COPIES_MAX, begin_ms, end_ms)
+        return any(
+            copy.unique_key == key
+            and copy.topic == topic
+            and copy.sys_flag & _KIND == MessageSysFlag.TRANSACTION_COMMIT
+            and copy.born_timestamp == half.born_timestamp
+            for copy in decode_records(data, inflate=False)
+        )
+
+    async def _note(self, half: MessageExt) -> None:
+        """Write the op message of a half."""
+        if half.queue_offset in self._ended:
+            return
+        host = self._broker.store_host
+        record = NewRecord(
+            topic=await self._topic(OP_HALF_TOPIC),
+            queue_id=half.queue_id,
+            body=str(half.queue_offset).encode(),
+            properties={PropertyKey.WAIT: "false"},
+            property_text=encode_properties(
+                {PropertyKey.WAIT: "true", PropertyKey.TAGS: REMOVE_TAG}
+            ),
+            born_timestamp=self._now_ms(),
+            born_host=host,
+            store_host=host,
+        )
+        put = await self._broker.writer.put(record)
+        if not put.is_stored:
+            _log.error("half message %d is done, but not noted", half.queue_offset)
+            return
+        self._know(half.queue_offset, put.queue_offset)
+        if len(self._ended) >= ENDED_MAX:
+            while self._pass_ended():
+                pass
+            self._keep_positions()
+
+    def _know(self, half_offset: int, op_offset: int) -> None:
+        if half_offset < self._half_position:
+            self._passed_ops.add(op_offset)
+        else:
+            self._ended[half_offset] = op_offset
+
+    def _pass_ended(self) -> bool:
+        """Pass the half at the position if it is done."""
+        if not self._take_ended(self._half_position):
+            return False
+        self._half_position += 1
+        return True
+
+    def _take_ended(self, half_offset: int) -> bool:
+        op_offset = self._ended.pop(half_offset, None)
+        if op_offset is None:
+            return False
+        self._passed_ops.add(op_offset)
+        return True
+
+    def _keep_positions(self) -> None:
+        while self._op_position in self._passed_ops:
+            self._passed_ops.discard(self._op_position)
+            self._op_position += 1
+        offsets = self._broker.offsets
+        for topic, offset in (
+            (HALF_TOPIC, self._half_position),
+            (OP_HALF_TOPIC, self._op_position),
+        ):
+            if offsets.query(TRANSACTION_GROUP, topic, QUEUE) != offset:
+                offsets.commit(TRANSACTION_GROUP, topic, QUEUE, offset, "the broker")
+
+    def _load(self) -> None:
+        """Read positions and op messages, once."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        self._half_position = self._position(HALF_TOPIC)
+        self._op_position = self._position(OP_HALF_TOPIC)
+        end = self._broker.store.queue_bounds(OP_HALF_TOPIC, QUEUE)[1]
+        for offset in range(self._op_position, end):
+            op = self._message(OP_HALF_TOPIC, offset)
+            half_offset = -1 if op is None or op.tags != REMOVE_TAG else _number(op.body, -1)
+            if half_offset < 0:
+                self._passed_ops.add(offset)
+            else:
+                self._know(half_offset, offset)
+        self._recovered_below = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+
+    def _position(self, topic: str) -> int:
+        low, high = self._broker.store.queue_bounds(topic, QUEUE)
+        kept = self._broker.offsets.query(TRANSACTION_GROUP, topic, QUEUE)
+        return min(max(kept, low), high)
+
+    def _half(self, offset: int) -> MessageExt | None:
+        half = self._message(HALF_TOPIC, offset)
+        if half is None:
+            _log.warning("half message %d can't be read; it is passed", offset)
+        return half
+
+    def _message(self, topic: str, offset: int) -> MessageExt | None:
+        entry = self._broker.store.queue_entry(topic, QUEUE, offset)
+        data = None if entry is None else self._broker.store.lookup(entry[0])
+        if data is None:
+            return None
+        try:
+            return decode_record(data, inflate=False)[0]
+        except RemoteProtocolError:
+            return None
+
+    # -- records ----------------------------------------------------------------------------------
+    async def _topic(self, name: str) -> str:
+        """One of the three topics, made when it is first needed."""
+        if name not in self._broker.topics:
+            self._broker.topics.create_for_group(name, 1)
+        if not self._broker.topics.is_settled(name):
+            await self._broker.topics.settle(name)
+        return name
+
+    def _final(self, half: MessageExt) -> NewRecord:
+        """``endMessageTransaction``: the stored text stays that of the half."""
+        record = _copy_of(
+            half,
+            half.properties.get(PropertyKey.REAL_TOPIC, ""),
+            _number(half.properties.get(PropertyKey.REAL_QUEUE_ID), 0),
+            half.properties,
+        )
+        hidden = (
+            PropertyKey.REAL_TOPIC,
+            PropertyKey.REAL_QUEUE_ID,
+            PropertyKey.TRANSACTION_PREPARED,
+        )
+        record.properties = {k: v for k, v in half.properties.items() if k not in hidden}
+        record.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
+        record.prepared_transaction_offset = half.commit_log_offset
+        return record
+
+
+def _copy_of(half: MessageExt, topic: str, queue_id: int, properties: dict[str, str]) -> NewRecord:
+    return NewRecord(
+        topic=topic,
+        queue_id=queue_id,
+        body=half.body,
+        properties=dict(properties),
+        property_text=encode_properties(properties),
+        born_timestamp=half.born_timestamp,
+        born_host=pack_host(*half.born_host),
+        store_host=pack_host(*half.store_host),
+        flag=half.flag,
+        sys_flag=half.sys_flag & ~_KIND,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def _number(text: str | bytes | None, default: int) -> int:
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        return default

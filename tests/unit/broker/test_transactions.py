@@ -1,0 +1,259 @@
+"""Transactions, over the wire: half messages, their ends, the checks, and what a restart leaves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.broker.transactions import TRANSACTION_GROUP
+from kerolox.message import MessageId, encode_properties
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_record
+from tests.support.eventually import until
+from tests.unit.broker.support import peer_of, small_config
+
+if TYPE_CHECKING:
+    from tests.unit.broker.support import Peer
+
+pytestmark = pytest.mark.asyncio
+
+GROUP = "transaction-producers"
+COMMIT, ROLLBACK, UNDECIDED = 8, 12, 0
+
+
+def half_properties(key: str, **more: str) -> str:
+    return encode_properties({"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": key, **more})
+
+
+async def prepare(peer: Peer, key: str = "U1", **more: str) -> RemotingCommand:
+    text = half_properties(key, **more)
+    born = time.time_ns() // 1_000_000 - 10
+    answer = await peer.send("T", key.encode(), queue_id=2, properties=text, g=born)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+def end_fields(half: RemotingCommand, decision: int, **changes: object) -> dict[str, object]:
+    fields = half.ext_fields
+    return {
+        "producerGroup": GROUP,
+        "tranStateTableOffset": fields["queueOffset"],
+        "commitLogOffset": MessageId.parse(fields["msgId"]).physical_offset,
+        "commitOrRollback": decision,
+        "fromTransactionCheck": False,
+        "msgId": "U1",
+        "transactionId": "U1",
+        **changes,
+    }
+
+
+async def end(
+    peer: Peer, half: RemotingCommand, decision: int, **changes: object
+) -> RemotingCommand:
+    return await peer.ask(RequestCode.END_TRANSACTION, end_fields(half, decision, **changes))
+
+
+async def bodies(peer: Peer, topic: str = "T", queue_id: int = 2) -> list[bytes]:
+    return [message.body for message in await peer.messages(topic, queue_id)]
+
+
+async def test_a_half_message_is_not_seen_before_its_commit(any_peer: Peer) -> None:
+    half = await prepare(any_peer)
+    assert await bodies(any_peer) == []
+    assert (await end(any_peer, half, COMMIT)).code == ResponseCode.SUCCESS
+    [message] = await any_peer.messages("T", 2)
+    assert message.body == b"U1"
+    assert message.sys_flag & 12 == COMMIT
+    physical_offset = MessageId.parse(half.ext_fields["msgId"]).physical_offset
+    assert message.prepared_transaction_offset == physical_offset
+    # The text stays that of the half.
+    assert message.properties["TRAN_MSG"] == "true"
+    assert message.properties["REAL_TOPIC"] == "T"
+    assert message.properties["REAL_QID"] == "2"
+
+
+async def test_half_and_op_lie_where_rocketmq_keeps_them(any_peer: Peer) -> None:
+    half = await prepare(any_peer)
+    await end(any_peer, half, COMMIT)
+    [stored] = await any_peer.messages(HALF_TOPIC)
+    assert stored.sys_flag & 12 == 0
+    assert stored.properties["REAL_TOPIC"] == "T"
+    [op] = await any_peer.messages(OP_HALF_TOPIC)
+    assert (op.tags, op.body) == ("d", b"0")
+
+
+async def test_a_rollback_is_never_seen(any_peer: Peer) -> None:
+    half = await prepare(any_peer)
+    assert (await end(any_peer, half, ROLLBACK)).code == ResponseCode.SUCCESS
+    assert await bodies(any_peer) == []
+    assert len(await any_peer.messages(OP_HALF_TOPIC)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        ({"producerGroup": "others"}, "The producer group wrong"),
+        ({"tranStateTableOffset": 7}, "The transaction state table offset wrong"),
+        ({"commitLogOffset": 1}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": -1}, "Find prepared transaction message failed"),
+    ],
+)
+async def test_an_end_that_names_no_half_is_refused(
+    peer: Peer, change: dict[str, object], remark: str
+) -> None:
+    half = await prepare(peer)
+    answer = await end(peer, half, COMMIT, **change)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert await bodies(peer) == []
+
+
+async def test_a_message_that_is_no_half_can_not_be_committed(peer: Peer) -> None:
+    plain = await peer.send("T", b"plain", properties=encode_properties({"PGROUP": GROUP}))
+    answer = await end(peer, plain, COMMIT)
+    assert answer.remark == "Find prepared transaction message failed"
+
+
+async def test_a_second_commit_stores_nothing_again(any_peer: Peer) -> None:
+    half = await prepare(any_peer)
+    for _ in range(3):
+        assert (await end(any_peer, half, COMMIT)).code == ResponseCode.SUCCESS
+    assert await bodies(any_peer) == [b"U1"]
+    assert len(await any_peer.messages(OP_HALF_TOPIC)) == 1
+
+
+async def test_transactions_can_be_refused(tmp_path: Path) -> None:
+    config = small_config(tmp_path, reject_transaction_message=True)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        answer = await peer.send("T", properties=half_properties("U1"))
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "sending transaction message is forbidden" in (answer.remark or "")
+
+
+async def asked(peer: Peer) -> list[RemotingCommand]:
+    return [n for n in peer.notices if n.code == RequestCode.CHECK_TRANSACTION_STATE]
+
+
+async def test_an_open_half_is_asked_about_and_its_answer_counts(
+    tmp_path: Path, kernel: str
+) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", "", producers=[GROUP])
+        half = await prepare(peer)
+        await until(broker.transactions.check)
+        await until(lambda: asked(peer))
+        [question] = await asked(peer)
+        message, _ = decode_record(question.body)
+        assert (message.topic, message.queue_id, message.body) == ("T", 2, b"U1")
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert question.ext_fields["transactionId"] == "U1"
+        assert question.ext_fields["tranStateTableOffset"] == "1"
+        answer = await end(
+            peer,
+            half,
+            COMMIT,
+            tranStateTableOffset=1,
+            commitLogOffset=question.ext_fields["commitLogOffset"],
+            fromTransactionCheck=True,
+        )
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert await bodies(peer) == [b"U1"]
+        # The producer's own end comes late: nothing is stored twice.
+        assert (await end(peer, half, COMMIT)).code == ResponseCode.SUCCESS
+        assert await bodies(peer) == [b"U1"]
+        await broker.transactions.check()
+        assert broker.transactions.open_halves == 0
+        assert broker.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
+
+
+async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
+    tmp_path: Path,
+) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", "", producers=[GROUP])
+        half = await prepare(peer)
+        command = RemotingCommand.request(RequestCode.END_TRANSACTION, end_fields(half, UNDECIDED))
+        await peer.client.invoke_oneway(peer.address, command)
+        await until(broker.transactions.check)
+        assert broker.transactions.open_halves == 1
+
+
+async def test_a_young_half_is_left_alone(broker: Broker, peer: Peer) -> None:
+    text = half_properties("U1")
+    await peer.send("T", b"x", properties=text, g=broker.now_ms())
+    assert await broker.transactions.check() == 0
+    assert len(await peer.messages(HALF_TOPIC)) == 1
+
+
+async def test_an_immunity_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        now = broker.now_ms() - 5
+        immune = half_properties("U1", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+        await peer.send("T", b"immune", properties=immune, g=now)
+        await peer.send("T", b"other", properties=half_properties("U2"), g=now)
+        await until(broker.transactions.check)
+        halves = await peer.messages(HALF_TOPIC)
+        again = [h for h in halves if "TRAN_PREPARED_QUEUE_OFFSET" in h.properties]
+        assert [h.body for h in again] == [b"immune"] * len(again)
+        assert again[0].properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+        assert any(h.properties.get("TRANSACTION_CHECK_TIMES") == "1" for h in halves)
+
+
+async def test_after_too_many_checks_a_half_is_set_aside(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=2)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await prepare(peer)
+
+        async def is_set_aside() -> bool:
+            await broker.transactions.check()
+            return CHECK_MAX_TIME_TOPIC in broker.topics
+
+        await until(is_set_aside)
+        [message] = await peer.messages(CHECK_MAX_TIME_TOPIC)
+        assert message.body == b"U1"
+        assert broker.transactions.open_halves == 0
+
+
+async def test_every_state_survives_a_restart(tmp_path: Path, kernel: str) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        halves = {key: await prepare(peer, key) for key in ("U1", "U2", "U3")}
+        await end(peer, halves["U1"], COMMIT)
+        await end(peer, halves["U3"], ROLLBACK)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        assert broker.transactions.open_halves == 1
+        assert await bodies(peer) == [b"U1"]
+        for key, decision in (("U1", COMMIT), ("U2", COMMIT), ("U3", ROLLBACK)):
+            assert (await end(peer, halves[key], decision)).code == ResponseCode.SUCCESS
+        assert await bodies(peer) == [b"U1", b"U2"]
+        assert broker.transactions.open_halves == 0
+
+
+async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        half = await prepare(peer)
+
+        async def forget(_: object) -> None:
+            """As when the process dies before the note."""
+
+        monkeypatch.setattr(broker.transactions, "_note", forget)
+        await end(peer, half, COMMIT)
+        assert await bodies(peer) == [b"U1"]
+    monkeypatch.undo()
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", "", producers=[GROUP])
+        await end(peer, half, COMMIT)
+        await broker.transactions.check()
+        assert await bodies(peer) == [b"U1"]
+        assert broker.transactions.open_halves == 0
