@@ -22,8 +22,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 AIO = ROOT / "src" / "kerolox" / "client" / "aio"
 TARGET = ROOT / "src" / "kerolox" / "client" / "sync" / "_generated.py"
-SOURCES = ("query", "consuming", "producer", "pull_consumer", "push_consumer")
-CLASSES = ("ClusterQueries", "Producer", "PullConsumer", "PushConsumer")
+SOURCES = ("query", "consuming", "producer", "transaction", "pull_consumer", "push_consumer")
+CLASSES = ("ClusterQueries", "Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
+
+THREADS = {"TransactionProducer": "transaction_concurrency", "PushConsumer": "consume_concurrency"}
+"""The setting that says how many listener threads the twin of a class has."""
 
 HEADER = '''"""The blocking clients.
 
@@ -169,12 +172,12 @@ class Generator:
         arguments = self._arguments(node.args)
         call = f"self._client.{node.name}"
         if name == "__init__":
-            threads = self._threads(owner)
             return (
+                f"        self._portal = Portal({owner.name!r})\n"
                 f"        self._client = aio.{owner.name}({arguments})\n"
                 "        self.group = self._client.group\n"
-                "        self.settings = self._client.settings\n"
-                f"        self._portal = Portal({owner.name!r}{threads})"
+                "        self.settings = self._client.settings"
+                f"{self._threads(owner)}"
             )
         if name == "__enter__":
             return "        self.start()\n        return self"
@@ -206,9 +209,8 @@ class Generator:
         return ", ".join(passed)
 
     def _threads(self, owner: ast.ClassDef) -> str:
-        text = ast.unparse(owner)
-        has_listeners = any(f": {name}" in text for name in self.callbacks)
-        return ", threads_max=self.settings.consume_concurrency" if has_listeners else ""
+        setting = THREADS.get(owner.name)
+        return f"\n        self._portal.threads_max = self.settings.{setting}" if setting else ""
 
 
 def _reworded(text: str) -> str:

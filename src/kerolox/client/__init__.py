@@ -2,6 +2,7 @@
 
 from kerolox.client.aio import (
     ConsumeStatus,
+    LocalTransaction,
     MessageListener,
     OneMessageListener,
     Producer,
@@ -11,12 +12,16 @@ from kerolox.client.aio import (
     PushConsumer,
     PushConsumerSettings,
     QueueSelector,
+    TransactionCheck,
+    TransactionProducer,
 )
 from kerolox.client.core.pull import PullResult, PullStatus
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.transaction import TransactionResult, TransactionState
 
 __all__ = [
     "ConsumeStatus",
+    "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
     "Producer",
@@ -30,5 +35,9 @@ __all__ = [
     "QueueSelector",
     "SendResult",
     "SendStatus",
+    "TransactionCheck",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "split_batches",
 ]

@@ -9,9 +9,15 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.aio.transaction import (
+    LocalTransaction,
+    TransactionCheck,
+    TransactionProducer,
+)
 
 __all__ = [
     "ConsumeStatus",
+    "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
     "Producer",
@@ -21,4 +27,6 @@ __all__ = [
     "PushConsumer",
     "PushConsumerSettings",
     "QueueSelector",
+    "TransactionCheck",
+    "TransactionProducer",
 ]

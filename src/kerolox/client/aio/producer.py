@@ -14,7 +14,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
 from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
@@ -55,6 +55,9 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from kerolox.remoting.client import RequestHandler
 
 __all__ = ["Producer", "QueueSelector"]
 
@@ -152,7 +155,10 @@ class Producer(ClusterQueries):
             return
         settings = self.settings
         self._cluster = Cluster(
-            self._name_servers, client_id=self._client_id, api_timeout_ms=settings.api_timeout_ms
+            self._name_servers,
+            client_id=self._client_id,
+            api_timeout_ms=settings.api_timeout_ms,
+            on_request=self._request_handler(),
         )
         every = self._background.every
         every(
@@ -390,6 +396,10 @@ class Producer(ClusterQueries):
                 f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
             )
         return address
+
+    def _request_handler(self) -> RequestHandler | None:
+        """What answers requests of brokers; a plain producer gets none."""
+        return None
 
     # -- routes and heartbeats ------------------------------------------------------------------
     async def _make_plan(self, topic: str) -> _Plan:

@@ -87,6 +87,11 @@ class ProducerSettings(ClientSettings):
     """The topic that a new topic takes its route and permissions from."""
     default_topic_queue_nums: int = 4
     """Most queues of a topic that the broker creates for us."""
+    transaction_concurrency: int = 16
+    """Checks of transactions that run at the same time (``checkThreadPoolMaxSize``); the blocking
+    producer runs local transactions in as many threads."""
+    check_requests_max: int = 2_000
+    """Checks that wait; more are dropped and come again (``checkRequestHoldMax``)."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -96,6 +101,8 @@ class ProducerSettings(ClientSettings):
         self._check("compress_bytes_min", 0, 2**31)
         self._check("compress_level", 0, 9)
         self._check("default_topic_queue_nums", 1, 65_535)
+        self._check("transaction_concurrency", 1, CONCURRENCY_MAX)
+        self._check("check_requests_max", 1, 100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

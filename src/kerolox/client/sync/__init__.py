@@ -13,16 +13,21 @@ from kerolox.client.aio.settings import (
 )
 from kerolox.client.core.pull import PullResult, PullStatus
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.transaction import TransactionResult, TransactionState
 from kerolox.client.sync._generated import (
+    LocalTransaction,
     MessageListener,
     OneMessageListener,
     Producer,
     PullConsumer,
     PushConsumer,
+    TransactionCheck,
+    TransactionProducer,
 )
 
 __all__ = [
     "ConsumeStatus",
+    "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
     "Producer",
@@ -36,5 +41,9 @@ __all__ = [
     "QueueSelector",
     "SendResult",
     "SendStatus",
+    "TransactionCheck",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "split_batches",
 ]

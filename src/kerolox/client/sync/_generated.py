@@ -17,6 +17,7 @@ from kerolox.client.aio.query import END_OF_TIME_MS
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.pull import PullResult
 from kerolox.client.core.send import SendResult
+from kerolox.client.core.transaction import TransactionResult, TransactionState
 from kerolox.client.sync._portal import Portal
 from kerolox.filter.tags import ALL_TAGS
 from kerolox.message import Message, MessageExt, MessageQueue
@@ -24,15 +25,24 @@ from kerolox.protocol.codes import Perm
 
 __all__ = [
     "ClusterQueries",
+    "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "TransactionCheck",
+    "TransactionProducer",
 ]
 
 MessageListener = Callable[[list[MessageExt]], ConsumeStatus | None]
 """Takes messages of one queue; returning None means success, raising means to try again later."""
+
+LocalTransaction = Callable[[Message], TransactionState]
+"""The local part of a transaction: a plain function of the message that says how it ended."""
+
+TransactionCheck = Callable[[MessageExt], TransactionState]
+"""Says how the transaction of a message ended, perhaps long ago: a plain function."""
 
 OneMessageListener = Callable[[MessageExt], ConsumeStatus | None]
 """Takes one message; returning None means success, raising means to try again later."""
@@ -142,10 +152,10 @@ class Producer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
+        self._portal = Portal("Producer")
         self._client = aio.Producer(group, name_server, settings=settings)
         self.group = self._client.group
         self.settings = self._client.settings
-        self._portal = Portal("Producer")
 
     def __enter__(self) -> Self:
         self.start()
@@ -259,6 +269,74 @@ class Producer(ClusterQueries):
         return self._portal.run(self._client.queues(topic))
 
 
+class TransactionProducer(Producer):
+    """Sends messages that become visible only if a local transaction succeeds.
+
+    ``check`` is asked about messages whose outcome a broker does not know, also those that other
+    producers of the group sent, maybe before a restart: it has to look where the local transaction
+    left its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks
+    again, every minute, 15 times::
+
+        with TransactionProducer("orders", "127.0.0.1:9876", check=is_paid) as producer:
+            producer.send_in_transaction(Message("Paid", b"42", keys="42"), pay)
+    """
+
+    _client: aio.TransactionProducer
+
+    def __init__(
+        self,
+        group: str,
+        name_server: str = "",
+        *,
+        check: TransactionCheck,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: producer group; all its members must be able to answer ``check``.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            check: says how a transaction ended.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        self._portal = Portal("TransactionProducer")
+        self._client = aio.TransactionProducer(
+            group, name_server, check=self._portal.listener(check), settings=settings
+        )
+        self.group = self._client.group
+        self.settings = self._client.settings
+        self._portal.threads_max = self.settings.transaction_concurrency
+
+    def send_in_transaction(
+        self, message: Message, execute: LocalTransaction, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Send a half message, run the local transaction, and tell the broker how it ended.
+
+        Args:
+            message: what to send; it can't be delayed.
+            execute: the local transaction. It runs only if the half was stored safely; else the
+                message is rolled back. What it raises is raised here, after the broker has heard
+                that the outcome is unknown.
+            timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            Where the half was stored, and the outcome.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`; the local
+                transaction did not run.
+        """
+        return self._portal.run(
+            self._client.send_in_transaction(
+                message, self._portal.listener(execute), timeout_ms=timeout_ms
+            )
+        )
+
+
 class PullConsumer(ClusterQueries):
     """Reads queues at offsets of the caller's choice.
 
@@ -285,10 +363,10 @@ class PullConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
+        self._portal = Portal("PullConsumer")
         self._client = aio.PullConsumer(group, name_server, settings=settings)
         self.group = self._client.group
         self.settings = self._client.settings
-        self._portal = Portal("PullConsumer")
 
     def __enter__(self) -> Self:
         self.start()
@@ -386,10 +464,11 @@ class PushConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
+        self._portal = Portal("PushConsumer")
         self._client = aio.PushConsumer(group, name_server, settings=settings)
         self.group = self._client.group
         self.settings = self._client.settings
-        self._portal = Portal("PushConsumer", threads_max=self.settings.consume_concurrency)
+        self._portal.threads_max = self.settings.consume_concurrency
 
     def __enter__(self) -> Self:
         self.start()

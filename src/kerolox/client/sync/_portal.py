@@ -120,15 +120,11 @@ class _Threads:
 class Portal:
     """The event loop, its thread and the listener threads of one blocking client."""
 
-    def __init__(self, name: str, *, threads_max: int = 1) -> None:
-        """Nothing is started yet.
-
-        Args:
-            name: of the threads.
-            threads_max: most listeners that run at the same time.
-        """
+    def __init__(self, name: str) -> None:
+        """Nothing is started yet; ``name`` is that of the threads."""
         self._name = name
-        self._threads_max = threads_max
+        self.threads_max = 1
+        """Most listeners that run at the same time; counts at :meth:`open`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._threads: _Threads | None = None
@@ -145,7 +141,7 @@ class Portal:
         with self._changing:
             if self._loop is None:
                 loop = _new_loop()
-                self._threads = _Threads(self._name, self._threads_max)
+                self._threads = _Threads(self._name, self.threads_max)
                 self._thread = threading.Thread(
                     target=_run_loop, args=(loop,), name=f"{self._name}-loop", daemon=True
                 )
