@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "our_cluster"]
 
+QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
+"""Producers are asked about open transactions soon."""
+
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 
@@ -115,14 +118,15 @@ class JavaPeer:
 @pytest.fixture(scope="session")
 def our_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """``kerolox up`` in a process of its own."""
-    with Up(tmp_path_factory.mktemp("ours")) as up:
+    with Up(tmp_path_factory.mktemp("ours"), settings=QUICK_CHECKS) as up:
         yield Cluster("ours", up.namesrv, up.broker)
 
 
 @pytest.fixture(scope="session")
 def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The Java name server and broker."""
-    with JavaPeer(tmp_path_factory.mktemp("java")) as peer:
+    settings = tuple(f"{key}={value}" for key, value in QUICK_CHECKS.items())
+    with JavaPeer(tmp_path_factory.mktemp("java"), settings=settings) as peer:
         yield Cluster("java", f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
 
 

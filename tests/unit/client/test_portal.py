@@ -29,7 +29,8 @@ async def fail() -> None:
 
 @pytest.fixture
 def portal() -> Iterator[Portal]:
-    made = Portal("test", threads_max=2)
+    made = Portal("test")
+    made.threads_max = 2
     made.open(nothing)
     yield made
     made.shut(nothing)
@@ -59,7 +60,8 @@ def test_many_threads_may_call_at_once(portal: Portal) -> None:
 
 
 def test_no_thread_is_left_after_the_end() -> None:
-    portal = Portal("test", threads_max=3)
+    portal = Portal("test")
+    portal.threads_max = 3
     portal.open(nothing)
     listen = portal.listener(lambda value: value)
     assert [portal.run(_await(listen, n)) for n in range(5)] == list(range(5))

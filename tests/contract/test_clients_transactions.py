@@ -1,0 +1,87 @@
+"""Transactions of our producers, against our broker and the Java broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.client import TransactionProducer, TransactionState
+from kerolox.client import sync as blocking
+from kerolox.message import Message
+from tests.contract.conftest import eventually
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageExt
+    from tests.contract.conftest import Inbox
+    from tests.support.clusters import Cluster
+
+pytestmark = pytest.mark.asyncio
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState
+
+
+async def test_only_what_is_committed_is_seen_and_each_once(
+    cluster: Cluster, inbox: Inbox, topic: str
+) -> None:
+    """By the producer at once, or by its answer when it is asked."""
+    asked: list[str] = []
+
+    async def check(message: MessageExt) -> TransactionState:
+        asked.append(message.keys)
+        return COMMIT if message.keys.endswith("commit") else ROLLBACK
+
+    async def execute(message: Message) -> TransactionState:
+        assert isinstance(message.keys, str)
+        first = message.keys.split("-")[1]
+        return {"commit": COMMIT, "rollback": ROLLBACK}.get(first, UNKNOWN)
+
+    _, got = await inbox.consumer(f"group-{topic}", topic)
+    kinds = ("commit", "rollback", "later-commit", "later-rollback")
+    async with TransactionProducer(f"producers-{topic}", cluster.name_server, check=check) as made:
+        for number in range(20):
+            key = f"{number}-{kinds[number % 4]}"
+            result = await made.send_in_transaction(Message(topic, b"x", keys=key), execute)
+            assert result.state is await execute(Message(topic, b"x", keys=key))
+        wanted = {f"{n}-{kinds[n % 4]}" for n in range(20) if n % 2 == 0}
+        await eventually(lambda: wanted <= {m.keys for m in got}, seconds=40, what="all commits")
+        await eventually(lambda: len(set(asked)) == 10, seconds=40, what="all questions")
+        await asyncio.sleep(0)
+    assert sorted(m.keys for m in got) == sorted(wanted)
+
+
+async def test_a_local_transaction_that_raises_is_asked_about(
+    cluster: Cluster, inbox: Inbox, topic: str
+) -> None:
+    async def check(message: MessageExt) -> TransactionState:
+        assert (message.topic, message.body) == (topic, b"y" * 5_000)
+        return COMMIT
+
+    async def execute(message: Message) -> TransactionState:
+        raise RuntimeError("the database is gone")
+
+    _, got = await inbox.consumer(f"group-{topic}", topic)
+    async with TransactionProducer(f"producers-{topic}", cluster.name_server, check=check) as made:
+        with pytest.raises(RuntimeError, match="the database is gone"):
+            await made.send_in_transaction(Message(topic, b"y" * 5_000), execute)
+        await eventually(lambda: got, seconds=40, what="the message")
+    assert got[0].body == b"y" * 5_000
+
+
+async def test_the_blocking_producer_does_the_same(
+    cluster: Cluster, inbox: Inbox, topic: str
+) -> None:
+    def check(message: MessageExt) -> TransactionState:
+        return COMMIT
+
+    def run() -> None:
+        group, answers = f"producers-{topic}", iter((COMMIT, ROLLBACK))
+        with blocking.TransactionProducer(group, cluster.name_server, check=check) as made:
+            for body in (b"kept", b"dropped"):
+                made.send_in_transaction(Message(topic, body), lambda _: next(answers))
+
+    _, got = await inbox.consumer(f"group-{topic}", topic)
+    await asyncio.to_thread(run)
+    await eventually(lambda: got, what="the message")
+    assert [m.body for m in got] == [b"kept"]
