@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.filter.bloom import BloomFilter
 from kerolox.filter.sql92 import EvaluationError, Sql92Error, compile_sql92
 from tests.interop.build import java_command
 
@@ -83,19 +84,23 @@ def our_answer(text: str, messages: list[dict[str, str]]) -> str:
     return " ".join(word(properties) for properties in messages)
 
 
-def test_every_expression_gives_what_java_gives() -> None:
-    source = random.Random(92)
-    texts = written() + [random_expression(source) for _ in range(2_000)]
-    lines = [json.dumps({"expression": text, "messages": MESSAGES}) for text in texts]
+def ask_java(questions: list[dict[str, object]]) -> list[str]:
     done = subprocess.run(
         java_command("interop.Selectors"),
-        input="\n".join(lines),
+        input="\n".join(map(json.dumps, questions)),
         capture_output=True,
         text=True,
         timeout=120,
     )
     answers = done.stdout.splitlines()
-    assert len(answers) == len(texts), done.stderr
+    assert len(answers) == len(questions), done.stderr
+    return answers
+
+
+def test_every_expression_gives_what_java_gives() -> None:
+    source = random.Random(92)
+    texts = written() + [random_expression(source) for _ in range(2_000)]
+    answers = ask_java([{"expression": text, "messages": MESSAGES} for text in texts])
     different = [
         f"{text!r}: Java {theirs}, ours {ours}"
         for text, theirs in zip(texts, answers, strict=True)
@@ -104,3 +109,9 @@ def test_every_expression_gives_what_java_gives() -> None:
     assert not different, f"{len(different)} of {len(texts)}:\n" + "\n".join(different[:20])
     # The table is worth something: both outcomes are common.
     assert 500 < sum(answer == "refused" for answer in answers) < len(texts) - 500
+
+
+def test_the_bits_of_a_group_are_those_of_java() -> None:
+    texts = ["", "a", "group#topic", "é😀#t", *("x" * length for length in range(14, 40))]
+    ours = [str(BloomFilter.create(20, 32).positions(text)) for text in texts]
+    assert ask_java([{"bloom": text} for text in texts]) == ours

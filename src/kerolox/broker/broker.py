@@ -17,7 +17,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -29,6 +29,8 @@ from kerolox.broker.cleaning import (
     Cleaner,
 )
 from kerolox.broker.clients import ClientTable
+from kerolox.broker.filtered_pull import ARRIVAL_ID_MIN, Arrivals
+from kerolox.broker.filters import FilterTable
 from kerolox.broker.groups import GroupTable
 from kerolox.broker.handlers import (
     admin,
@@ -67,6 +69,7 @@ TICK_SECONDS = 0.1
 
 DELIVER_SECONDS = 0.1
 EXPIRE_SECONDS = 10.0
+FILTER_SECONDS = 10.0
 VIP_PORT_DISTANCE, HA_PORT_DISTANCE = -2, 1
 
 _log = logging.getLogger(__name__)
@@ -89,8 +92,8 @@ class Broker:
         config: its settings.
         port: the port it listens on (after the start).
         recovery: what opening the store found.
-        store, topics, groups, offsets, clients, locks, schedule, writer, transactions, statistics,
-            cleaner, registration: its parts, for the handlers.
+        store, topics, groups, offsets, clients, filters, arrivals, locks, schedule, writer,
+            transactions, statistics, cleaner, registration: its parts, for the handlers.
     """
 
     store: StoreKernel
@@ -98,6 +101,8 @@ class Broker:
     groups: GroupTable
     offsets: OffsetTable
     clients: ClientTable
+    filters: FilterTable
+    arrivals: Arrivals
     locks: QueueLocks
     schedule: DelaySchedule
     writer: RecordWriter
@@ -117,6 +122,7 @@ class Broker:
         self._server: RemotingServer | None = None
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
+        self._background: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
@@ -209,13 +215,16 @@ class Broker:
         self.groups = GroupTable(config, store, self.now_ms)
         self.offsets = OffsetTable(config.config_folder, store)
         self.schedule = DelaySchedule(config, store, self.now_ms)
-        for table in (self.topics, self.groups, self.offsets, self.schedule):
+        self.filters = FilterTable(config, self.now_ms)
+        self.arrivals = Arrivals(self)
+        for table in (self.topics, self.groups, self.offsets, self.schedule, self.filters):
             table.load()
         self.clients = ClientTable(
             store,
             self.now_ms,
             may_broadcast=self._may_broadcast,
             notify_enable=config.notify_consumer_ids_changed_enable,
+            on_group_gone=self.filters.unregister,
         )
         self.groups.on_change = self.clients.refresh
         self.locks = QueueLocks(self.now_ms)
@@ -266,6 +275,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         descriptor = self.store.notify_fd
         loop.add_reader(descriptor, self._on_notify)
+        self._cleanup.push_async_callback(self._stop_background)
         self._cleanup.callback(loop.remove_reader, descriptor)
         config = self.config
         for seconds, work in (
@@ -276,6 +286,7 @@ class Broker:
             (config.transaction_check_interval / 1000, self.transactions.check),
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
+            (FILTER_SECONDS, self.filters.persist),
         ):
             task = loop.create_task(_repeat(seconds, work))
             self._cleanup.push_async_callback(_cancel, task)
@@ -322,6 +333,23 @@ class Broker:
         known = self.groups.get(group)
         return known is None or known.consume_broadcast_enable
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that outlives its request; it is cancelled at the stop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background_done)
+
+    def _background_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("background work failed", exc_info=task.exception())
+
+    async def _stop_background(self) -> None:
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+
     # -- beside the requests ------------------------------------------------------------------
     def _on_notify(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -333,7 +361,10 @@ class Broker:
         if self._server is None:
             return
         for connection_id, data in self.store.take_ready():
-            self._server.deliver(connection_id, data)
+            if connection_id >= ARRIVAL_ID_MIN:
+                self.arrivals.wake(connection_id)
+            else:
+                self._server.deliver(connection_id, data)
 
     async def _tick(self) -> None:
         if self.store.tick(self.now_ms()):
@@ -356,6 +387,7 @@ class Broker:
             self.groups.file.flush,
             self.offsets.persist,
             self.schedule.persist,
+            self.filters.persist,
         ):
             try:
                 await write()

@@ -83,6 +83,7 @@ class ClientTable:
         *,
         may_broadcast: Callable[[str], bool],
         notify_enable: bool,
+        on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
         """Without clients.
 
@@ -91,11 +92,13 @@ class ClientTable:
             now_ms: the clock.
             may_broadcast: a group's consumeBroadcastEnable.
             notify_enable: the broker's notifyConsumerIdsChangedEnable.
+            on_group_gone: called when the last member of a consumer group left.
         """
         self._store = store
         self._now_ms = now_ms
         self._may_broadcast = may_broadcast
         self._notify_enable = notify_enable
+        self._on_group_gone = on_group_gone
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
 
@@ -229,6 +232,7 @@ class ClientTable:
         if group.members:
             return
         self._groups.pop(group.name, None)
+        self._on_group_gone(group.name)
         for topic in group.subscriptions:
             self._store.delete_subscription(group.name, topic)
 

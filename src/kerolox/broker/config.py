@@ -52,8 +52,8 @@ UNUSED_KEYS = frozenset(
     commercialBaseCount transferMsgByHeap maxDelayTime disableConsumeIfConsumerReadSlowly
     consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
-    enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
-    filterDataCleanTimeSpan filterSupportRetry forceRegister
+    enableCalcFilterBitMap
+    forceRegister
     storeReplyMessageEnable enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
@@ -81,7 +81,6 @@ UNUSED_KEYS = frozenset(
 
 _UNSUPPORTED_SWITCHES = {
     "acl_enable": "access control",
-    "enable_property_filter": "filtering by SQL92",
     "enable_dleger_commit_log": "DLedger",
     "use_tls": "TLS",
 }
@@ -149,6 +148,12 @@ class BrokerConfig:
     start_accept_send_request_time_stamp: int = 0
     acl_enable: bool = False
     enable_property_filter: bool = False
+    """Groups may filter by SQL92."""
+    filter_support_retry: bool = False
+    """Retried messages are filtered again, by what the group wants of their first topic."""
+    filter_data_clean_time_span: int = field(default=24 * 3600 * 1000, metadata=_BYTES)
+    max_error_rate_of_bloom_filter: int = field(default=20, metadata={"min": 1, "max": 99})
+    expect_consumer_num_use_filter: int = field(default=32, metadata={"min": 1, "max": 100_000})
 
     # -- intervals --------------------------------------------------------------------------
     flush_consumer_offset_interval: int = field(default=5000, metadata={"min": 100})

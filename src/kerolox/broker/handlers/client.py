@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.broker.clients import Client
+from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
 from kerolox.errors import BrokerError
+from kerolox.filter.sql92 import Sql92Error
 from kerolox.protocol.bodies import (
     CheckClientBody,
     HeartbeatData,
@@ -46,6 +48,7 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
             )
         notify = group is None or group.notify_consumer_ids_changed_enable
         broker.clients.add_consumer(consumer, client, notify=notify)
+        broker.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         broker.clients.add_producer(producer.group_name, client)
     return Reply()
@@ -97,10 +100,16 @@ async def check_client(broker: Broker, header: EmptyHeader, request: Request) ->
     if not request.body:
         return Reply()
     subscription = decode_body(request.body, CheckClientBody).subscription_data
-    if subscription is not None and not subscription.is_tag_type:
+    if subscription is None or subscription.is_tag_type:
+        return Reply()
+    if not broker.config.enable_property_filter:
         raise BrokerError(
             "The broker does not support consumer to filter message by "
             f"{subscription.expression_type}",
             code=ResponseCode.SYSTEM_ERROR,
         )
+    try:
+        compile_expression(subscription.sub_string or "", subscription.expression_type or "")
+    except Sql92Error as error:
+        raise BrokerError(str(error), code=ResponseCode.SUBSCRIPTION_PARSE_FAILED) from None
     return Reply()

@@ -8,15 +8,20 @@ finds nothing and may wait is handed to the kernel, which answers it when a reco
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.broker import filtered_pull
+from kerolox.broker.filtered_pull import Matches, PullPlace
+from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import SEE_FAQ
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import OFFSET_MOVED_TOPIC
+from kerolox.broker.topics import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
+from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import subscription_of
+from kerolox.kernel import Read
 from kerolox.message import MessageQueue, PropertyKey
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
@@ -52,18 +57,9 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
     """Read messages of a queue, or hold the request until there are some."""
     group = _checked_group(broker, header)
     _checked_topic(broker, header, request)
-    tag_codes = _tag_codes(broker, header, group)
+    wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
-    result = broker.store.read(
-        header.topic,
-        header.queue_id,
-        header.queue_offset,
-        count,
-        tag_codes,
-        header.consumer_group,
-    )
-    status, next_offset, min_offset, max_offset, _suggest_slave, _count, records = result
-    code = _code_of(GetMessageStatus(status), header.queue_offset)
+    place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
     if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
         broker.offsets.commit(
             header.consumer_group,
@@ -72,17 +68,26 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
             header.commit_offset,
             request.connection.remote_address,
         )
-    if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, count, tag_codes):
+    if wanted.matches is None:
+        result = Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
+    else:
+        result = filtered_pull.read(broker, place, wanted.matches)
+    code = _code_of(GetMessageStatus(result.status), header.queue_offset)
+    if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
-        await _tell_offset_moved(broker, header, next_offset)
+        await _tell_offset_moved(broker, header, result.next_offset)
+    return _reply(code, result)
+
+
+def _reply(code: ResponseCode, result: Read) -> Reply:
     fields = {
         "suggestWhichBrokerId": MASTER_ID,
-        "nextBeginOffset": next_offset,
-        "minOffset": min_offset,
-        "maxOffset": max_offset,
+        "nextBeginOffset": result.next_offset,
+        "minOffset": result.min_offset,
+        "maxOffset": result.max_offset,
     }
-    return Reply(code, GetMessageStatus(status).name, fields, records)
+    return Reply(code, GetMessageStatus(result.status).name, fields, result.records)
 
 
 def _checked_group(broker: Broker, header: PullMessageHeader) -> SubscriptionGroupConfig:
@@ -119,20 +124,25 @@ def _checked_topic(broker: Broker, header: PullMessageHeader, request: Request) 
     return topic
 
 
-def _tag_codes(
-    broker: Broker, header: PullMessageHeader, group: SubscriptionGroupConfig
-) -> Sequence[int] | None:
-    """The codes to match; None: all messages."""
+class _Wanted(NamedTuple):
+    """What a group wants of a topic."""
+
+    tag_codes: Sequence[int] | None = None
+    """The codes to match; None: all."""
+    matches: Matches | None = None
+    """What else has to hold."""
+
+
+def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupConfig) -> _Wanted:
+    """What the pull itself or the group's heartbeat says."""
     if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-        if header.expression_type not in (None, "TAG"):
-            if not header.subscription:
-                raise _parse_failed()
-            raise _no_expression_filter(header.expression_type)
+        if header.expression_type not in (None, "", "TAG"):
+            return _by_expression(broker, header)
         try:
             subscription = subscription_of(header.topic, header.subscription)
         except ValueError:
             raise _parse_failed() from None
-        return subscription.tag_codes
+        return _Wanted(subscription.tag_codes, _retry_filter(broker, header))
     online = broker.clients.group(header.consumer_group)
     if online is None:
         raise BrokerError(
@@ -153,9 +163,49 @@ def _tag_codes(
         raise BrokerError(
             "the consumer's subscription not latest", code=ResponseCode.SUBSCRIPTION_NOT_LATEST
         )
-    if not known.is_tag_type:
+    if known.is_tag_type:
+        return _Wanted(known.tag_codes, _retry_filter(broker, header))
+    kept = broker.filters.get(header.topic, header.consumer_group)
+    if kept is None:
+        raise BrokerError(
+            "The broker's consumer filter data is not exist!",
+            code=ResponseCode.FILTER_DATA_NOT_EXIST,
+        )
+    if kept.version < header.sub_version:
+        raise BrokerError(
+            "the consumer's consumer filter data not latest",
+            code=ResponseCode.FILTER_DATA_NOT_LATEST,
+        )
+    if not broker.config.enable_property_filter:
         raise _no_expression_filter(known.expression_type)
-    return known.tag_codes
+    return _Wanted(matches=kept.expression.matches if kept.expression else None)
+
+
+def _by_expression(broker: Broker, header: PullMessageHeader) -> _Wanted:
+    """An expression that came with the pull."""
+    if not header.subscription:
+        raise _parse_failed()
+    try:
+        expression = compile_expression(header.subscription, header.expression_type or "")
+    except Sql92Error:
+        raise _parse_failed() from None
+    if not broker.config.enable_property_filter:
+        raise _no_expression_filter(header.expression_type)
+    return _Wanted(matches=expression.matches)
+
+
+def _retry_filter(broker: Broker, header: PullMessageHeader) -> Matches | None:
+    """``ExpressionForRetryMessageFilter``: a retried message is filtered by what the group wants of
+    the topic that it came from."""
+    if not broker.config.filter_support_retry or not header.topic.startswith(RETRY_PREFIX):
+        return None
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        first_topic = properties.get(PropertyKey.RETRY_TOPIC, "")
+        kept = broker.filters.get(first_topic, header.topic.removeprefix(RETRY_PREFIX))
+        return kept is None or kept.expression is None or kept.expression.matches(properties)
+
+    return matches
 
 
 def _code_of(status: GetMessageStatus, offset: int) -> ResponseCode:
@@ -170,10 +220,10 @@ def _held(
     broker: Broker,
     header: PullMessageHeader,
     request: Request,
-    count: int,
-    tag_codes: Sequence[int] | None,
+    place: PullPlace,
+    wanted: _Wanted,
 ) -> bool:
-    """Hand the pull to the kernel if it may wait. False: answer it now."""
+    """Hold the pull if it may wait, in the kernel if that can. False: answer it now."""
     if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
         return False
     if request.connection.closed:
@@ -185,18 +235,49 @@ def _held(
         wait_ms = config.short_polling_time_mills
     if wait_ms <= 0:
         return False
+    if wanted.matches is not None:
+        if broker.arrivals.is_full:
+            return False
+        broker.in_background(
+            _wait_for_match(broker, header, request, place, wanted.matches, wait_ms)
+        )
+        return True
     return broker.store.hold(
         request.connection.connection_id,
         int(request.command.serialize_type),
         request.command.opaque,
         header.consumer_group,
-        header.topic,
-        header.queue_id,
-        header.queue_offset,
-        count,
-        tag_codes,
+        *place,
+        wanted.tag_codes,
         broker.now_ms() + wait_ms,
     )
+
+
+async def _wait_for_match(
+    broker: Broker,
+    header: PullMessageHeader,
+    request: Request,
+    place: PullPlace,
+    matches: Matches,
+    wait_ms: int,
+) -> None:
+    """Answer a pull when something came that matches, or its time is over."""
+    deadline_ms = broker.now_ms() + wait_ms
+    result = filtered_pull.read(broker, place, matches)
+    while not result.records and not request.connection.closed:
+        if result.next_offset > place.offset:
+            # What was looked at is not looked at again.
+            place = place._replace(offset=result.next_offset)
+        if broker.now_ms() >= deadline_ms:
+            break
+        if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
+            break
+        result = filtered_pull.read(broker, place, matches)
+    if not request.connection.closed:
+        code = _code_of(GetMessageStatus(result.status), place.offset)
+        reply = _reply(code, result)
+        answer = request.command.response(reply.code, reply.remark, reply.fields, body=reply.body)
+        request.connection.send_command(answer)
 
 
 async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_offset: int) -> None:

@@ -7,15 +7,18 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
+import org.apache.rocketmq.filter.util.BloomFilter;
 
 /**
  * Evaluates SQL92 expressions as the broker does: each line of the input is {"expression", "messages": [properties]}, each
- * line of the output "refused" or a word per message: true, false, null, failed.
+ * line of the output "refused" or a word per message: true, false, null, failed. A line {"bloom"} is answered with the
+ * bits of that text in the default Bloom filter.
  */
 public class Selectors {
     public static void main(String[] arguments) throws Exception {
@@ -23,6 +26,11 @@ public class Selectors {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             JSONObject question = JSON.parseObject(line);
+            if (question.containsKey("bloom")) {
+                int[] positions = BloomFilter.createByFn(20, 32).calcBitPositions(question.getString("bloom"));
+                output.println(Arrays.toString(positions));
+                continue;
+            }
             output.println(answer(question.getString("expression"), question.getJSONArray("messages")));
         }
         output.flush();

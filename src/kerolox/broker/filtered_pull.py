@@ -1,0 +1,121 @@
+"""Pulls of groups that filter by expressions: reading, and waiting for what matches.
+
+The kernel reads without a filter; here the properties of each record are looked at. Such a pull
+is held here too: the kernel is asked to wake it (by a held pull of its own, whose answer is not
+sent), the new records are looked at, and the wait goes on behind them if none matches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.kernel import Read
+from kerolox.protocol.records import decode_record
+from kerolox.store.status import GetMessageStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["ARRIVAL_ID_MIN", "FILTERED_HOLDS_MAX", "Arrivals", "Matches", "PullPlace", "read"]
+
+ARRIVAL_ID_MIN = 1 << 62
+"""From here on a connection's id is not a connection but a wait for arrivals."""
+
+FILTERED_HOLDS_MAX = 10_000
+"""Pulls with expressions that may wait; more are answered at once."""
+
+READ_COUNT = 32
+"""Records of one read of the kernel."""
+
+SCAN_COUNT_MIN = 800
+"""Queue entries that one pull looks at, at least (16,000 bytes of a queue)."""
+
+Matches = Callable[[Mapping[str, str]], bool]
+"""Whether a message with these properties is wanted."""
+
+
+class PullPlace(NamedTuple):
+    """Where a pull reads."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+
+
+def read(broker: Broker, place: PullPlace, matches: Matches) -> Read:
+    """getMessage of RocketMQ, with a filter by properties."""
+    topic, queue_id, offset, count = place
+    bytes_max = broker.config.max_transfer_bytes_on_message_in_memory
+    found: list[bytes] = []
+    size = 0
+    scan_end = offset + max(SCAN_COUNT_MIN, count)
+    result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None))
+    if result.status != GetMessageStatus.FOUND:
+        return result
+    while result.status == GetMessageStatus.FOUND:
+        at = 0
+        for _ in range(result.count):
+            length = int.from_bytes(result.records[at : at + 4], "big")
+            record = result.records[at : at + length]
+            at += length
+            message, _ = decode_record(record, inflate=False)
+            if matches(message.properties):
+                is_full = len(found) == count or size + length > bytes_max
+                if found and is_full:
+                    return _read_of(result, found, offset)
+                found.append(record)
+                size += length
+            offset = message.queue_offset + 1
+        offset = max(offset, result.next_offset)
+        if offset >= min(scan_end, result.max_offset):
+            break
+        result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None))
+    return _read_of(result, found, offset)
+
+
+def _read_of(last: Read, found: list[bytes], next_offset: int) -> Read:
+    status = GetMessageStatus.FOUND if found else GetMessageStatus.NO_MATCHED_MESSAGE
+    return last._replace(
+        status=int(status), next_offset=next_offset, count=len(found), records=b"".join(found)
+    )
+
+
+class Arrivals:
+    """Waits until a queue has a message at an offset."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ids = itertools.count(ARRIVAL_ID_MIN)
+        self._waits: dict[int, asyncio.Future[None]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """No more can wait."""
+        return len(self._waits) >= FILTERED_HOLDS_MAX
+
+    def wake(self, arrival_id: int) -> None:
+        """The kernel answered the held pull of a wait."""
+        future = self._waits.get(arrival_id)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self, group: str, place: PullPlace, deadline_ms: int) -> bool:
+        """Wait for a record at or behind an offset, or the deadline. False: it can't wait."""
+        arrival_id = next(self._ids)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        topic, queue_id, offset, _ = place
+        is_held = self._broker.store.hold(
+            arrival_id, 0, 0, group, topic, queue_id, offset, 1, None, deadline_ms
+        )
+        if not is_held:
+            return False
+        self._waits[arrival_id] = future
+        try:
+            await future
+        finally:
+            del self._waits[arrival_id]
+        return True

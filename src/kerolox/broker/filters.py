@@ -1,0 +1,289 @@
+"""What consumer groups filter by expressions: ``ConsumerFilterManager`` of RocketMQ.
+
+Heartbeats bring the expressions; they are compiled once. A group that leaves is dead, not
+forgotten: it may come back within a day, and until then its expression counts. Kept in
+``consumerFilter.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerolox.broker.json_file import JsonFile
+from kerolox.filter.bloom import BloomFilter
+from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.protocol.bodies import SubscriptionData
+
+__all__ = ["FilterTable", "GroupFilter", "compile_expression"]
+
+COMPILED_MAX = 100
+"""Expressions of pulls that bring their own which are kept compiled."""
+
+FILTERS_MAX = 100_000
+"""Pairs of topic and group; further ones are not kept, and their messages not filtered."""
+
+DEAD_SINCE_MS = 30_000
+"""How long before a start the groups of the file are taken to have died."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupFilter:
+    """What one group wants of one topic (``ConsumerFilterData``)."""
+
+    topic: str
+    group: str
+    text: str
+    expression_type: str
+    version: int
+    born_ms: int
+    dead_ms: int = 0
+    """0: alive."""
+    expression: Sql92Expression | None
+    bloom_bits: int
+    bloom_positions: list[int]
+
+
+class _Bloom(msgspec.Struct, rename="camel"):
+    bit_num: int = 0
+    bit_pos: list[int] = []
+
+
+class _Filter(msgspec.Struct, rename="camel", kw_only=True):
+    bloom_filter_data: _Bloom | None = None
+    born_time: int = 0
+    client_version: int = 0
+    consumer_group: str
+    dead_time: int = 0
+    expression: str
+    expression_type: str = SQL92
+    topic: str
+
+
+class _TopicFilters(msgspec.Struct, rename="camel"):
+    group_filter_data: dict[str, _Filter] = {}
+    topic: str = ""
+
+
+class _FilterFile(msgspec.Struct, rename="camel"):
+    filter_data_by_topic: dict[str, _TopicFilters] = {}
+
+
+@functools.lru_cache(COMPILED_MAX)
+def compile_expression(text: str, expression_type: str) -> Sql92Expression:
+    """Compile an expression of a kind that is no tags.
+
+    Raises:
+        Sql92Error: it can't be compiled, or nobody knows that kind.
+    """
+    if expression_type != SQL92:
+        raise Sql92Error(f"there is no kind of filter {expression_type!r}; use TAG or SQL92")
+    return compile_sql92(text)
+
+
+class FilterTable:
+    """The expressions of all groups, by topic."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._bloom = BloomFilter.create(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
+        self._kept_ms = config.filter_data_clean_time_span
+        self._filters: dict[str, dict[str, GroupFilter]] = {}
+        self._count = 0
+        self._dirty = False
+        self.file = JsonFile(config.config_folder / "consumerFilter.json", self._snapshot)
+
+    def load(self) -> None:
+        """Read the file; whoever is in it is dead until a heartbeat says otherwise.
+
+        Raises:
+            StoreError: the file is broken and so is its backup.
+        """
+        loaded = self.file.load(_FilterFile)
+        if loaded is None:
+            return
+        found = [f for topic in loaded.filter_data_by_topic.values() for f in _values(topic)]
+        if any(not self._is_of_this_size(item) for item in found):
+            _log.warning("the Bloom filter is of another size now: kept filters are left out")
+            return
+        for item in found:
+            self._load_one(item)
+
+    def _load_one(self, item: _Filter) -> None:
+        dead_ms = item.dead_time or max(self._now_ms() - DEAD_SINCE_MS, item.born_time)
+        self._put(
+            GroupFilter(
+                topic=item.topic,
+                group=item.consumer_group,
+                text=item.expression,
+                expression_type=item.expression_type,
+                version=item.client_version,
+                born_ms=item.born_time,
+                dead_ms=dead_ms,
+                expression=_compiled_or_none(item.expression, item.expression_type),
+                bloom_bits=self._bloom.bits,
+                bloom_positions=item.bloom_filter_data.bit_pos if item.bloom_filter_data else [],
+            )
+        )
+
+    def get(self, topic: str, group: str) -> GroupFilter | None:
+        """What a group wants of a topic, alive or dead."""
+        return self._filters.get(topic, {}).get(group)
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """A heartbeat: what a group subscribes to now."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if not subscription.is_tag_type and subscription.sub_string:
+                self._register_one(group, subscription)
+        for known in self._of_group(group):
+            if known.topic not in topics and not known.dead_ms:
+                self._die(known)
+
+    def unregister(self, group: str) -> None:
+        """The last member of a group left."""
+        for known in self._of_group(group):
+            if not known.dead_ms:
+                self._die(known)
+
+    def clean(self) -> None:
+        """Forget who is dead for longer than filterDataCleanTimeSpan."""
+        limit = self._now_ms() - self._kept_ms
+        for topic, groups in list(self._filters.items()):
+            for group, known in list(groups.items()):
+                if known.dead_ms and known.dead_ms <= limit:
+                    del groups[group]
+                    self._count -= 1
+                    self._dirty = True
+            if not groups:
+                del self._filters[topic]
+
+    async def persist(self) -> None:
+        """Write the file when something changed.
+
+        Raises:
+            OSError: it can't be written; tried again at the next call.
+        """
+        self.clean()
+        if not self._dirty:
+            return
+        self._dirty = False
+        self.file.mark()
+        try:
+            await self.file.flush()
+        except (OSError, asyncio.CancelledError):
+            self._dirty = True
+            raise
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _register_one(self, group: str, subscription: SubscriptionData) -> None:
+        text, kind = subscription.sub_string or "", subscription.expression_type or ""
+        old = self.get(subscription.topic, group)
+        if old is not None:
+            if subscription.sub_version <= old.version:
+                if subscription.sub_version == old.version and old.dead_ms:
+                    old.dead_ms = 0
+                    self._dirty = True
+                return
+            if (old.text, old.expression_type) == (text, kind):
+                old.version, old.dead_ms = subscription.sub_version, 0
+                self._dirty = True
+                return
+        expression = _compiled_or_none(text, kind)
+        if expression is None:
+            # What was meant is not known: what was meant before counts no more.
+            self._drop(subscription.topic, group)
+            return
+        self._put(
+            GroupFilter(
+                topic=subscription.topic,
+                group=group,
+                text=text,
+                expression_type=kind,
+                version=subscription.sub_version,
+                born_ms=self._now_ms(),
+                expression=expression,
+                bloom_bits=self._bloom.bits,
+                bloom_positions=self._bloom.positions(f"{group}#{subscription.topic}"),
+            )
+        )
+
+    def _put(self, item: GroupFilter) -> None:
+        groups = self._filters.setdefault(item.topic, {})
+        if item.group not in groups:
+            if self._count >= FILTERS_MAX:
+                _log.warning("%d filters are kept already; none for %s", FILTERS_MAX, item.group)
+                return
+            self._count += 1
+        groups[item.group] = item
+        self._dirty = True
+
+    def _drop(self, topic: str, group: str) -> None:
+        if self._filters.get(topic, {}).pop(group, None) is not None:
+            self._count -= 1
+            self._dirty = True
+
+    def _die(self, known: GroupFilter) -> None:
+        known.dead_ms = self._now_ms()
+        self._dirty = True
+
+    def _of_group(self, group: str) -> list[GroupFilter]:
+        return [groups[group] for groups in self._filters.values() if group in groups]
+
+    def _is_of_this_size(self, item: _Filter) -> bool:
+        bloom = item.bloom_filter_data
+        return (
+            bloom is not None
+            and bloom.bit_num == self._bloom.bits
+            and len(bloom.bit_pos) == self._bloom.hashes
+        )
+
+    def _snapshot(self) -> object:
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {name: _as_json(item) for name, item in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self._filters.items()
+            }
+        }
+
+
+def _values(topic: _TopicFilters) -> Iterable[_Filter]:
+    return topic.group_filter_data.values()
+
+
+def _as_json(item: GroupFilter) -> object:
+    return {
+        "bloomFilterData": {"bitNum": item.bloom_bits, "bitPos": list(item.bloom_positions)},
+        "bornTime": item.born_ms,
+        "clientVersion": item.version,
+        "consumerGroup": item.group,
+        "deadTime": item.dead_ms,
+        "expression": item.text,
+        "expressionType": item.expression_type,
+        "topic": item.topic,
+    }
+
+
+def _compiled_or_none(text: str, expression_type: str) -> Sql92Expression | None:
+    try:
+        return compile_expression(text, expression_type)
+    except Sql92Error as error:
+        _log.warning("a filter is left out: %s", error)
+        return None
