@@ -97,7 +97,7 @@ mod tests {
         LogFolders::new(&Settings {
             store_path_commit_log: writable.into(),
             read_only_commit_log_store_paths: read_only.into(),
-            ..Settings::new("/root")
+            ..Settings::new("/data")
         })
     }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn files_go_to_the_folders_in_turn_by_their_names() {
         assert_eq!(places(&folders("/b, /a/,/b", "").unwrap()), ["/a", "/b", "/a", "/b"]);
-        assert_eq!(places(&folders("", "").unwrap())[3], "/root/commitlog");
+        assert_eq!(places(&folders("", "").unwrap())[3], "/data/commitlog");
         assert_eq!(places(&folders("/a,/b,/c", "/b").unwrap()), ["/a", "/c", "/a", "/c"]);
         assert!(folders("/a,/b", "/a,/b").is_err());
     }
