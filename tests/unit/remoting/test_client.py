@@ -254,7 +254,7 @@ async def test_an_opaque_that_is_still_open_is_not_given_again() -> None:
     async with pair() as (_, client, address):
         waiting = asyncio.ensure_future(client.invoke(address, RemotingCommand.request(NOTHING)))
         await asyncio.sleep(0)
-        await until(lambda: client._connections)
+        await until(lambda: any(len(c.calls) for c in client._connections.values()))
         client._opaques = Opaques(0)
         answers = [await client.invoke(address, RemotingCommand.request(ECHO)) for _ in range(2)]
         assert [answer.opaque for answer in answers] == [1, 2]
