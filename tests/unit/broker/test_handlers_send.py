@@ -227,12 +227,8 @@ async def test_a_delayed_or_transactional_batch_is_code_13(peer: Peer):
     assert delayed.code == half.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_transaction_is_refused_with_the_reason(tmp_path):
+async def test_a_transaction_is_refused_where_the_settings_say_so(tmp_path):
     text = "TRAN_MSG\x01true\x02PGROUP\x01p"
-    async with Broker(small_config(tmp_path)) as broker, peer_of(broker) as peer:
-        answer = await peer.send("T", properties=text)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "transactions are not supported yet"
     config = small_config(tmp_path, reject_transaction_message=True)
     async with Broker(config) as broker, peer_of(broker) as peer:
         answer = await peer.send("T", properties=text)
