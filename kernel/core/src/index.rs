@@ -263,13 +263,16 @@ impl Index {
 
     fn add_file(&mut self, now_ms: i64) -> Result<(), StoreError> {
         create_folder(&self.folder)?;
-        let mut now_ms = now_ms;
+        // Files are taken in the order of their names, so a clock that was set back must not count.
+        let last = self.files.last().and_then(|file| file_number(file.map.path()));
+        let mut number = file_number(Path::new(&file_name(now_ms))).unwrap_or(0);
+        number = number.max(last.map_or(0, |last| last + 1));
         let path = loop {
-            let path = self.folder.join(file_name(now_ms));
+            let path = self.folder.join(format!("{number:017}"));
             if !path.exists() {
                 break path;
             }
-            now_ms += 1;
+            number += 1;
         };
         let map = MappedFile::create(&path, 0, file_size(self.slots, self.capacity))?;
         let mut file = IndexFile::new(map, self.slots, self.capacity);
@@ -529,6 +532,11 @@ impl IndexFile {
 
 fn file_size(slots: u32, capacity: u32) -> u64 {
     HEADER_SIZE + u64::from(slots) * SLOT_SIZE + u64::from(capacity) * ENTRY_SIZE
+}
+
+/// The digits of a file's name as a number.
+fn file_number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.parse().ok()
 }
 
 /// A file's name: its creation in local time, `yyyyMMddHHmmssSSS`.
