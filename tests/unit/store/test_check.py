@@ -10,6 +10,7 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
+from kerolox.store.inspect.check import check_store
 from kerolox.store.layout import ENTRY
 from tests.kernel.support import NOW, Bench, properties
 from tests.support.golden import Golden, copy_golden
@@ -273,8 +274,9 @@ def test_a_queue_whose_records_are_not_there_is_found(made: Made) -> None:
     assert "names a record of 300 bytes at 200" in text
 
 
-def test_a_topic_that_was_made_again_is_in_order(tmp_path: Path) -> None:
-    bench = Bench(reference, tmp_path / "store")
+def made_again(root: Path) -> None:
+    """A store whose topic T was deleted and made again."""
+    bench = Bench(reference, root)
     bench.open()
     fill(bench)
     bench.store.delete_queues("T")
@@ -282,6 +284,21 @@ def test_a_topic_that_was_made_again_is_in_order(tmp_path: Path) -> None:
         bench.append(b"new", properties(KEYS=f"n{number}"), queue_id=1)
     bench.wait_indexed()
     bench.store.close()
+
+
+def test_a_topic_that_was_made_again_is_in_order(tmp_path: Path) -> None:
+    made_again(tmp_path / "store")
+    report = check(tmp_path / "store")
+    assert report.findings.kept == []
+    assert report.findings.notes == ["T: the log holds 400 records of before it was deleted"]
+
+
+def test_without_the_note_of_the_deletion_only_queues_that_are_gone_are_found(
+    tmp_path: Path,
+) -> None:
+    """As Java leaves it, which notes nothing."""
+    made_again(tmp_path / "store")
+    (tmp_path / "store" / "deletions").unlink()
     report = check(tmp_path / "store")
     lacking = [each.text for each in report.findings.kept]
     assert [text.split(" has no files")[0] for text in lacking] == [
@@ -290,6 +307,34 @@ def test_a_topic_that_was_made_again_is_in_order(tmp_path: Path) -> None:
         "T, queue 3",
     ]
     assert any("T, queue 1: 100 records before" in note for note in report.findings.notes)
+
+
+def multi_dispatch(root: Path) -> None:
+    """A store with records that are in further queues too."""
+    bench = Bench(reference, root)
+    bench.open(enable_multi_dispatch=True, enable_lmq=True)
+    for number in range(30):
+        text = properties(INNER_MULTI_DISPATCH="Other,%LMQ%one,Other", TAGS=f"t{number % 3}")
+        assert bench.append(b"x", text, queue_id=number % 2)[0] == 0
+    bench.store.close()
+
+
+def test_further_queues_of_a_record_are_checked(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store")
+    multi_dispatch(made.root)
+    report = check(made.root)
+    assert (report.findings.kept, report.queue_entries) == ([], 90)
+    made.flip(made.queue_file("%LMQ%one", 0), 7 * 20 + 7)
+    assert only(made)[3].startswith("entry 7 of %LMQ%one, queue 0 names the record at ")
+
+
+def test_further_queues_that_are_gone_are_found_when_the_settings_say_so(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store")
+    multi_dispatch(made.root)
+    shutil.rmtree(made.root / "consumequeue" / "%LMQ%one")
+    assert check(made.root).is_clean
+    [finding] = check(made.root, multi_dispatch=True).findings.kept
+    assert finding.text.startswith("%LMQ%one, queue 0 has no files; the log holds 30 records")
 
 
 def test_what_a_deleted_topic_left_in_the_log_is_a_note(made: Made) -> None:
@@ -434,8 +479,6 @@ def test_a_store_that_grows_meanwhile_gives_no_false_finding(tmp_path: Path) -> 
             grown[0] += 1
             fill(bench, 60)
 
-        from kerolox.store.inspect.check import check_store
-
         places = places_of(tmp_path / "store")
         assert places.is_in_use
         report = check_store(places, grow)
@@ -455,6 +498,24 @@ def test_the_lock_is_seen_and_not_taken(tmp_path: Path) -> None:
     bench.store.close()
     places = places_of(tmp_path / "store")
     assert (places.is_in_use, places.is_closed_cleanly) == (False, True)
+
+
+def test_a_topic_deleted_meanwhile_gives_no_false_finding(tmp_path: Path) -> None:
+    bench = Bench(reference, tmp_path / "store")
+    bench.open()
+    fill(bench, 50)
+    bench.wait_indexed()
+    try:
+
+        def delete(_done: int, _total: int) -> None:
+            bench.store.delete_queues("T")
+            bench.append(b"anew", queue_id=1)
+
+        report = check_store(places_of(tmp_path / "store"), delete)
+        assert report.findings.kept == []
+        assert "T, queue 1 was deleted meanwhile" in report.findings.notes
+    finally:
+        bench.store.close()
 
 
 # -- places -------------------------------------------------------------------------------------

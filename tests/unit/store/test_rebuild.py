@@ -18,6 +18,7 @@ from kerolox.store.settings import StoreSettings
 from tests.kernel.support import SMALL_FILES, Bench, files
 from tests.support.golden import copy_golden
 from tests.unit.store.inspected import Made, check, made_store, places_of
+from tests.unit.store.test_check import made_again, multi_dispatch
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,22 @@ def test_deleted_topics_stay_deleted_unless_told(made: Made) -> None:
     assert report.skipped_topics == {"T": 400}
     assert not (made.root / "consumequeue" / "T").exists()
     assert rebuild(made, all_topics=True).queue_entries == 405
+
+
+def test_what_the_store_noted_as_deleted_stays_deleted(tmp_path: Path) -> None:
+    made_again(tmp_path / "store")
+    before = files(tmp_path / "store")
+    made = Made(tmp_path / "store")
+    assert rebuild(made).skipped_topics == {"T": 400}
+    assert files(made.root) == before
+
+
+def test_further_queues_are_rebuilt(tmp_path: Path) -> None:
+    multi_dispatch(tmp_path / "store")
+    before = files(tmp_path / "store")
+    made = Made(tmp_path / "store")
+    assert rebuild(made).queue_entries == 90
+    assert files(made.root) == before
 
 
 # -- one queue ----------------------------------------------------------------------------------

@@ -30,13 +30,14 @@ from kerolox.store.layout import (
     property_value,
     record_tags_code,
 )
+from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
     from kerolox.store.inspect.findings import Findings
     from kerolox.store.inspect.log_walk import LogRecord
     from kerolox.store.inspect.places import StorePlaces
 
-__all__ = ["QueueCheck", "TagCodes", "extra_queues"]
+__all__ = ["QueueCheck", "TagCodes", "further_entries"]
 
 RUN_ENTRIES = 512
 """Entries compared at once."""
@@ -50,9 +51,6 @@ SETTLE_STEP_SECONDS = 0.02
 UNPLACED_MAX = 10_000
 SETTLED_ENTRIES_MAX = 100_000
 
-_MULTI_QUEUES = b"INNER_MULTI_DISPATCH"
-_MULTI_OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
-_LMQ_PREFIX = b"%LMQ%"
 _NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 
@@ -82,18 +80,15 @@ class TagCodes:
         return code
 
 
-def extra_queues(queue_id: int, properties: bytes) -> list[tuple[bytes, int, int]]:
+def further_entries(
+    topic: bytes, queue_id: int, properties: bytes, *, lmq: bool
+) -> list[tuple[bytes, int, int]]:
     """(topic, queue id, offset) of the further queues that a record is in (multi dispatch)."""
-    names = property_value(properties, _MULTI_QUEUES)
-    offsets = property_value(properties, _MULTI_OFFSETS)
-    if names is None or offsets is None:
-        return []
-    pairs = zip(names.split(b","), offsets.split(b","), strict=False)
-    return [
-        (name, 0 if name.startswith(_LMQ_PREFIX) else queue_id, int(offset))
-        for name, offset in pairs
-        if name and offset.isdigit()
-    ]
+    found: dict[tuple[bytes, int], int] = {}
+    for name, number, offset in multi_dispatch_targets(properties, queue_id, lmq=lmq):
+        found.setdefault((name.encode(), number), offset)
+    found.pop((topic, queue_id), None)
+    return [(name, number, offset) for (name, number), offset in found.items()]
 
 
 class _Queue:
@@ -156,6 +151,10 @@ class QueueCheck:
         self._findings = findings
         self._codes = TagCodes(places.options.delays_ms)
         self._queues: dict[tuple[bytes, int], _Queue] = {}
+        self._has_further = places.options.multi_dispatch is not False
+        self._over = places.deleted_topics()
+        self._left_over: dict[bytes, int] = {}
+        """Records by topic of which the store noted that the topic was deleted after them."""
         self._pending = 0
         self._unplaced: set[int] = set()
         """Physical offsets of records that are not where they say, up to ``UNPLACED_MAX``."""
@@ -169,9 +168,24 @@ class QueueCheck:
         if sys_flag & TRANSACTION_BITS in _NOT_QUEUED:
             return
         code = self._codes.of(topic, properties, timestamp)
-        self._expect(topic, queue_id, queue_offset, offset, size, code)
-        if _MULTI_OFFSETS in properties:
-            for name, number, at in extra_queues(queue_id, properties):
+        if topic in self._over and offset < self._over[topic]:
+            self._left_over[topic] = self._left_over.get(topic, 0) + 1
+        else:
+            self._expect(topic, queue_id, queue_offset, offset, size, code)
+        if self._has_further and is_multi_dispatch(properties):
+            self._expect_further(record, code)
+
+    def _expect_further(self, record: LogRecord, code: int) -> None:
+        offset, size, queue_id = record[:3]
+        options = self._places.options
+        for name, number, at in further_entries(
+            record[6], queue_id, record[7], lmq=options.lmq is not False
+        ):
+            if offset < self._over.get(name, 0):
+                continue
+            # A client may have written the properties where no broker looks at them.
+            is_sure = options.multi_dispatch or (name, number) in self._queues
+            if is_sure or os.path.isdir(self._places.queue_path(name, number)):
                 self._expect(name, number, at, offset, size, code)
 
     def _expect(
@@ -331,8 +345,17 @@ class QueueCheck:
             if (folder.topic, folder.queue_id) not in self._queues:
                 self._add(folder.topic, folder.queue_id)
         known = self._places.known_topics()
+        before = self._over
+        if self._places.is_in_use:
+            self._over = self._places.deleted_topics()
+        for topic, count in self._left_over.items():
+            name = topic.decode("utf-8", "replace")
+            self._findings.note(f"{name}: the log holds {count} records of before it was deleted")
         for queue in self._queues.values():
             if self._is_of_deleted_topic(queue, known):
+                continue
+            if self._over.get(queue.topic) != before.get(queue.topic):
+                self._findings.note(f"{queue} was deleted meanwhile")
                 continue
             self._check_files(queue)
             self._check_before(queue, log_start)

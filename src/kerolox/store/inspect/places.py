@@ -16,6 +16,7 @@ from kerolox.config import read_properties
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
 from kerolox.store.checkpoint import StoreLock
+from kerolox.store.deletions import Deletions
 from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class StoreOptions:
     """Delays of ``messageDelayLevel``; level 1 comes first."""
     has_index: bool = True
     """``messageIndexEnable``."""
+    multi_dispatch: bool | None = None
+    """``enableMultiDispatch``; None: not known, further queues count where they have files."""
+    lmq: bool | None = None
+    """``enableLmq``; None: not known, taken for true."""
     queue_file_bytes: int = 0
     """``mappedFileSizeConsumeQueue``; 0: found from the files."""
     index_slots: int = 0
@@ -69,6 +74,8 @@ class StoreOptions:
                 log_folders=tuple(dict.fromkeys(each for each in listed if each)),
                 delays_ms=delay_levels_ms(values.get("messageDelayLevel", DEFAULT_DELAY_LEVELS)),
                 has_index=values.get("messageIndexEnable", "true").strip() != "false",
+                multi_dispatch=values.get("enableMultiDispatch", "false").strip() == "true",
+                lmq=values.get("enableLmq", "false").strip() == "true",
                 queue_file_bytes=int(values.get("mappedFileSizeConsumeQueue", "0")),
                 index_slots=int(values.get("maxHashSlotNum", "0")),
                 index_entries=int(values.get("maxIndexNum", "0")),
@@ -199,6 +206,16 @@ class StorePlaces:
             )
             return [os.path.join(self.index_folder, name) for name in names]
         return []
+
+    def deleted_topics(self) -> dict[bytes, int]:
+        """Topics of which the store noted that they were deleted → the end of the log then.
+
+        Raises:
+            OSError: the note can't be read.
+        """
+        deletions = Deletions(os.path.join(self.root, "deletions"))
+        deletions.load()
+        return {os.fsencode(topic): offset for topic, offset in deletions.offsets.items()}
 
     def known_topics(self) -> frozenset[bytes] | None:
         """The topics of ``topics.json``; None when it is not there or can't be read."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from kerolox.errors import StoreError
 from kerolox.store.checkpoint import Checkpoint, StoreLock
 from kerolox.store.index_file import Index
-from kerolox.store.inspect.check_queues import TagCodes, extra_queues
+from kerolox.store.inspect.check_queues import TagCodes, further_entries
 from kerolox.store.inspect.findings import Findings
 from kerolox.store.inspect.index_layout import (
     DEFAULT_ENTRIES,
@@ -37,6 +37,7 @@ from kerolox.store.layout import (
     RecordView,
 )
 from kerolox.store.mapped_file import sync_folder
+from kerolox.store.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
     from kerolox.store.commit_log import CommitLog
@@ -104,6 +105,8 @@ class _Rebuild:
         self._known = None if all_topics else places.known_topics()
         if self._known is not None:
             self._known |= {folder.topic for folder in places.queue_folders()}
+        self._over = {} if all_topics else places.deleted_topics()
+        self._further = places.options.multi_dispatch is not False
         self._queues: dict[tuple[bytes, int], QueueWriter] = {}
         self._file_bytes = places.options.queue_file_bytes or _queue_file_bytes(places)
         self._file_bytes = -(-self._file_bytes // 20) * 20
@@ -150,15 +153,22 @@ class _Rebuild:
         offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
         if sys_flag & TRANSACTION_BITS in _NOT_QUEUED:
             return
-        if is_deleted_topic(topic, self._known):
+        code = self._codes.of(topic, properties, timestamp)
+        if is_deleted_topic(topic, self._known) or offset < self._over.get(topic, 0):
             name = topic.decode("utf-8", "replace")
             self.report.skipped_topics[name] = self.report.skipped_topics.get(name, 0) + 1
-            return
-        code = self._codes.of(topic, properties, timestamp)
-        self._put(topic, queue_id, queue_offset, offset, size, code)
-        if b"INNER_MULTI_QUEUE_OFFSET" in properties:
-            for name_bytes, number, at in extra_queues(queue_id, properties):
-                self._put(name_bytes, number, at, offset, size, code)
+        else:
+            self._put(topic, queue_id, queue_offset, offset, size, code)
+        if self._further and is_multi_dispatch(properties):
+            lmq = self._places.options.lmq is not False
+            for each, number, at in further_entries(topic, queue_id, properties, lmq=lmq):
+                if offset >= self._over.get(each, 0) and self._is_further(each, number):
+                    self._put(each, number, at, offset, size, code)
+
+    def _is_further(self, topic: bytes, queue_id: int) -> bool:
+        """Where the settings are not known, only further queues that are there count."""
+        path = self._places.queue_path(topic, queue_id)
+        return bool(self._places.options.multi_dispatch) or os.path.isdir(path)
 
     def _put(
         self, topic: bytes, queue_id: int, queue_offset: int, offset: int, size: int, code: int
