@@ -384,8 +384,17 @@ class StoreKernel(Protocol):
 
     def stats(self) -> dict[str, int]:
         """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
-        get_time_max_ms (the longest read),
-        flush_count, held_pulls, index_pending, dispatch_behind_bytes."""
+        get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
+        dispatch_behind_bytes, and file_wait_ms (how long an append has waited for a file of the
+        log by now; else 0)."""
+        ...
+
+    def take_put_times(self) -> list[tuple[int, int]]:
+        """(milliseconds, hot sends that took so long) since the last call, ascending; 10,001
+        stands for whatever is longer.
+
+        A send takes from its feed to its answer, the wait for a flush included; the sends of one
+        feed take as long as the feed."""
         ...
 
     def topic_stats(self) -> list[tuple[str, int, int]]:

@@ -83,12 +83,14 @@ impl Core {
         let hosts = batch.born_host.len() + batch.store_host.len();
         let topic = parts.slot.topic.name.len();
         let mut total = 0;
+        let mut bodies = 0;
         for item in items {
             let properties_size = check_limits(item.body, &item.properties, body_max)?;
+            bodies += item.body.len();
             total += record_size(hosts, item.body.len(), topic, properties_size);
         }
-        // A batch can't be part of a transaction.
-        if items.is_empty() || sys_flag & TRANSACTION_MASK != 0 {
+        // A batch can't be part of a transaction, and is as long as one message at most.
+        if items.is_empty() || bodies > body_max || sys_flag & TRANSACTION_MASK != 0 {
             return Err(PutStatus::MessageIllegal);
         }
         // Batches go to one queue; recovery must not take a client's word for more.

@@ -143,6 +143,11 @@ impl Core {
         self.now_ms
     }
 
+    /// Milliseconds since the guard was taken.
+    pub fn elapsed_ms(&self) -> i64 {
+        self.shared.now_ms() - self.now_ms
+    }
+
     /// Changes whenever handles went stale (queues deleted, store reopened).
     #[inline]
     pub fn handles_epoch(&self) -> u64 {
@@ -350,6 +355,7 @@ impl Core {
         Stats {
             index_pending: pending as u64,
             flush_count: self.shared.flush_count.load(Ordering::Relaxed),
+            file_wait_ms: self.shared.waiting_ms() as u64,
             ..self.stats
         }
     }

@@ -169,6 +169,8 @@ pub struct Stats {
     pub flush_count: u64,
     pub index_pending: u64,
     pub dispatch_behind_bytes: u64,
+    /// How long an append has waited for a file of the log by now.
+    pub file_wait_ms: u64,
 }
 
 /// Commit log, consume queues and index of one folder. `Send + Sync`.
@@ -351,6 +353,11 @@ impl Store {
     /// Flushes of the log since open.
     pub fn flush_count(&self) -> u64 {
         self.shared.flush_count.load(Ordering::Relaxed)
+    }
+
+    /// The store's clock, in milliseconds. No lock.
+    pub fn now_ms(&self) -> i64 {
+        self.shared.now_ms()
     }
 
     /// Freezes the store clock; `None` thaws it.

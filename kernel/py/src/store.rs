@@ -396,8 +396,14 @@ impl Store {
             ("held_pulls", self.hot.held_pulls() as u64),
             ("index_pending", stats.index_pending),
             ("dispatch_behind_bytes", stats.dispatch_behind_bytes),
+            ("file_wait_ms", stats.file_wait_ms),
         ];
         counters(py, &values)
+    }
+
+    /// (milliseconds, hot sends that took so long) since the last call.
+    fn take_put_times(&self) -> Vec<(i64, u64)> {
+        self.hot.take_put_times()
     }
 
     /// (topic, messages put, bytes put) since open.

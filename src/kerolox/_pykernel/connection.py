@@ -103,6 +103,8 @@ class Connection:
                 return Fed(b"", None, 0, None)
             chunk = b"".join(self._kept)
             self._kept = []
+        store = self._store
+        begin = store.clock_ms()
         frames, rest = self._split(chunk)
         answers: list[bytes] = []
         cold: list[bytes] = []
@@ -114,11 +116,12 @@ class Connection:
         if rest < len(chunk):
             self._kept = [chunk[rest:]]
             self._kept_size = len(chunk) - rest
-        store = self._store
         if store.arrived:
             answers.append(store.wake(self._connection_id))
             if store.has_ready:
                 flags |= FED_READY
+        if store.answered_puts:
+            store.note_answered(store.clock_ms() - begin)
         return Fed(b"".join(answers), cold or None, flags, self._error or None)
 
     def close(self) -> None:
@@ -289,6 +292,7 @@ class Connection:
         # What the store refused goes to the handler in Python, whose own append says why.
         for _, _, _, position, end in sends[len(places) :]:
             cold.append(chunk[position + 4 : end])
+        store.answered_puts += len(places) - len(waiting)
         if sync and places:
             answers.append(self._flush(waiting))
         return answered
@@ -339,8 +343,9 @@ class Connection:
             text = shape.json_template % (ids, appended.queue_offset, header.opaque)
         else:
             text = self._binary_answer(shape, offsets, appended.queue_offset, header.opaque)
+        waits = store.waits_for_flush and bool(text) and properties[2]
+        store.answered_puts += not waits
         if store.waits_for_flush:
-            waits = bool(text) and properties[2]
             late = self._flush([(kind, text)] if waits else [])
             if waits:
                 return late

@@ -8,7 +8,7 @@ are collected for ``take_ready``.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox._pykernel.answers import (
@@ -39,6 +39,9 @@ ReadResult = tuple[int, int, int, int, bool, int, bytes]
 
 PENDING_ANSWERS_MAX = 1_000_000
 """Send answers that may wait for a flush; further ones say at once that it takes too long."""
+
+PUT_TIME_MS_MAX = 10_001
+"""Longer than the last limit of the statistics: stands for every longer time."""
 
 PULL_FOUND = 0
 PULL_NOT_FOUND = 19
@@ -89,6 +92,9 @@ class Store(MessageStore):
         self._ready: list[tuple[int, bytes]] = []
         self._flush_waits: deque[_FlushWait] = deque()
         self._flush_wait_count = 0
+        self.answered_puts = 0
+        """Sends that are answered at the end of the current feed."""
+        self._put_times: Counter[int] = Counter()
         self._group_counts: dict[tuple[str, str], list[int]] = {}
         self._fall_behind: dict[tuple[str, str, int], int] = {}
 
@@ -322,6 +328,24 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         return super().stats() | {"held_pulls": len(self._held)}
 
+    def take_put_times(self) -> list[tuple[int, int]]:
+        """See ``StoreKernel``."""
+        times, self._put_times = self._put_times, Counter()
+        return sorted(times.items())
+
+    def note_answered(self, milliseconds: int) -> None:
+        """Note how long a feed took, for the sends that it answered."""
+        self._note_puts(milliseconds, self.answered_puts)
+        self.answered_puts = 0
+
+    def _note_puts(self, milliseconds: int, count: int) -> None:
+        if count:
+            self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
+
+    def _note_flushed(self, wait: _FlushWait, now_ms: int) -> None:
+        begin_ms = wait.deadline_ms - self.settings.sync_flush_timeout
+        self._note_puts(now_ms - begin_ms, len(wait.headers))
+
     def group_stats(self) -> list[tuple[str, str, int, int]]:
         """See ``StoreKernel``."""
         return [
@@ -378,6 +402,7 @@ class Store(MessageStore):
         """
         self.request_flush(end_offset)
         if self._flush_wait_count + len(headers) > PENDING_ANSWERS_MAX:
+            self.answered_puts += len(headers)
             return _late(headers)
         deadline_ms = self.clock_ms() + self.settings.sync_flush_timeout
         self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
@@ -420,6 +445,7 @@ class Store(MessageStore):
         while waits and waits[0].deadline_ms <= now_ms:
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
+            self._note_flushed(wait, now_ms)
             self._ready.append((wait.connection_id, _late(wait.headers)))
         return bool(self._ready)
 
@@ -460,6 +486,7 @@ class Store(MessageStore):
         while waits and waits[0].end_offset <= flushed_offset:
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
+            self._note_flushed(wait, self.clock_ms())
             self._ready.append((wait.connection_id, _frames(wait.headers)))
 
 

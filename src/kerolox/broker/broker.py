@@ -230,7 +230,7 @@ class Broker:
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
-        self.statistics = Statistics(store, self.now_ms)
+        self.statistics = Statistics(store, self.now_ms, self.writer)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()
         # After the ports have closed and before the store does: the last changes of the tables.

@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
 
 TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+
+PUT_TIME_MS_MAX = 10_001
+"""Stands for every longer time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,9 +132,31 @@ class RecordWriter:
         self.writable = True
         """False: every put ends with SERVICE_NOT_AVAILABLE."""
         self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
+        self.failed_count = 0
+        """Puts that stored nothing (``putMessageFailedTimes``)."""
+        self._put_times: Counter[int] = Counter()
 
     async def put(self, record: NewRecord) -> Put:
         """Append one record, after its delay if it has one, and wait for the flush if it must."""
+        begin = self._now_ms()
+        return self._noted(await self._put(record), begin)
+
+    async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
+        """Append (flag, body, property text) items with everything else from ``record``."""
+        begin = self._now_ms()
+        return self._noted(await self._put_batch(record, items), begin)
+
+    def take_put_times(self) -> list[tuple[int, int]]:
+        """(milliseconds, puts that took so long) since the last call."""
+        times, self._put_times = self._put_times, Counter()
+        return sorted(times.items())
+
+    def _noted(self, done: Put, begin_ms: int) -> Put:
+        self._put_times[min(max(self._now_ms() - begin_ms, 0), PUT_TIME_MS_MAX)] += 1
+        self.failed_count += not done.is_stored
+        return done
+
+    async def _put(self, record: NewRecord) -> Put:
         if not self.writable:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if len(record.body) > self._config.max_message_size:
@@ -157,8 +183,7 @@ class RecordWriter:
         done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
         return await self._flushed(done, physical_offset + size, record.waits_for_flush)
 
-    async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
-        """Append (flag, body, property text) items with everything else from ``record``."""
+    async def _put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         if not self.writable:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:

@@ -27,6 +27,7 @@ from kerolox.store.mapped_file import (
     make_folder,
     offset_name,
 )
+from kerolox.store.status import AppendMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,6 +176,15 @@ class CommitLog:
                 f"is begun, but it can't be written ({error}); move it to a folder of "
                 "storePathCommitLog"
             ) from error
+
+    def room_for(self, size: int) -> AppendMessageStatus:
+        """What the last file says to ``size`` bytes: PUT_OK, END_OF_FILE (``roll`` comes first), or
+        MESSAGE_SIZE_EXCEEDED (no file can hold them)."""
+        if size > self.record_bytes_max:
+            return AppendMessageStatus.MESSAGE_SIZE_EXCEEDED
+        if self.max_offset + size > self.limit:
+            return AppendMessageStatus.END_OF_FILE
+        return AppendMessageStatus.PUT_OK
 
     @property
     def next_start(self) -> int:

@@ -38,7 +38,7 @@ from kerolox.store.multi_dispatch import (
     with_offsets,
 )
 from kerolox.store.reads import StoreReads
-from kerolox.store.status import PutMessageStatus
+from kerolox.store.status import AppendMessageStatus, PutMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,8 +53,6 @@ holds; ``body`` and ``properties`` are stored as given.
 """
 
 HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
-BATCH_ITEM_BYTES = 22
-"""What SEND_BATCH_MESSAGE adds to each body and property text."""
 
 
 class MessageStore(StoreReads):
@@ -123,10 +121,16 @@ class MessageStore(StoreReads):
     ) -> None:
         """Overridable: entries ``first_offset`` to ``first_offset + count - 1`` can be read."""
 
+    def _make_room(self, size: int) -> PutMessageStatus:
+        """See to it that ``size`` bytes fit the last file of the log; else see ``refusal``."""
+        if self.log.room_for(size) == AppendMessageStatus.PUT_OK:
+            return PutMessageStatus.PUT_OK
+        return self._roll(size)
+
     def _roll(self, size: int) -> PutMessageStatus:
         """Go on in the next file of the log; what is not PUT_OK has its ``refusal``."""
         log = self.log
-        if size > log.record_bytes_max:
+        if log.room_for(size) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
             self.refusal = (
                 f"record of {size} bytes, a file of the commit log takes "
                 f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
@@ -176,8 +180,11 @@ class MessageStore(StoreReads):
             queue.count_entries(entries)
             queue.pending = []
             if at < len(touched):
-                queue.put_count += len(entries) // 3
-                queue.put_bytes += sum(entries[1::3])
+                count, size = len(entries) // 3, sum(entries[1::3])
+                queue.put_count += count
+                queue.put_bytes += size
+                self._put_count += count
+                self._put_bytes += size
             dirty.add(queue)
             self.after_append(queue, first, len(entries) // 3, entries[2::3])
         self._written = (log.max_offset, now)
@@ -222,7 +229,7 @@ class MessageStore(StoreReads):
         queue = queues[0]
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         size = fixed_bytes + len(body) + len(topic) + len(properties)
-        if self.log.max_offset + size > self.log.limit and (status := self._roll(size)):
+        if status := self._make_room(size):
             return Appended(status, 0, 0, 0, 0)
         now = self.now_ms()
         position = self.log.max_offset
@@ -261,6 +268,8 @@ class MessageStore(StoreReads):
         if not is_queued:
             queue.put_count += 1
             queue.put_bytes += size
+            self._put_count += 1
+            self._put_bytes += size
         return Appended(PutMessageStatus.PUT_OK, position, queue_offset, size, now)
 
     def append_batch(
@@ -275,7 +284,8 @@ class MessageStore(StoreReads):
         items: Sequence[tuple[int, bytes, bytes]],
     ) -> BatchAppended:
         """See ``StoreKernel.append_batch``: all in one file, as RocketMQ stores batches."""
-        body_bytes = sum(len(body) + len(text) + BATCH_ITEM_BYTES for _, body, text in items)
+        body_bytes = sum(len(body) for _, body, _text in items)
+        text_bytes = sum(len(text) for _, _body, text in items)
         status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
         if not items or (not status and sys_flag & TRANSACTION_BITS):
             status = PutMessageStatus.MESSAGE_ILLEGAL
@@ -295,8 +305,8 @@ class MessageStore(StoreReads):
             return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         fixed_bytes += len(topic)
-        total = body_bytes + (fixed_bytes - BATCH_ITEM_BYTES) * len(items)
-        if self.log.max_offset + total > self.log.limit and (status := self._roll(total)):
+        total = body_bytes + text_bytes + fixed_bytes * len(items)
+        if status := self._make_room(total):
             return BatchAppended(status, [], 0, 0, 0)
         now = self.now_ms()
         position = self.log.max_offset
@@ -402,13 +412,12 @@ class MessageStore(StoreReads):
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel.stats``."""
-        topics = self.topic_stats()
         is_indexed = self.settings.message_index_enable
         behind = self.log.max_offset - self._index.followed_offset if is_indexed else 0
-        puts = sum(count for _topic, count, _size in topics)
+        puts = self._put_count
         return {
             "put_count": puts,
-            "put_bytes": sum(size for _topic, _count, size in topics),
+            "put_bytes": self._put_bytes,
             "get_found": self._get_found,
             "get_miss": self._get_miss,
             "get_count": self._get_count,
@@ -418,6 +427,7 @@ class MessageStore(StoreReads):
             "held_pulls": 0,
             "index_pending": max(0, puts - self._index.followed_count) if behind else 0,
             "dispatch_behind_bytes": max(0, behind),
+            "file_wait_ms": 0 if self._allocator is None else self._allocator.waiting_ms,
         }
 
     def topic_stats(self) -> list[tuple[str, int, int]]:

@@ -79,6 +79,7 @@ class StoreFiles:
         self._frozen_ms: int | None = None
         self._written = (0, 0)
         self._retired: dict[str, tuple[int, int]] = {}
+        self._put_count = self._put_bytes = 0
         self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
         self._get_time_max_ms = 0
         self.last_behind = -1

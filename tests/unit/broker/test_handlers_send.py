@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from unittest.mock import Mock, patch
 
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.kernel import Appended
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
+from kerolox.store.status import PutMessageStatus
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
@@ -365,3 +368,28 @@ async def test_a_read_only_topic_still_takes_sends_of_producers_that_do_not_know
     # As RocketMQ: the name server takes the topic off the producers, the broker does not refuse.
     await any_peer.create_topic("T", perm=4)
     assert (await any_peer.send("T", b"late")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (PutMessageStatus.CREATE_MAPEDFILE_FAILED, 1, "create mapped file failed, server is busy"),
+        (PutMessageStatus.OS_PAGECACHE_BUSY, 1, "[PC_SYNCHRONIZED]broker busy, start flow control"),
+        (PutMessageStatus.SERVICE_NOT_AVAILABLE, 14, "service not available now."),
+        (PutMessageStatus.MESSAGE_ILLEGAL, 13, "the message is illegal"),
+        (PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, 13, "the message is illegal"),
+        (PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, 1, "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]"),
+        (PutMessageStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
+    ],
+)
+async def test_every_status_of_a_put_has_its_code_and_text(
+    broker: Broker, peer: Peer, status: PutMessageStatus, code: int, text: str
+):
+    await peer.create_topic("T")
+    broker.store.set_writable(False)
+    refused = Appended(status, 0, 0, 0, 0)
+    with patch.object(broker.writer, "_store", Mock(append=Mock(return_value=refused))):
+        answer = await peer.send("T")
+    assert answer.code == code
+    assert text in (answer.remark or "")
+    assert broker.statistics.runtime()["putMessageFailedTimes"] == "1"

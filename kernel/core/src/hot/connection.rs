@@ -92,6 +92,9 @@ impl Connection {
         if state.has_arrivals() {
             state.settle(&mut core, Some((self.id, answers)));
         }
+        if state.answered_puts > 0 {
+            state.note_puts(core.elapsed_ms());
+        }
         let flush_wanted = std::mem::take(&mut state.flush_wanted);
         let ready = state.peers.has_ready() || state.has_arrivals();
         drop(core);

@@ -25,6 +25,7 @@ mod swar;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use parking_lot::Mutex;
 
@@ -318,9 +319,15 @@ impl HotPath {
         let mut core = self.store.lock();
         state.tables.refresh(&core);
         state.expire_holds(&mut core, now_ms);
-        state.peers.release_flushed(self.store.flushed_offset());
-        state.peers.expire_flushes(now_ms);
+        state.release_flushed(self.store.flushed_offset(), core.now_ms());
+        state.expire_flushes(now_ms);
         state.peers.has_ready() || state.has_arrivals()
+    }
+
+    /// (milliseconds, sends that took so long) since the last call.
+    #[must_use]
+    pub fn take_put_times(&self) -> Vec<(i64, u64)> {
+        self.state.lock().put_times.take()
     }
 
     /// The answers that became ready elsewhere than in their own feed, one run of frames per
@@ -329,7 +336,7 @@ impl HotPath {
     pub fn take_ready(&self) -> Vec<(u64, Vec<u8>)> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        state.peers.release_flushed(self.store.flushed_offset());
+        state.release_flushed(self.store.flushed_offset(), self.store.now_ms());
         if state.has_arrivals() {
             let mut core = self.store.lock();
             state.tables.refresh(&core);

@@ -104,14 +104,15 @@ impl Peers {
         self.pending_count += 1;
     }
 
-    /// Makes the answers ready whose records are on disk.
-    pub fn release_flushed(&mut self, flushed_offset: i64) {
-        self.move_pending(|pending, out| pending.release(flushed_offset, out));
+    /// Makes the answers ready whose records are on disk; `note` is told their deadlines and how
+    /// many had each.
+    pub fn release_flushed(&mut self, flushed_offset: i64, mut note: impl FnMut(i64, u64)) {
+        self.move_pending(|pending, out| pending.release(flushed_offset, out, &mut note));
     }
 
-    /// Makes the answers ready whose time is over.
-    pub fn expire_flushes(&mut self, now_ms: i64) {
-        self.move_pending(|pending, out| pending.expire(now_ms, out));
+    /// Makes the answers ready whose time is over; `note` as above.
+    pub fn expire_flushes(&mut self, now_ms: i64, mut note: impl FnMut(i64, u64)) {
+        self.move_pending(|pending, out| pending.expire(now_ms, out, &mut note));
     }
 
     fn move_pending(&mut self, mut step: impl FnMut(&mut Pending, &mut Vec<u8>) -> usize) {
@@ -175,7 +176,7 @@ mod tests {
         peers.write_ready(1, |out| out.extend_from_slice(b"a"));
         peers.wait_for_flush(1, 10, 10, b"frame");
         peers.remove(1);
-        peers.release_flushed(100);
+        peers.release_flushed(100, |_, _| {});
         assert!(!peers.has_ready() && peers.take().is_empty());
         assert_eq!(peers.pending_count, 0);
         assert!(peers.flushing.is_empty());
@@ -190,9 +191,9 @@ mod tests {
             let end = i64::try_from(connection).unwrap() * 10;
             peers.wait_for_flush(connection, end, 100, &frame);
         }
-        peers.release_flushed(20);
+        peers.release_flushed(20, |_, _| {});
         assert_eq!(peers.take(), [(1, frame.clone()), (2, frame.clone())]);
-        peers.expire_flushes(100);
+        peers.expire_flushes(100, |_, _| {});
         let late = peers.take();
         assert_eq!((late.len(), late[0].0), (1, 3));
         assert_ne!(late[0].1, frame);

@@ -48,25 +48,44 @@ impl Pending {
         self.entries.push_back(Entry { end_offset, deadline_ms, size: frame.len() });
     }
 
-    /// Moves the answers of all records that are on disk to `out`; how many.
-    pub fn release(&mut self, flushed_offset: i64, out: &mut Vec<u8>) -> usize {
+    /// Moves the answers of all records that are on disk to `out`; how many. `note` is told each
+    /// deadline and how many answers in a row had it.
+    pub fn release(
+        &mut self,
+        flushed_offset: i64,
+        out: &mut Vec<u8>,
+        note: &mut impl FnMut(i64, u64),
+    ) -> usize {
         let mut size = 0;
         let mut count = 0;
+        let mut run = (0, 0);
         while let Some(entry) = self.entries.front() {
             if entry.end_offset > flushed_offset {
                 break;
             }
+            if run.0 != entry.deadline_ms {
+                note(run.0, run.1);
+                run = (entry.deadline_ms, 0);
+            }
+            run.1 += 1;
             size += entry.size;
             count += 1;
             self.entries.pop_front();
         }
+        note(run.0, run.1);
         out.extend_from_slice(&self.frames[self.start..self.start + size]);
         self.drop_front(size);
         count
     }
 
-    /// Moves the answers whose time is over to `out`, as `FLUSH_DISK_TIMEOUT`; how many.
-    pub fn expire(&mut self, now_ms: i64, out: &mut Vec<u8>) -> usize {
+    /// Moves the answers whose time is over to `out`, as `FLUSH_DISK_TIMEOUT`; how many. `note` as
+    /// for [`Self::release`].
+    pub fn expire(
+        &mut self,
+        now_ms: i64,
+        out: &mut Vec<u8>,
+        note: &mut impl FnMut(i64, u64),
+    ) -> usize {
         let mut count = 0;
         while let Some(entry) = self.entries.front().copied() {
             if entry.deadline_ms > now_ms {
@@ -75,6 +94,7 @@ impl Pending {
             push_as_flush_timeout(out, &self.frames[self.start..self.start + entry.size]);
             self.drop_front(entry.size);
             self.entries.pop_front();
+            note(entry.deadline_ms, 1);
             count += 1;
         }
         count
@@ -114,13 +134,17 @@ mod tests {
             pending.push(i64::from(position) * 100, 10, &frame(position));
         }
         let mut out = Vec::new();
-        assert_eq!(pending.release(99, &mut out), 0);
-        assert_eq!(pending.release(300, &mut out), 3);
+        let mut noted = Vec::new();
+        let mut note = |deadline, count| noted.push((deadline, count));
+        assert_eq!(pending.release(99, &mut out, &mut note), 0);
+        assert_eq!(pending.release(300, &mut out, &mut note), 3);
         assert_eq!(out, [frame(1), frame(2), frame(3)].concat());
         out.clear();
-        assert_eq!(pending.release(10_000, &mut out), 2);
+        assert_eq!(pending.release(10_000, &mut out, &mut note), 2);
         assert_eq!(out, [frame(4), frame(5)].concat());
         assert!(pending.is_empty());
+        noted.retain(|&(_, count)| count > 0);
+        assert_eq!(noted, [(10, 3), (10, 2)]);
     }
 
     #[test]
@@ -129,8 +153,8 @@ mod tests {
         pending.push(100, 10, &frame(1));
         pending.push(200, 20, &frame(2));
         let mut out = Vec::new();
-        assert_eq!(pending.expire(9, &mut out), 0);
-        assert_eq!(pending.expire(10, &mut out), 1);
+        assert_eq!(pending.expire(9, &mut out, &mut |_, _| {}), 0);
+        assert_eq!(pending.expire(10, &mut out, &mut |_, _| {}), 1);
         let mut expected = Vec::new();
         push_as_flush_timeout(&mut expected, &frame(1));
         assert_eq!(out, expected);

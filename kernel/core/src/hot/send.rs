@@ -69,10 +69,11 @@ fn take(
         append_one(state, core, sender, slot, &fields, &inspected, body)?
     };
     state.flush_wanted = state.flush_wanted.max(stored.end);
+    state.answered_puts += 1;
     if header.flag & FLAG_ONEWAY != 0 {
         return Some(());
     }
-    let State { tables, peers, batch, scratch, sync_flush, .. } = state;
+    let State { tables, peers, batch, scratch, sync_flush, answered_puts, .. } = state;
     let pieces = &tables.identity.as_ref()?.pieces;
     let one = [stored.start];
     let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };
@@ -95,6 +96,7 @@ fn take(
     if peers.may_wait() {
         let deadline = core.now_ms().saturating_add(state.sync_flush_timeout_ms);
         peers.wait_for_flush(sender.connection, stored.end, deadline, scratch);
+        *answered_puts -= 1;
     } else {
         push_as_flush_timeout(answers, scratch);
     }

@@ -7,6 +7,7 @@ use super::hold::{HeldPull, Holds};
 use super::peers::Peers;
 use super::policy::Tables;
 use super::pull::{self, AnswerHeader, Kind};
+use super::times::PutTimes;
 use crate::{Core, FlushDiskType, Settings};
 
 /// Buffers of a batch send, used again.
@@ -47,6 +48,9 @@ pub struct State {
     pub sync_flush_timeout_ms: i64,
     pub long_polling: bool,
     pub max_message_bytes: usize,
+    /// Sends that are answered at the end of this call.
+    pub answered_puts: u64,
+    pub put_times: PutTimes,
 }
 
 impl State {
@@ -191,6 +195,25 @@ impl State {
             });
             self.release(index);
         }
+    }
+
+    /// Notes how long a call took, for the sends that it answered.
+    pub fn note_puts(&mut self, milliseconds: i64) {
+        self.put_times.note(milliseconds, std::mem::take(&mut self.answered_puts));
+    }
+
+    /// Makes the send answers ready whose records are on disk.
+    pub fn release_flushed(&mut self, flushed_offset: i64, now_ms: i64) {
+        let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
+        let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
+        peers.release_flushed(flushed_offset, note);
+    }
+
+    /// Makes the send answers ready whose time is over.
+    pub fn expire_flushes(&mut self, now_ms: i64) {
+        let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
+        let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
+        peers.expire_flushes(now_ms, note);
     }
 
     /// Forgets a connection, its held pulls and its answers.

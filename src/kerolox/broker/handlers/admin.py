@@ -163,7 +163,6 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
         values[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
     values["EndTransactionQueueSize"] = 0
     values["EndTransactionThreadPoolQueueCapacity"] = 0
-    values["pageCacheLockTimeMills"] = 0
     values["earliestMessageTimeStamp"] = _earliest(broker)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
     values["remainTransientStoreBufferNumbs"] = 0
