@@ -57,6 +57,14 @@ class RecoveryReport(NamedTuple):
     indexed: int
     queues: int
     notes: list[str]
+    same_boot: bool
+    begin_offset: int
+    records: int
+    cut_entries: int
+    rebuilt_queues: int
+    removed_index_files: int
+    set_aside_files: int
+    duration_ms: int
 
 @final
 class Store:

@@ -147,6 +147,21 @@ class RecoveryReport(NamedTuple):
     queues: int
     notes: list[str]
     """One sentence per repair, for the log."""
+    same_boot: bool = False
+    """The machine ran on since the store was last open: nothing that was written is lost."""
+    begin_offset: int = 0
+    """Physical offset where reading began; what is before it was known to be whole."""
+    records: int = 0
+    """Records that were read and found whole."""
+    cut_entries: int = 0
+    """Queue entries that were dropped: their records are lost, or they were of none."""
+    rebuilt_queues: int = 0
+    """Queues that were filled from the begin of the log."""
+    removed_index_files: int = 0
+    """Index files that were removed to be built again."""
+    set_aside_files: int = 0
+    """Files of the log with records behind its end, kept in ``commitlog-cut``."""
+    duration_ms: int = 0
 
 
 @runtime_checkable

@@ -4,12 +4,13 @@
 //! and the record goes to the next one.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::ahead::{NextFile, Taken, WarmUp};
 use crate::error::{PutStatus, StoreError};
 use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
+use crate::log_cut::{Cut, lengthen};
 use crate::log_folders::LogFolders;
 use crate::map::MappedFile;
 use crate::record::{BLANK_MAGIC, BLANK_SIZE, Parsed, RecordView, parse};
@@ -48,10 +49,12 @@ pub(crate) struct CommitLog {
 }
 
 impl CommitLog {
-    /// Loads the files that exist; where the records end is for recovery to find.
+    /// Loads the files that exist; where the records end is for recovery to find. After a crash
+    /// (`is_crashed`) a file that is too short gets its size again: the log ends in it.
     pub(crate) fn load(
         folders: LogFolders,
         file_size: u64,
+        is_crashed: bool,
         notes: &mut Vec<String>,
     ) -> Result<Self, StoreError> {
         for folder in folders.writable() {
@@ -67,6 +70,15 @@ impl CommitLog {
             let _ = fs::remove_file(path);
             notes.push(format!("removed {}: it was just being created", path.display()));
             found.pop();
+        }
+        // With every file of another size the setting is wrong.
+        let is_sized = found.len() == 1 || found.iter().any(|(_, _, length)| *length == file_size);
+        for (_, path, length) in &mut found {
+            if is_crashed && is_sized && *length < file_size {
+                lengthen(path, file_size)?;
+                notes.push(format!("lengthened {}: it had {length} bytes", path.display()));
+                *length = file_size;
+            }
         }
         let mut files: Vec<Arc<MappedFile>> = Vec::with_capacity(found.len());
         for (start, path, _) in found {
@@ -155,9 +167,8 @@ impl CommitLog {
         self.record(offset).map_or(-1, |(view, _)| view.store_timestamp)
     }
 
-    /// Ends the log at an offset: clears what is behind it, removes later files; one that begins
-    /// with a whole record is moved to a folder beside its own instead. How many bytes were cut
-    /// off.
+    /// Ends the log at an offset: clears what is behind it, removes later files, and keeps what
+    /// holds whole records in a folder beside its own.
     ///
     /// # Safety
     /// No slice of bytes behind the offset is alive (recovery, before anyone reads).
@@ -165,8 +176,8 @@ impl CommitLog {
         &mut self,
         offset: u64,
         notes: &mut Vec<String>,
-    ) -> Result<u64, StoreError> {
-        let mut cut = 0;
+    ) -> Result<Cut, StoreError> {
+        let mut cut = Cut::default();
         let is_kept = |file: &&Arc<MappedFile>| file.start() >= offset && !file.is_writable();
         if let Some(file) = self.files.iter().find(is_kept) {
             return Err(StoreError::InvalidData(format!(
@@ -181,7 +192,7 @@ impl CommitLog {
             if file.start() == offset && self.files.len() == 1 {
                 break;
             }
-            cut += take_away(file, notes)?;
+            cut.take_away(file, notes)?;
             self.files.pop();
         }
         self.write = offset;
@@ -191,8 +202,9 @@ impl CommitLog {
                 *last = Arc::new(reopened(last)?);
             }
             let position = offset - last.start();
+            cut.keep_copy(last, position, notes)?;
             // SAFETY: promised by the caller.
-            cut += unsafe { last.clear_from(position) }?;
+            cut.bytes += unsafe { last.clear_from(position) }?;
             last.begin_at(position);
             self.tail = Some(Arc::clone(last));
         }
@@ -423,26 +435,6 @@ fn check_gaps(files: &[Arc<MappedFile>]) -> Result<(), StoreError> {
     })
 }
 
-/// Takes a file behind the end of the log away; the bytes that go with it.
-fn take_away(file: &MappedFile, notes: &mut Vec<String>) -> Result<u64, StoreError> {
-    let context = || format!("removing {}", file.path().display());
-    if !matches!(parse(file.data_from(0)), Parsed::Record(_)) {
-        fs::remove_file(file.path()).map_err(|error| StoreError::io(context(), error))?;
-        return Ok(0);
-    }
-    let mut set_aside = file.path().parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    set_aside.as_mut_os_string().push("-cut");
-    create_folder(&set_aside)?;
-    let target = set_aside.join(offset_name(file.start()));
-    fs::rename(file.path(), &target).map_err(|error| StoreError::io(context(), error))?;
-    notes.push(format!(
-        "moved {} to {}: the log ends before it",
-        file.path().display(),
-        target.display()
-    ));
-    Ok(file.size())
-}
-
 /// The last file of the log, which is filled to its end wherever it lies, for writing.
 fn reopened(file: &MappedFile) -> Result<MappedFile, StoreError> {
     let open = MappedFile::open_with_end;
@@ -457,6 +449,7 @@ fn reopened(file: &MappedFile) -> Result<MappedFile, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -473,7 +466,7 @@ mod tests {
         });
         shared.ahead.wait_max = Duration::from_millis(1);
         let folders = LogFolders::new(&shared.settings).unwrap();
-        let mut log = CommitLog::load(folders, SIZE, &mut Vec::new()).unwrap();
+        let mut log = CommitLog::load(folders, SIZE, false, &mut Vec::new()).unwrap();
         put(&mut log, &shared, SIZE / 2 + 1).unwrap();
         (log, shared)
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::folder::{create_folder, offset_files, offset_name};
+use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
 use crate::map::{MappedFile, PAGE, check_size, data_ranges};
 use crate::shared::Shared;
 
@@ -19,7 +19,10 @@ pub(crate) const ENTRY_SIZE: u64 = 20;
 /// Size that marks an entry before the first message of a queue that began at a higher offset.
 pub(crate) const PRE_BLANK_SIZE: i32 = 0x7FFF_FFFF;
 
-const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
+/// The setting that fixes the size of the files.
+pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
+/// Files at the end of a queue whose every entry is looked at after a crash of the machine.
+const FILES_SCANNED: usize = 3;
 /// A queue that fills a page within this time gets pages backed ahead by the helper.
 const HOT_MS: i64 = 1_000;
 /// Entries that are read at once where a file is not mapped (64 KiB).
@@ -36,7 +39,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const PRE_BLANK: Entry = Entry { physical_offset: 0, size: PRE_BLANK_SIZE, tags_code: 0 };
+    pub(crate) const PRE_BLANK: Entry =
+        Entry { physical_offset: 0, size: PRE_BLANK_SIZE, tags_code: 0 };
 
     #[inline]
     pub(crate) fn decode(bytes: &[u8; ENTRY_SIZE as usize]) -> Self {
@@ -125,7 +129,28 @@ impl DirtyRange {
     }
 }
 
+/// What may be taken for true of the entries that are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// None is missing before the last one: after a clean stop, or a kill alone.
+    Whole,
+    /// Any may be missing in the last files: the machine stopped.
+    Nothing,
+}
+
+/// A queue as its files have it.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub(crate) queue: ConsumeQueue,
+    /// A file is missing, or shorter than it was.
+    pub(crate) is_short: bool,
+    /// Files that are shorter than the setting says, and their lengths.
+    pub(crate) short_files: Vec<(PathBuf, u64)>,
+    pub(crate) notes: Vec<String>,
+}
+
 /// One queue of one topic.
+#[derive(Default)]
 pub(crate) struct ConsumeQueue {
     folder: PathBuf,
     file_size: u64,
@@ -164,38 +189,53 @@ impl ConsumeQueue {
         }
     }
 
-    /// Loads a queue's files. After a crash (`is_clean` false) the last three files are read for
-    /// the first entry that is missing, else the last one.
+    /// Loads a queue's files.
     pub(crate) fn load(
         folder: PathBuf,
         file_size: u64,
-        is_clean: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<Self, StoreError> {
+        trust: Trust,
+    ) -> Result<Loaded, StoreError> {
         let mut queue = ConsumeQueue::new(folder, file_size);
-        let found = offset_files(&queue.folder, notes)?;
+        let mut loaded = Loaded { queue: ConsumeQueue::default(), ..Loaded::default() };
+        let found = offset_files(&queue.folder, &mut loaded.notes)?;
         let count = found.len();
         for (index, (start, path, length)) in found.into_iter().enumerate() {
-            if length == 0 && index + 1 == count {
-                let _ = fs::remove_file(&path);
+            if length > file_size {
+                check_size(&path, length, file_size, SIZE_SETTING)?;
+            }
+            if length < file_size {
+                // A kill between creating the file and giving it its size leaves the last one so.
+                loaded.is_short |= length > 0 || index + 1 < count;
+                loaded.short_files.push((path, length));
                 continue;
             }
-            check_size(&path, length, file_size, SIZE_SETTING)?;
-            let follows = queue.files.last().is_none_or(|last| last.start + file_size == start);
+            let follows = loaded.short_files.is_empty()
+                && queue.files.last().is_none_or(|last| last.start + file_size == start);
             if !follows || start % file_size != 0 {
-                notes.push(format!("removed {}: the file before it is missing", path.display()));
+                loaded
+                    .notes
+                    .push(format!("removed {}: the file before it is missing", path.display()));
                 let _ = fs::remove_file(&path);
+                loaded.is_short = true;
                 continue;
             }
             queue.files.push(QueueFile { start, path, map: None });
         }
-        let depth = if is_clean { 1 } else { 3 };
-        queue.find_end(depth)?;
-        if !is_clean {
-            let first = queue.files.len().saturating_sub(depth);
-            queue.flushed = queue.files.get(first).map_or(0, |file| file.start);
+        let first_scanned = match trust {
+            Trust::Whole => queue.find_end_backwards()?,
+            Trust::Nothing => queue.find_end()?,
+        };
+        if trust == Trust::Nothing {
+            queue.flushed = first_scanned;
         }
-        Ok(queue)
+        loaded.queue = queue;
+        Ok(loaded)
+    }
+
+    /// Takes every entry for not flushed, as far back as a killed run may have left some.
+    pub(crate) fn distrust_flushed(&mut self) {
+        let first = self.files.len().saturating_sub(FILES_SCANNED);
+        self.flushed = self.files.get(first).map_or(0, |file| file.start).min(self.flushed);
     }
 
     /// Whether something waits to be flushed.
@@ -211,34 +251,87 @@ impl ConsumeQueue {
         }
     }
 
-    /// Sets the end behind the last entry of the unbroken sequence in the last `depth` files.
-    fn find_end(&mut self, depth: usize) -> Result<(), StoreError> {
-        let mut index = self.files.len().saturating_sub(depth);
+    /// Sets the end behind the last entry of the unbroken sequence in the last files; the begin of
+    /// the first of those.
+    fn find_end(&mut self) -> Result<u64, StoreError> {
+        let mut index = self.files.len().saturating_sub(FILES_SCANNED);
+        let begin = self.files.get(index).map_or(0, |file| file.start);
         while index < self.files.len() {
             let (count, last) = self.scan(index)?;
             if count == 0 && index > 0 && self.max == 0 {
                 // Nothing in the file where the reading began: the end is before it.
-                self.cut_files(index);
+                self.cut_files_for_good(index);
                 index -= 1;
                 continue;
             }
             if let Some(last) = last {
-                self.max = (self.files[index].start / ENTRY_SIZE) as i64 + count;
-                self.max_physical = last.end();
-                if last.is_pre_blank() {
-                    self.max_physical = 0;
-                }
+                self.set_end((self.files[index].start / ENTRY_SIZE) as i64 + count, last);
             }
             if count < (self.file_size / ENTRY_SIZE) as i64 {
-                self.cut_files(index + usize::from(count > 0));
+                self.cut_files_for_good(index + usize::from(count > 0));
                 break;
             }
             index += 1;
         }
+        self.begin_where_loaded();
+        Ok(begin.min(self.flushed))
+    }
+
+    /// Sets the end behind the last entry that stands in the files: the entries before it are there.
+    fn find_end_backwards(&mut self) -> Result<u64, StoreError> {
+        while let Some(file) = self.files.last() {
+            if let Some((number, last)) = self.last_entry(file)? {
+                self.set_end((file.start / ENTRY_SIZE) as i64 + number + 1, last);
+                break;
+            }
+            self.cut_files_for_good(self.files.len() - 1);
+        }
+        self.begin_where_loaded();
+        Ok(self.flushed)
+    }
+
+    fn set_end(&mut self, end: i64, last: Entry) {
+        self.max = end;
+        self.max_physical = if last.is_pre_blank() { 0 } else { last.end() };
+    }
+
+    fn begin_where_loaded(&mut self) {
         self.flushed = self.max as u64 * ENTRY_SIZE;
         self.safe_end = self.flushed;
         self.min = self.files.first().map_or(0, |file| (file.start / ENTRY_SIZE) as i64);
-        Ok(())
+    }
+
+    /// The last entry that was written to a file, and its number in it.
+    fn last_entry(&self, file: &QueueFile) -> Result<Option<(i64, Entry)>, StoreError> {
+        let context = || format!("reading {}", file.path.display());
+        let opened = File::open(&file.path).map_err(|error| StoreError::io(context(), error))?;
+        let mut buffer = vec![0_u8; (ENTRY_SIZE * 256) as usize];
+        for &(from, to) in data_ranges(&opened, 0, self.file_size).iter().rev() {
+            let from = from / ENTRY_SIZE * ENTRY_SIZE;
+            let mut end = to.next_multiple_of(ENTRY_SIZE).min(self.file_size);
+            while end > from {
+                let begin = end.saturating_sub(buffer.len() as u64).max(from);
+                let bytes = &mut buffer[..(end - begin) as usize];
+                opened
+                    .read_exact_at(bytes, begin)
+                    .map_err(|error| StoreError::io(context(), error))?;
+                let entries = bytes.as_chunks().0.iter().map(Entry::decode).enumerate();
+                if let Some((number, entry)) = entries.rev().find(|(_, entry)| entry.is_written()) {
+                    return Ok(Some(((begin / ENTRY_SIZE) as i64 + number as i64, entry)));
+                }
+                end = begin;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes files in a way that lasts: what was cut off must not be back after a loss of power,
+    /// when the log has grown again.
+    fn cut_files_for_good(&mut self, keep: usize) {
+        if keep < self.files.len() {
+            self.cut_files(keep);
+            sync_folder(&self.folder);
+        }
     }
 
     fn cut_files(&mut self, keep: usize) {
@@ -569,22 +662,34 @@ impl ConsumeQueue {
 
     /// Drops the entries of records at or behind the log's end; how many.
     pub(crate) fn truncate(&mut self, physical_end: i64) -> Result<i64, StoreError> {
-        let before = self.max;
-        while self.max > self.min {
-            match self.entry(self.max - 1)? {
+        let mut end = self.max;
+        while end > self.min {
+            match self.entry(end - 1)? {
                 Some(entry) if entry.is_pre_blank() => break,
                 Some(entry) if entry.is_written() && entry.end() <= physical_end => break,
-                _ => self.max -= 1,
+                _ => end -= 1,
             }
         }
-        let last = if self.max > self.min { self.entry(self.max - 1)? } else { None };
-        self.max_physical = last.filter(|last| !last.is_pre_blank()).map_or(0, |last| last.end());
-        if self.max == before {
+        self.truncate_at(end)
+    }
+
+    /// Ends the queue at an offset; how many entries were dropped.
+    pub(crate) fn truncate_at(&mut self, end: i64) -> Result<i64, StoreError> {
+        let dropped = self.max - end;
+        if dropped <= 0 {
             return Ok(0);
         }
-        let byte = self.max as u64 * ENTRY_SIZE;
+        self.max = end;
+        let last = if end > self.min { self.entry(end - 1)? } else { None };
+        self.max_physical = last.filter(|last| !last.is_pre_blank()).map_or(0, |last| last.end());
+        if end <= self.min {
+            // Nothing is left, or what only filled the place before the first message.
+            self.delete();
+            return Ok(dropped);
+        }
+        let byte = end as u64 * ENTRY_SIZE;
         let keep = self.files.iter().take_while(|file| file.start < byte).count();
-        self.cut_files(keep);
+        self.cut_files_for_good(keep);
         // Cleared at once: once the log has grown again they would pass for entries of it.
         if let Some(index) = self.index_of(byte).filter(|&index| index < self.files.len())
             && let Some(file) = self.map(index)?.cloned()
@@ -595,10 +700,17 @@ impl ConsumeQueue {
         self.tail = None;
         self.safe_end = byte;
         self.flushed = self.flushed.min(byte);
-        if self.max <= self.min && self.min == 0 {
-            self.max = 0;
+        Ok(dropped)
+    }
+
+    /// The first entry of each file (recovery of a topic whose queues were deleted).
+    pub(crate) fn first_entries(&mut self) -> Result<Vec<Entry>, StoreError> {
+        let starts: Vec<u64> = self.files.iter().map(|file| file.start / ENTRY_SIZE).collect();
+        let mut entries = Vec::with_capacity(starts.len());
+        for start in starts {
+            entries.extend(self.entry(start as i64)?);
         }
-        Ok(before - self.max)
+        Ok(entries)
     }
 
     /// Deletes the files.

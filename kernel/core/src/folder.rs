@@ -12,6 +12,9 @@ const CHECKPOINT_SIZE: u64 = 4096;
 /// How far before the checkpoint's times recovery begins, in milliseconds.
 const CHECKPOINT_MARGIN_MS: i64 = 3_000;
 
+/// How far a clock is taken to be set back: times further ahead than this are not believed.
+pub(crate) const CLOCK_STEP_MS: i64 = 60_000;
+
 /// The exclusive lock of a store: bytes [0, 1) of `lock`, as the Java broker takes it.
 pub(crate) struct FolderLock {
     _file: File,
@@ -55,7 +58,10 @@ impl FolderLock {
                 _ => StoreError::io(format!("locking {}", path.display()), error),
             });
         }
-        file.write_all(b"lock").map_err(|error| StoreError::io(context(), error))?;
+        // Once: its time of change tells when RocketMQ, which writes it whenever it starts, did so.
+        if !file.metadata().is_ok_and(|found| found.len() >= 4) {
+            file.write_all(b"lock").map_err(|error| StoreError::io(context(), error))?;
+        }
         Ok(FolderLock { _file: file })
     }
 }
@@ -107,6 +113,11 @@ impl Boot {
             let _ = fs::write(&self.path, &self.now);
         }
     }
+
+    /// Forgets it: a disk that failed may have lost what was written, though the machine ran on.
+    pub(crate) fn forget(root: &Path) {
+        let _ = fs::remove_file(root.join("boot"));
+    }
 }
 
 /// `checkpoint`: up to which store timestamps log, queues and index are on disk.
@@ -148,12 +159,15 @@ impl Checkpoint {
 
     /// Where recovery after a crash begins: nothing stored before can be missing on disk.
     pub(crate) fn min_timestamp(&self) -> i64 {
-        (self.physic_ms.min(self.logics_ms) - CHECKPOINT_MARGIN_MS).max(0)
+        (self.physic_ms.min(self.logics_ms).saturating_sub(CHECKPOINT_MARGIN_MS)).max(0)
     }
 
-    /// The same when the index must be complete, too (`messageIndexSafe`).
-    pub(crate) fn min_timestamp_index(&self) -> i64 {
-        self.min_timestamp().min(self.index_ms)
+    /// The same, with the index when it must be complete, too (`messageIndexSafe`). Times that are
+    /// still to come say nothing: the file or the clock is wrong then.
+    pub(crate) fn safe_timestamp(&self, now_ms: i64, with_index: bool) -> i64 {
+        let limit = self.min_timestamp();
+        let limit = if with_index { limit.min(self.index_ms) } else { limit };
+        if limit > now_ms.saturating_add(CLOCK_STEP_MS) { 0 } else { limit.max(0) }
     }
 
     /// Writes the three times to the disk.
@@ -231,7 +245,12 @@ mod tests {
         (checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.index_ms) = (10_000, 9_000, 7);
         checkpoint.save().unwrap();
         let again = Checkpoint::open(folder.path()).unwrap();
-        assert_eq!((again.min_timestamp(), again.min_timestamp_index()), (6_000, 7));
+        assert_eq!(again.min_timestamp(), 6_000);
+        assert_eq!(
+            (again.safe_timestamp(7_000, false), again.safe_timestamp(7_000, true)),
+            (6_000, 7)
+        );
+        assert_eq!(again.safe_timestamp(6_000 - CLOCK_STEP_MS - 1, false), 0);
         assert_eq!(fs::metadata(folder.path().join("checkpoint")).unwrap().len(), 4096);
     }
 }

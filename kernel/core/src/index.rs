@@ -15,13 +15,14 @@
 //! Then the slots (4 bytes: number of the slot's newest entry) and the entries (20 bytes: hash,
 //! physical offset, seconds since the begin timestamp, number of the slot's entry before).
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::folder::create_folder;
+use crate::folder::{create_folder, sync_folder};
 use crate::map::{MappedFile, PAGE};
 use crate::record::java_hash_from;
 use crate::settings::Settings;
@@ -98,16 +99,22 @@ pub(crate) struct Index {
     /// Keys taken from the pending list, from `backlog_done` on not put yet.
     backlog: Vec<PendingKey>,
     backlog_done: usize,
+    /// Files were removed when it was loaded: keys of records that are long indexed are missing.
+    pub(crate) is_cut: bool,
     /// Why keys are not indexed any more.
     pub(crate) error: Option<String>,
 }
 
 impl Index {
-    /// Loads the files. With `not_after` those that go on behind that time are deleted: after a
-    /// crash of the machine nothing tells which of their pages reached the disk.
+    /// Loads the files. With `not_after` those that go on behind that time are removed: after a
+    /// crash of the machine nothing tells which of their pages reached the disk. So are damaged ones,
+    /// and all behind one that is missing; `known` says which there were, and where each ended.
     pub(crate) fn load(
         settings: &Settings,
         not_after: Option<i64>,
+        is_clean: bool,
+        known: &[(String, i64)],
+        physical_min: i64,
         notes: &mut Vec<String>,
     ) -> Result<Self, StoreError> {
         let mut index = Index {
@@ -134,16 +141,48 @@ impl Index {
             Err(error) => return Err(StoreError::io(context(), error)),
         }
         paths.sort_unstable();
-        for path in paths {
-            index.load_file(&path, not_after, notes)?;
+        let size = file_size(index.slots, index.capacity);
+        let has_right_size =
+            paths.iter().any(|path| fs::metadata(path).is_ok_and(|found| found.len() == size));
+        // With every file of another size the setting is wrong.
+        let may_be_short = !is_clean || has_right_size;
+        let is_there =
+            |name: &str| paths.iter().any(|path| path.file_name().is_some_and(|own| own == name));
+        let missing = known.iter().find(|(name, end)| *end >= physical_min && !is_there(name));
+        for path in &paths {
+            let is_behind = missing
+                .is_some_and(|(name, _)| path.file_name().is_some_and(|own| own > name.as_str()));
+            let is_known = |end| {
+                known.iter().any(|(name, known)| {
+                    *known == end && path.file_name().is_some_and(|own| own == name.as_str())
+                })
+            };
+            index.load_file(path, not_after, is_behind, may_be_short, is_known, notes)?;
         }
+        if index.is_cut {
+            // What comes back after a loss of power would hold keys twice.
+            sync_folder(&index.folder);
+        }
+        index.is_cut |= missing.is_some();
         Ok(index)
+    }
+
+    /// The names of the files, and the offset of the last record in each.
+    pub(crate) fn file_ends(&self) -> Vec<(String, i64)> {
+        let name = |file: &IndexFile| {
+            file.map.path().file_name().and_then(|name| name.to_str()).map(str::to_owned)
+        };
+        let files = self.files.iter();
+        files.filter_map(|file| Some((name(file)?, file.header.end_offset))).collect()
     }
 
     fn load_file(
         &mut self,
         path: &Path,
         not_after: Option<i64>,
+        is_behind: bool,
+        may_be_short: bool,
+        is_known: impl Fn(i64) -> bool,
         notes: &mut Vec<String>,
     ) -> Result<(), StoreError> {
         let is_named = path
@@ -162,20 +201,38 @@ impl Index {
             return Ok(());
         }
         let size = file_size(self.slots, self.capacity);
-        let file = IndexFile::new(
-            MappedFile::open(path, 0, size, SIZE_SETTING)?,
-            self.slots,
-            self.capacity,
-        );
-        let is_late = not_after.is_some_and(|time| file.header.end_timestamp > time);
-        if is_late || !file.is_sound() {
+        let mut remove = |reason: &str| {
             fs::remove_file(path)
                 .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
             notes.push(format!(
-                "removed the index file {}: it goes on behind the checkpoint; it is built again",
+                "removed the index file {}: {reason}; it is built again",
                 path.display()
             ));
-            return Ok(());
+            Ok(())
+        };
+        if is_behind || self.is_cut {
+            self.is_cut = true;
+            return remove("a file before it is missing");
+        }
+        if metadata.len() < size && may_be_short {
+            self.is_cut = true;
+            return remove("it is too short");
+        }
+        let map = MappedFile::open(path, 0, size, SIZE_SETTING)?;
+        let file = IndexFile::new(map, self.slots, self.capacity);
+        let is_late = |time| match file.header.end_timestamp.cmp(&time) {
+            Ordering::Less => false,
+            // More of the same millisecond may have come after the flush.
+            Ordering::Equal => !file.is_full() && !is_known(file.header.end_offset),
+            Ordering::Greater => true,
+        };
+        if not_after.is_some_and(is_late) {
+            self.is_cut = true;
+            return remove("it goes on behind the checkpoint");
+        }
+        if !file.is_sound() {
+            self.is_cut = true;
+            return remove("its header is damaged");
         }
         self.files.push(file);
         Ok(())
@@ -190,11 +247,17 @@ impl Index {
         self.files.last().filter(|file| file.header.count > 1).map(|file| file.header.end_offset)
     }
 
+    /// Store timestamp of that record.
+    pub(crate) fn end_timestamp(&self) -> Option<i64> {
+        self.files.last().map(|file| file.header.end_timestamp).filter(|&time| time > 0)
+    }
+
     /// Deletes the files that know records behind the log's end.
     pub(crate) fn truncate(&mut self, physical_end: i64, notes: &mut Vec<String>) {
         while let Some(file) =
             self.files.last().filter(|file| file.header.end_offset >= physical_end)
         {
+            self.is_cut = true;
             // An empty file only repeats the end of the one before it.
             let _ = fs::remove_file(file.map.path());
             notes.push(format!(
@@ -202,6 +265,9 @@ impl Index {
                 file.map.path().display()
             ));
             self.files.pop();
+        }
+        if self.is_cut {
+            sync_folder(&self.folder);
         }
     }
 

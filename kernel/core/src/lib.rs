@@ -18,6 +18,8 @@ mod flush;
 mod folder;
 pub mod hot;
 mod index;
+mod inventory;
+mod log_cut;
 mod log_folders;
 mod map;
 mod multi_dispatch;

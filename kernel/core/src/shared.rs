@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
 use crate::deletions::Deletions;
-use crate::folder::Checkpoint;
+use crate::folder::{Boot, Checkpoint};
 use crate::index::{Index, PendingKey};
 use crate::map::MappedFile;
 use crate::settings::Settings;
@@ -140,6 +140,7 @@ impl Shared {
         *error = Some(text);
         self.failed.store(true, Ordering::Release);
         drop(error);
+        Boot::forget(&self.settings.store_path_root_dir);
         self.notify.signal();
     }
 

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::error::{GetStatus, StoreError};
 use crate::flush;
 use crate::folder::{FolderLock, abort_path};
+use crate::inventory::Inventory;
 use crate::record::{Marks, Text};
 use crate::recovery;
 use crate::settings::Settings;
@@ -143,6 +144,14 @@ pub struct RecoveryReport {
     pub indexed: i64,
     pub queues: i64,
     pub notes: Vec<String>,
+    pub same_boot: bool,
+    pub begin_offset: i64,
+    pub records: i64,
+    pub cut_entries: i64,
+    pub rebuilt_queues: i64,
+    pub removed_index_files: i64,
+    pub set_aside_files: i64,
+    pub duration_ms: i64,
 }
 
 /// One file of the log.
@@ -267,12 +276,27 @@ impl Store {
                 // With the abort file the next opening looks for the keys that are missing.
                 return Ok(());
             }
+            self.inventory().save(&self.shared.settings.store_path_root_dir)?;
             let abort = abort_path(&self.shared.settings.store_path_root_dir);
             fs::remove_file(&abort)
                 .map_err(|error| StoreError::io(format!("removing {}", abort.display()), error))
         });
         self.abandon();
         flushed
+    }
+
+    /// What the store consists of now.
+    fn inventory(&self) -> Inventory {
+        let core = self.core.lock();
+        let queues = core.queues().into_iter().map(|queue| {
+            let name = (queue.topic.into_bytes().into_boxed_slice(), queue.queue_id);
+            (name, (queue.min_offset, queue.max_offset))
+        });
+        Inventory {
+            log_end: core.max_physical_offset(),
+            queues: queues.collect(),
+            index: self.shared.index.lock().file_ends(),
+        }
     }
 
     /// Lets go of everything without flushing, as a kill would (also what dropping does).

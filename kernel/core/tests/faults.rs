@@ -81,7 +81,7 @@ fn an_opening_that_fails_leaves_nothing_behind() {
     fs::write(folder.path().join("boot"), "another").unwrap();
     let stray = folder.path().join("consumequeue/Zzz/0");
     fs::create_dir_all(&stray).unwrap();
-    fs::write(stray.join("00000000000000000000"), [0; 10]).unwrap();
+    fs::write(stray.join("00000000000000000000"), [0; 5_000]).unwrap();
     let store = Store::new(small(folder.path()));
     assert!(store.open().is_err());
     assert_eq!(bounds(&store.lock(), "Topic", 0), (0, 0), "the store is not open");

@@ -326,14 +326,23 @@ fn a_clean_stop_is_reopened_without_reading_the_log() {
 }
 
 #[test]
-fn the_store_time_goes_on_from_the_last_record() {
-    let folder = tempdir().unwrap();
-    let store = opened(small(folder.path()));
-    store.set_clock(Some(9_000_000_000_000));
-    put(&store, "Topic", 0, b"b");
-    store.close().unwrap();
-    let (store, _) = reopened(folder.path());
-    assert_eq!(put(&store, "Topic", 0, b"b").store_timestamp, 9_000_000_000_000);
+fn the_store_time_goes_on_from_the_last_record_unless_that_is_far_ahead_of_the_clock() {
+    for (ahead_ms, goes_on) in [(30_000, true), (3_600_000, false)] {
+        let folder = tempdir().unwrap();
+        let store = opened(small(folder.path()));
+        let last = now_ms() + ahead_ms;
+        store.set_clock(Some(last));
+        put(&store, "Topic", 0, b"b");
+        store.close().unwrap();
+        let (store, _) = reopened(folder.path());
+        let next = put(&store, "Topic", 0, b"b").store_timestamp;
+        assert_eq!(next >= last, goes_on, "{ahead_ms}");
+    }
+}
+
+fn now_ms() -> i64 {
+    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(elapsed.as_millis()).unwrap()
 }
 
 #[test]

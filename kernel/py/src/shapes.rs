@@ -46,7 +46,10 @@ shape!(QUEUE_BOUNDS, "QueueBounds",
     "topic": Text, "queue_id": Int, "min_offset": Int, "max_offset": Int);
 shape!(RECOVERY_REPORT, "RecoveryReport",
     "clean": Bool, "min_offset": Int, "max_offset": Int, "scanned_bytes": Int,
-    "truncated_bytes": Int, "dispatched": Int, "indexed": Int, "queues": Int, "notes": Texts);
+    "truncated_bytes": Int, "dispatched": Int, "indexed": Int, "queues": Int, "notes": Texts,
+    "same_boot": Bool, "begin_offset": Int, "records": Int, "cut_entries": Int,
+    "rebuilt_queues": Int, "removed_index_files": Int, "set_aside_files": Int,
+    "duration_ms": Int);
 
 impl Shape {
     fn class<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
@@ -72,7 +75,20 @@ impl Shape {
         py: Python<'py>,
         values: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.class(py)?.call1(values.into_pyobject(py)?)
+        self.make_of(py, values.into_pyobject(py)?)
+    }
+
+    /// A named tuple of this shape, of values that are Python objects already.
+    ///
+    /// # Errors
+    ///
+    /// What making the tuple raised.
+    pub fn make_of<'py>(
+        &self,
+        py: Python<'py>,
+        values: Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.class(py)?.call1(values)
     }
 }
 

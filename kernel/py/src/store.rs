@@ -6,10 +6,10 @@ use std::sync::Arc;
 use kerolox_core::hot::{
     Commit, Encoding, FallBehind, HotPath, NewHold, NewIdentity, Subscription,
 };
-use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
+use kerolox_core::{BatchItem, NewBatch, NewRecord, RecoveryReport, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
 
 use crate::checked_host;
 use crate::errors::to_python;
@@ -42,6 +42,34 @@ fn text(path: &Path) -> String {
 /// One item of a batch: flag, body, property text.
 type Item<'py> = (i32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
+/// The members of a recovery report, in the order of the face.
+fn report_values(py: Python<'_>, report: RecoveryReport) -> PyResult<Bound<'_, PyTuple>> {
+    let yes = |value: bool| PyBool::new(py, value).to_owned().into_any();
+    let number = |value: i64| PyInt::new(py, value).into_any();
+    PyTuple::new(
+        py,
+        [
+            yes(report.clean),
+            number(report.min_offset),
+            number(report.max_offset),
+            number(report.scanned_bytes),
+            number(report.truncated_bytes),
+            number(report.dispatched),
+            number(report.indexed),
+            number(report.queues),
+            report.notes.into_pyobject(py)?,
+            yes(report.same_boot),
+            number(report.begin_offset),
+            number(report.records),
+            number(report.cut_entries),
+            number(report.rebuilt_queues),
+            number(report.removed_index_files),
+            number(report.set_aside_files),
+            number(report.duration_ms),
+        ],
+    )
+}
+
 #[pymethods]
 #[allow(clippy::needless_pass_by_value)] // arguments are made from Python objects for one call
 impl Store {
@@ -55,18 +83,7 @@ impl Store {
     /// Lock the folder, load the files, recover, start the helper threads.
     fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let report = py.detach(|| self.hot.store().open()).map_err(|error| to_python(&error))?;
-        let values = (
-            report.clean,
-            report.min_offset,
-            report.max_offset,
-            report.scanned_bytes,
-            report.truncated_bytes,
-            report.dispatched,
-            report.indexed,
-            report.queues,
-            report.notes,
-        );
-        RECOVERY_REPORT.make(py, values)
+        RECOVERY_REPORT.make_of(py, report_values(py, report)?)
     }
 
     /// Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.

@@ -89,15 +89,18 @@ class Recovery:
         self._lmq = lmq
         self._touched: dict[ConsumeQueue, None] = {}
         self._clean = False
+        self._records = 0
+        self._removed_index_files = 0
         self.notes: list[str] = []
         self.dispatched = 0
         self.last_store_timestamp = 0
 
     def run(self, index: Index | None, *, clean: bool, same_boot: bool) -> RecoveryReport:
         """Recover; the files have been loaded before."""
+        began = time.monotonic()
         self._clean = clean
         log = self._log
-        start = end = truncated = indexed = 0
+        start = end = truncated = indexed = cut_entries = 0
         self._drop_dead_queues()
         if log.files:
             start = self.find_start(clean=clean, same_boot=same_boot)
@@ -111,7 +114,7 @@ class Recovery:
             assert reached is not None, "a walk of the whole log never stops at a gap"
             end = reached
             truncated = self.cut_log(end)
-            self._cut_queues(end)
+            cut_entries = self._cut_queues(end)
         else:
             self._drop_queues()
         if index is not None:
@@ -131,6 +134,12 @@ class Recovery:
             indexed,
             len(self._queues()),
             self.notes,
+            same_boot=same_boot,
+            begin_offset=start,
+            records=self._records,
+            cut_entries=cut_entries,
+            removed_index_files=self._removed_index_files,
+            duration_ms=int((time.monotonic() - began) * 1_000),
         )
 
     # -- where to start ---------------------------------------------------------------------
@@ -176,6 +185,7 @@ class Recovery:
         """
         log = self._log
         offset = start
+        self._records = 0
         while True:
             file = log.files.get(offset // log.file_size)
             if file is None:
@@ -193,6 +203,7 @@ class Recovery:
                     self._write_pending()
                     return None
                 self.last_store_timestamp = record.store_timestamp
+                self._records += 1
                 offset += record.size
                 position += record.size
             if record is not None:
@@ -339,11 +350,14 @@ class Recovery:
             truncated += used
         return truncated
 
-    def _cut_queues(self, end: int) -> None:
+    def _cut_queues(self, end: int) -> int:
+        total = 0
         for queue in self._queues():
             cut = queue.truncate(end)
+            total += cut
             if cut:
                 self.notes.append(f"{queue!r}: {cut} entries behind the end of the log cut off")
+        return total
 
     def _drop_dead_queues(self) -> None:
         """Delete what a kill in the middle of a deletion left: queues of an earlier life."""
@@ -372,6 +386,7 @@ class Recovery:
             newer_than=None if is_trusted else self._checkpoint.index_timestamp,
             from_offset=log.max_offset,
         )
+        self._removed_index_files = dropped
         if dropped:
             self.notes.append(
                 f"index: {dropped} files newer than the checkpoint or the log dropped"

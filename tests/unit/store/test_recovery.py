@@ -72,7 +72,7 @@ def test_an_empty_store_recovers_to_nothing(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     for _ in range(2):
         store = MessageStore(settings)
-        assert store.open() == (True, 0, 0, 0, 0, 0, 0, 0, [])
+        assert store.open()[:9] == (True, 0, 0, 0, 0, 0, 0, 0, [])
         store.close()
 
 
