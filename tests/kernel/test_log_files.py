@@ -109,6 +109,19 @@ def test_a_file_that_was_just_being_created_is_removed(bench: Bench) -> None:
     assert fill(bench, PER_FILE) == count + PER_FILE
 
 
+def test_a_file_ahead_that_somebody_deleted_is_made_again(bench: Bench) -> None:
+    folder = bench.path / "commitlog"
+    count = fill(bench, PER_FILE // 2 + 2)
+    wait_until(lambda: len(names(folder)) == 3)
+    for number in (1, 2):
+        (folder / f"{number * SIZE:020d}").unlink()
+    count = fill(bench, 2 * PER_FILE)
+    assert names(folder)[:3] == ["commitlog/0", "commitlog/1", "commitlog/2"]
+    bench.store.close()
+    bench.open()
+    assert len(bench.bodies()) == count
+
+
 def test_warming_up_backs_every_page_of_the_files_ahead(closed_bench: Bench) -> None:
     bench = closed_bench
     bench.open(warm_maped_file_enable=True, flush_disk_type="SYNC_FLUSH")
@@ -221,6 +234,57 @@ def test_a_file_that_is_in_two_folders_is_refused(closed_bench: Bench, tmp_path:
     bench.open(**two_folders(tmp_path))
     assert len(bench.bodies()) == count
     assert names(b) == []
+
+
+def test_a_hole_in_the_log_is_refused_and_its_file_is_named(
+    closed_bench: Bench, tmp_path: Path
+) -> None:
+    bench, a, b = closed_bench, tmp_path / "a", tmp_path / "b"
+    bench.open(**two_folders(tmp_path))
+    count = fill(bench, 3 * PER_FILE)
+    bench.store.close()
+    before = {path: path.read_bytes() for folder in (a, b) for path in folder.iterdir()}
+    hole = f"no file {SIZE:020d} between .*a/{0:020d} and .*a/{2 * SIZE:020d}: bring it back"
+    for clean in (True, False):
+        if not clean:
+            (bench.path / "abort").touch()
+        # The folder is not mounted, or was forgotten in the settings.
+        b.rename(tmp_path / "away")
+        with pytest.raises(ValueError, match=hole):
+            bench.open(**two_folders(tmp_path))
+        with pytest.raises(ValueError, match=hole):
+            bench.open(store_path_commit_log=str(a))
+        b.rmdir()
+        (tmp_path / "away").rename(b)
+    (bench.path / "abort").unlink()
+    assert {path: path.read_bytes() for folder in (a, b) for path in folder.iterdir()} == before
+    bench.open(**two_folders(tmp_path))
+    assert len(bench.bodies()) == count
+
+
+def test_a_hole_can_be_closed_by_giving_up_what_is_before_it(
+    closed_bench: Bench, tmp_path: Path
+) -> None:
+    bench, a, b = closed_bench, tmp_path / "a", tmp_path / "b"
+    bench.open(**two_folders(tmp_path))
+    count = fill(bench, 3 * PER_FILE)
+    bodies = bench.bodies()
+    bench.store.close()
+    (b / f"{SIZE:020d}").unlink()
+    (a / f"{0:020d}").unlink()
+    bench.open(**two_folders(tmp_path))
+    assert bench.store.min_physical_offset == 2 * SIZE
+    assert bench.store.queue_bounds("T", 0) == (2 * PER_FILE, count)
+    assert bench.bodies() == bodies[2 * PER_FILE :]
+
+
+@pytest.mark.parametrize("start", [1, SIZE - 1, SIZE + 1_024])
+def test_a_file_of_another_log_is_refused(bench: Bench, start: int) -> None:
+    fill(bench, 1)
+    bench.store.close()
+    (bench.path / "commitlog" / f"{start:020d}").write_bytes(b"\1" * SIZE)
+    with pytest.raises(ValueError, match=f"{start:020d} does not start at a multiple of {SIZE}"):
+        bench.open()
 
 
 def test_without_a_folder_for_new_files_the_store_does_not_open(

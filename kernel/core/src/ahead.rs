@@ -144,9 +144,11 @@ impl Ahead {
             }
         }
         match requests.files.remove(&start) {
-            Some(Request::Made(file)) if file.path() == path => Taken::Made(file),
+            // Unless somebody deleted it, as a Java broker does that is started on this store and
+            // finds it locked only after its recovery: what is written to it would be lost.
+            Some(Request::Made(file)) if file.path() == path && path.exists() => Taken::Made(file),
             Some(Request::Made(file)) => {
-                // The folder it was made in left the rotation.
+                // Or the folder it was made in left the rotation.
                 let _ = fs::remove_file(file.path());
                 Taken::Nothing
             }
@@ -347,6 +349,17 @@ mod tests {
         run_until(&ahead, || matches!(ahead.requests.lock().files.get(&0), Some(Request::Made(_))));
         assert!(matches!(ahead.take(0, Path::new("/elsewhere/0")), Taken::Nothing));
         assert!(!file.path.exists());
+    }
+
+    #[test]
+    fn a_file_that_somebody_deleted_is_not_given_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let ahead = Ahead::default();
+        let file = next(folder.path(), 0);
+        ahead.create([file.clone()]);
+        run_until(&ahead, || matches!(ahead.requests.lock().files.get(&0), Some(Request::Made(_))));
+        fs::remove_file(&file.path).unwrap();
+        assert!(matches!(ahead.take(0, &file.path), Taken::Nothing));
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl CommitLog {
             let file = Arc::new(open(&path, start, file_size, SIZE_SETTING, is_writable)?);
             if start % file_size != 0 {
                 return Err(StoreError::InvalidData(format!(
-                    "{} does not start at a multiple of {file_size} ({SIZE_SETTING})",
+                    "{} does not start at a multiple of {file_size} ({SIZE_SETTING}): it is of \
+                     another log, move it away",
                     path.display()
                 )));
             }
@@ -422,12 +423,15 @@ fn drop_unwritten(files: &mut Vec<Arc<MappedFile>>) {
     }
 }
 
+/// Refuses a log with a hole. `RocketMQ` notes one as an error and goes on, without the messages;
+/// they are as good as lost then, though the file may lie in a folder that is not mounted.
 fn check_gaps(files: &[Arc<MappedFile>]) -> Result<(), StoreError> {
     let gap = files.windows(2).find(|pair| pair[0].end() != pair[1].start());
     gap.map_or(Ok(()), |pair| {
         Err(StoreError::InvalidData(format!(
-            "the commit log has no file {} between {} and {}: restore it, or move the later files \
-             away",
+            "the commit log has no file {} between {} and {}: bring it back (is one of its folders \
+             not mounted, or missing in storePathCommitLog or readOnlyCommitLogStorePaths?), or \
+             give up the messages on one side of it by moving those files away",
             offset_name(pair[0].end()),
             pair[0].path().display(),
             pair[1].path().display()

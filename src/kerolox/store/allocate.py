@@ -98,11 +98,12 @@ class FileAllocator(StoreThread):
         with self._lock:
             del self._requests[start]
         file = request.file
-        if file is not None and request.folder != folder:
-            # The folder it was made in left the rotation.
-            file.delete()
-            return None
-        return file
+        if file is None or (request.folder == folder and not file.is_unlinked):
+            return file
+        # The folder it was made in left the rotation; or somebody deleted it, as a Java broker does
+        # that is started on this store and finds it locked only after its recovery.
+        file.delete()
+        return None
 
     @property
     def waiting_ms(self) -> int:

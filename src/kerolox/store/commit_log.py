@@ -74,7 +74,8 @@ class CommitLog:
         Files at the end that were made ahead and never written are removed.
 
         Raises:
-            ValueError: a file has another size than configured, or stands in two folders.
+            ValueError: a file has another size than configured or stands in two folders, or one
+                is missing between two others.
             PermissionError: a file or a folder can't be written.
         """
         for folder in self.folders.writable:
@@ -86,13 +87,8 @@ class CommitLog:
             if not self._is_unwritten(places[starts[-1]], starts[-1]):
                 break
             starts.pop()
-        run: list[int] = []
-        for start in reversed(starts):
-            if start % self.file_size or (run and start != run[-1] - self.file_size):
-                notes.append(f"commit log: files before {run[-1] if run else start} do not join it")
-                break
-            run.append(start)
-        for start in reversed(run):
+        self._check_run(starts, places)
+        for start in starts:
             folder = places[start]
             file = MappedFile(
                 folder,
@@ -134,6 +130,27 @@ class CommitLog:
                     "move one of them away"
                 )
         return places
+
+    def _check_run(self, starts: list[int], places: dict[int, str]) -> None:
+        """Refuse a log with a hole. RocketMQ notes one as an error and goes on, without the
+        messages; they are as good as lost then, though the file may lie in a folder that is not
+        mounted."""
+        for number, start in enumerate(starts):
+            path = Path(places[start], offset_name(start))
+            if start % self.file_size:
+                raise ValueError(
+                    f"{path} does not start at a multiple of {self.file_size} "
+                    f"({FILE_SIZE_SETTING}): it is of another log, move it away"
+                )
+            wanted = starts[number - 1] + self.file_size if number else start
+            if start != wanted:
+                before = Path(places[starts[number - 1]], offset_name(starts[number - 1]))
+                raise ValueError(
+                    f"the commit log has no file {offset_name(wanted)} between {before} and "
+                    f"{path}: bring it back (is one of its folders not mounted, or missing in "
+                    "storePathCommitLog or readOnlyCommitLogStorePaths?), or give up the messages "
+                    "on one side of it by moving those files away"
+                )
 
     def _is_unwritten(self, folder: str, start: int) -> bool:
         """Whether a file was made ahead and never written; it is removed then if it may be.

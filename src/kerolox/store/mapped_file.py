@@ -192,6 +192,11 @@ class MappedFile:
             self.descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         return self.descriptor
 
+    @property
+    def is_unlinked(self) -> bool:
+        """Somebody deleted it: what is written to it is lost. It must not be sealed."""
+        return os.fstat(self.descriptor).st_nlink == 0
+
     def release_pages(self) -> None:
         """Take the file's pages out of this process; the page cache keeps them."""
         release_pages(self.view, self.size)
