@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::folder::sync_folder;
-use crate::map::{MappedFile, PAGE};
+use crate::map::{MappedFile, PAGE, UNIT};
 
 /// Bytes backed between two looks at the queue of requests.
-const SLICE: u64 = 1 << 20;
+const SLICE: u64 = 4 * UNIT;
 /// Requests for queues that may wait; more are dropped (the append then backs by itself).
 const QUEUE_REQUESTS_MAX: usize = 4_096;
 /// Files that may be asked for and not taken yet: the next one and the one after it, and two more
@@ -241,7 +241,7 @@ impl Ahead {
     fn back_in_slices(&self, file: &Arc<MappedFile>, end: u64) {
         let end = end.min(file.size());
         while file.populated() < end {
-            if file.back((file.populated() + SLICE).min(end)).is_err() {
+            if file.back_new((file.populated() + SLICE).min(end)).is_err() {
                 return;
             }
             let mut requests = self.requests.lock();
@@ -269,9 +269,7 @@ impl Ahead {
         let Some(file) = file else { return };
         match next.warm_up {
             Some(warm_up) => self.warm_up(&file, warm_up),
-            None => {
-                let _ = file.back(next.head);
-            }
+            None => self.back_in_slices(&file, next.head),
         }
         if let Some(folder) = next.path.parent() {
             sync_folder(folder);
@@ -282,7 +280,7 @@ impl Ahead {
     fn warm_up(&self, file: &MappedFile, warm_up: WarmUp) {
         let mut flushed = 0;
         while file.populated() < file.size() {
-            if file.back(file.populated() + SLICE).is_err() || !self.back_all() {
+            if file.back_new(file.populated() + SLICE).is_err() || !self.back_all() {
                 return;
             }
             let end = file.populated();

@@ -23,10 +23,11 @@ const SIZE_SETTING: &str = "mappedFileSizeCommitLog";
 const WINDOW_MIN: u64 = 256 << 10;
 /// ... to this at hundreds of megabytes a second.
 const WINDOW_MAX: u64 = 32 << 20;
-/// The window doubles when half of it is used up in less than this, and shrinks at ten times it.
-const WINDOW_MS: i64 = 100;
-/// Bytes the append backs by itself when the helper is behind.
-const INLINE_BACK: u64 = 64 << 10;
+/// The window doubles when a step of it is used up in less than this, and shrinks at ten times it.
+const STEP_MS: i64 = 25;
+/// The helper gets a word for each such part of the window: many small pieces of work leave the
+/// processor to others in between.
+const STEPS: u64 = 8;
 
 #[derive(Default)]
 pub(crate) struct CommitLog {
@@ -270,12 +271,10 @@ impl CommitLog {
         self.ask_ahead(&file, end, now_ms, shared);
         let position = end - file.start();
         if position + BLANK_SIZE > file.populated() {
-            file.back(position + INLINE_BACK)
-                .or_else(|_| file.back(position + BLANK_SIZE))
-                .map_err(|error| {
-                    shared.note_refusal(format!("writing {}: {error}", file.path().display()));
-                    PutStatus::ServiceNotAvailable
-                })?;
+            file.back_new(position + BLANK_SIZE).map_err(|error| {
+                shared.note_refusal(format!("writing {}: {error}", file.path().display()));
+                PutStatus::ServiceNotAvailable
+            })?;
         }
         let backed = file.start() + file.populated();
         let is_next_asked = self.next_asked == file.end();
@@ -283,18 +282,18 @@ impl CommitLog {
         self.safe_end = backed
             .min(ask_next_at)
             .min(file.end() - BLANK_SIZE)
-            .min(self.asked.saturating_sub(self.window / 2))
+            .min(self.asked.saturating_sub(self.window - self.window / STEPS))
             .max(end);
         Ok(())
     }
 
     /// Tells the helper what will be written next, and for how much of it there is need.
     fn ask_ahead(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
-        if end + self.window / 2 > self.asked && self.asked < file.end() {
+        if end + self.window - self.window / STEPS > self.asked && self.asked < file.end() {
             let elapsed = now_ms - self.asked_ms;
-            if elapsed < WINDOW_MS {
+            if elapsed < STEP_MS {
                 self.window = (self.window * 2).min(WINDOW_MAX);
-            } else if elapsed > 10 * WINDOW_MS {
+            } else if elapsed > 10 * STEP_MS {
                 self.window = (self.window / 2).max(WINDOW_MIN);
             }
             self.asked_ms = now_ms;

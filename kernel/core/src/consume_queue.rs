@@ -590,6 +590,7 @@ impl ConsumeQueue {
         }
         let path = self.folder.join(offset_name(start));
         let map = Arc::new(MappedFile::create(&path, start, self.file_size)?);
+        map.advise_random();
         self.files.push(QueueFile { start, path, map: Some(map) });
         Ok(())
     }
@@ -732,6 +733,12 @@ impl ConsumeQueue {
         if !is_full && least_pages > 0 && end / PAGE - self.flushed / PAGE < least_pages {
             return false;
         }
+        let is_whole = is_full || least_pages == 0;
+        // Without the page that is being written: an append would have to ask for the right to write
+        // it again, and perhaps to wait for the file system.
+        let start = end / self.file_size * self.file_size;
+        let target = if is_whole { end } else { start + (end - start) / PAGE * PAGE };
+        let end = target.max(self.flushed);
         let mut at = self.flushed;
         while at < end {
             let Some(index) = self.index_of(at) else { break };
@@ -744,6 +751,6 @@ impl ConsumeQueue {
             at = to;
         }
         self.flushed = end;
-        true
+        is_whole
     }
 }

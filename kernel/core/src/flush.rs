@@ -1,8 +1,8 @@
 //! Making the store durable, and the threads that do it.
 //!
 //! - The *flush* thread writes the log to the disk: each `flush_interval_commit_log` when enough
-//!   pages wait (`ASYNC_FLUSH`), and whenever somebody asked for an offset (group commit): one flush
-//!   covers all that asked meanwhile.
+//!   pages wait (`ASYNC_FLUSH`; with `flushCommitLogTimed=false` also when a put finds so many), and
+//!   whenever somebody asked for an offset (group commit): one flush covers all that asked meanwhile.
 //! - The *background* thread drains the index keys, and each `flush_interval_consume_queue` writes
 //!   the queues and the checkpoint.
 //!
@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
 use crate::folder::{Checkpoint, sync_folder};
-use crate::map::PAGE;
+use crate::map::{PAGE, UNIT};
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
 use crate::state::Core;
@@ -31,15 +31,25 @@ const SYNC_IDLE: Duration = Duration::from_millis(500);
 /// Writes the log to the disk up to what is written now, if that is at least `least_pages` pages
 /// (0: anything); the flushed offset.
 pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreError> {
+    flush_log_to(shared, least_pages, shared.written())
+}
+
+/// As [`flush_log`], up to an offset; with it comes the time of a record before it.
+fn flush_log_to(
+    shared: &Shared,
+    least_pages: u64,
+    (written, timestamp): (i64, i64),
+) -> Result<i64, StoreError> {
     let _turn = shared.flushing.lock();
     if shared.has_failed() {
         let text = shared.error().unwrap_or_default();
         return Err(StoreError::io(text, std::io::ErrorKind::Other.into()));
     }
-    let (written, timestamp) = shared.written();
     let flushed = shared.flushed();
     let (from, to) = (flushed as u64, written as u64);
-    if written <= flushed || (least_pages > 0 && to / PAGE - from / PAGE < least_pages) {
+    // A full file is flushed whatever its dirty pages: nothing will be added to them.
+    let is_file_full = shared.settings.log_file_index(to) > shared.settings.log_file_index(from);
+    if written <= flushed || (to / PAGE - from / PAGE < least_pages && !is_file_full) {
         return Ok(flushed);
     }
     let files: Vec<_> = {
@@ -60,9 +70,10 @@ pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreE
             shared.fail(format!("{text}: {error}; the store takes no more writes"));
             return Err(StoreError::io(text, error));
         }
-        // The flush made the page read-only; the next append would fault on it.
+        // The flush made the unit read-only; the next appends would fault on it.
         if end < file.size() {
-            let _ = file.populate(end, end + 1);
+            let unit_end = (end / UNIT + 1) * UNIT;
+            let _ = file.populate(end, unit_end.min(file.populated()).max(end + 1));
         } else {
             // A full file is not written again: it need not count as our memory. Who reads it
             // finds it in the page cache.
@@ -78,6 +89,20 @@ pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreE
     Ok(written)
 }
 
+/// What of `now` a flush by the interval takes: without the unit that is being written, which the
+/// next round takes, so that no append has to ask for the right to write a page again. `seen` is what
+/// was written in the round before.
+fn whole_units(seen: (i64, i64), now: (i64, i64)) -> (i64, i64) {
+    let end = now.0 - now.0 % UNIT as i64;
+    if seen.0 == now.0 {
+        now
+    } else if seen.0 <= end {
+        (end, seen.1)
+    } else {
+        seen
+    }
+}
+
 /// The flush thread's life.
 pub(crate) fn run_log(shared: &Shared) {
     let settings = &shared.settings;
@@ -88,6 +113,7 @@ pub(crate) fn run_log(shared: &Shared) {
     let thorough = Duration::from_millis(settings.flush_commit_log_thorough_interval);
     let mut last_thorough = Instant::now();
     let mut last_flush = Instant::now();
+    let mut seen = shared.written();
     loop {
         if shared.requested() <= shared.flushed() || shared.has_failed() {
             let left = interval.saturating_sub(last_flush.elapsed());
@@ -96,21 +122,26 @@ pub(crate) fn run_log(shared: &Shared) {
             }
         }
         let is_requested = shared.requested() > shared.flushed();
-        if !is_requested && last_flush.elapsed() < interval {
+        let is_woken = shared.take_put_note();
+        if !is_requested && !is_woken && last_flush.elapsed() < interval {
             continue;
         }
         let is_thorough = last_thorough.elapsed() >= thorough;
-        let least_pages = match settings.flush_disk_type {
+        let now = shared.written();
+        let (least_pages, target) = match settings.flush_disk_type {
             FlushDiskType::Async if !is_requested && !is_thorough => {
-                settings.flush_commit_log_least_pages
+                let target = if is_woken { now } else { whole_units(seen, now) };
+                (settings.flush_commit_log_least_pages, target)
             }
-            _ => 0,
+            _ => (0, now),
         };
+        seen = now;
         if is_thorough {
             last_thorough = Instant::now();
         }
         last_flush = Instant::now();
-        if flush_log(shared, least_pages).is_ok_and(|flushed| flushed < shared.requested()) {
+        let flushed = flush_log_to(shared, least_pages, target);
+        if flushed.is_ok_and(|flushed| flushed < shared.requested()) {
             // Somebody asked for more than is written: nobody has a right to that.
             shared.drop_excess_request();
         }
@@ -195,7 +226,10 @@ fn sync_deletions(shared: &Shared) {
 }
 
 fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
-    shared.checkpoint.lock().as_ref().map_or(Ok(()), Checkpoint::save)
+    // One after the other: an older state must not be written over a newer one.
+    let _turn = shared.saving_checkpoint.lock();
+    let checkpoint = shared.checkpoint.lock().clone();
+    checkpoint.as_ref().map_or(Ok(()), Checkpoint::save)
 }
 
 /// Flushes everything; the flushed offset.

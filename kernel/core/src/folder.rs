@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::StoreError;
 
@@ -121,9 +122,11 @@ impl Boot {
 }
 
 /// `checkpoint`: up to which store timestamps log, queues and index are on disk.
-#[derive(Debug)]
+///
+/// A clone writes the same file: who saves takes one, so that no lock is held while the disk works.
+#[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     pub(crate) physic_ms: i64,
     pub(crate) logics_ms: i64,
@@ -154,7 +157,7 @@ impl Checkpoint {
         file.read_exact_at(&mut bytes, 0).map_err(|error| StoreError::io(context(), error))?;
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, i64::from_be_bytes);
         let (physic_ms, logics_ms, index_ms) = (long(0), long(8), long(16));
-        Ok(Checkpoint { file, path, physic_ms, logics_ms, index_ms })
+        Ok(Checkpoint { file: Arc::new(file), path, physic_ms, logics_ms, index_ms })
     }
 
     /// Where recovery after a crash begins: nothing stored before can be missing on disk.

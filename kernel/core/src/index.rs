@@ -341,6 +341,7 @@ impl Index {
             number += 1;
         };
         let map = MappedFile::create(&path, 0, file_size(self.slots, self.capacity))?;
+        map.advise_random();
         let mut file = IndexFile::new(map, self.slots, self.capacity);
         if let Some(previous) = self.files.last() {
             let last = previous.header;

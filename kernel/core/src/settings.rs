@@ -61,6 +61,9 @@ pub struct Settings {
     pub flush_least_pages_when_warm_maped_file: u64,
     /// Milliseconds that an append may have waited for a file before others are refused.
     pub os_page_cache_busy_time_out_mills: i64,
+    // Flush.
+    /// Whether the asynchronous flush sleeps its interval through; else a put wakes it.
+    pub flush_commit_log_timed: bool,
 }
 
 /// `messageDelayLevel` as RocketMQ has it by default.
@@ -131,7 +134,13 @@ impl Settings {
             warm_maped_file_enable: false,
             flush_least_pages_when_warm_maped_file: 4_096,
             os_page_cache_busy_time_out_mills: 1_000,
+            flush_commit_log_timed: true,
         }
+    }
+
+    /// Which file of the log holds an offset.
+    pub(crate) fn log_file_index(&self, offset: u64) -> u64 {
+        offset / self.mapped_file_size_commit_log.max(1)
     }
 }
 

@@ -15,8 +15,8 @@ use crate::ahead::Ahead;
 use crate::deletions::Deletions;
 use crate::folder::{Boot, Checkpoint};
 use crate::index::{Index, PendingKey};
-use crate::map::MappedFile;
-use crate::settings::Settings;
+use crate::map::{MappedFile, PAGE};
+use crate::settings::{FlushDiskType, Settings};
 
 const THAWED: i64 = i64::MIN;
 /// A longer wait is a mistake of the clock, RocketMQ says.
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) index_pending: Mutex<Vec<PendingKey>>,
     pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
     pub(crate) deletions: Mutex<Deletions>,
+    /// Held while the checkpoint is written; [`Self::checkpoint`] itself is not.
+    pub(crate) saving_checkpoint: Mutex<()>,
     /// All files of the log, for the flush thread.
     pub(crate) log_files: Mutex<Vec<Arc<MappedFile>>>,
     /// Serializes flushes of the log.
@@ -42,6 +44,10 @@ pub(crate) struct Shared {
     written_timestamp: AtomicI64,
     flushed: AtomicI64,
     requested: AtomicI64,
+    /// Whether a put wakes the flush thread: `ASYNC_FLUSH` with `flushCommitLogTimed=false`.
+    is_flush_woken: bool,
+    /// A put woke the flush thread, which did not look yet.
+    put_noted: AtomicBool,
     failed: AtomicBool,
     /// Whether the error is of a refused write only.
     refused: AtomicBool,
@@ -56,6 +62,9 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(settings: Settings) -> Self {
         Shared {
+            is_flush_woken: settings.flush_disk_type == FlushDiskType::Async
+                && !settings.flush_commit_log_timed,
+            put_noted: AtomicBool::new(false),
             settings,
             notify: EventFd::new(),
             ahead: Ahead::default(),
@@ -63,6 +72,7 @@ impl Shared {
             index_pending: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(None),
             deletions: Mutex::new(Deletions::default()),
+            saving_checkpoint: Mutex::new(()),
             log_files: Mutex::new(Vec::new()),
             flushing: Mutex::new(()),
             flush_wait: Waiter::default(),
@@ -87,6 +97,7 @@ impl Shared {
         self.written_timestamp.store(timestamp, Ordering::Release);
         self.flushed.store(flushed, Ordering::Release);
         self.requested.store(0, Ordering::Release);
+        self.put_noted.store(false, Ordering::Relaxed);
         self.flush_count.store(0, Ordering::Relaxed);
         self.end_wait();
         self.failed.store(false, Ordering::Release);
@@ -126,6 +137,29 @@ impl Shared {
         if offset > self.flushed() && self.requested.fetch_max(offset, Ordering::AcqRel) < offset {
             self.flush_wait.wake();
         }
+    }
+
+    /// After puts, once per chunk: wakes the flush thread if it is to be woken, and finds enough.
+    #[inline]
+    pub(crate) fn note_put(&self) {
+        if self.is_flush_woken && !self.put_noted.load(Ordering::Relaxed) {
+            self.wake_by_put();
+        }
+    }
+
+    fn wake_by_put(&self) {
+        let (written, flushed) = (self.written().0 as u64, self.flushed() as u64);
+        let least_pages = self.settings.flush_commit_log_least_pages.max(1);
+        if (written / PAGE).saturating_sub(flushed / PAGE) >= least_pages
+            && !self.put_noted.swap(true, Ordering::Relaxed)
+        {
+            self.flush_wait.wake();
+        }
+    }
+
+    /// Whether a put woke the flush thread since the last call.
+    pub(crate) fn take_put_note(&self) -> bool {
+        self.put_noted.swap(false, Ordering::Relaxed)
     }
 
     /// Takes back a request for more than is written.

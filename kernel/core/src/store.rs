@@ -407,6 +407,7 @@ impl Drop for Store {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         self.core.hand_over_keys();
+        self.core.shared.note_put();
     }
 }
 

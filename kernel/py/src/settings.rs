@@ -75,5 +75,6 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
         warm_maped_file_enable,
         flush_least_pages_when_warm_maped_file,
         os_page_cache_busy_time_out_mills,
+        flush_commit_log_timed,
     })
 }

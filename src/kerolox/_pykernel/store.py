@@ -99,12 +99,11 @@ class Store(MessageStore):
         self._fall_behind: dict[tuple[str, str, int], int] = {}
 
     def close(self) -> None:
-        """See ``StoreKernel``. What waits is dropped, and every request is cold from now on."""
+        """See ``StoreKernel``. Held pulls are dropped, and every request is cold from now on;
+        answers that waited for the last flush are left to ``take_ready``, others to ``tick``."""
         super().close()
         self.tables.forget()
         self._held = HeldPulls()
-        self._flush_waits.clear()
-        self._flush_wait_count = 0
         self.arrived.clear()
 
     # -- policy tables ------------------------------------------------------------------------

@@ -57,7 +57,7 @@ UNUSED_KEYS = frozenset(
     storeReplyMessageEnable enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
-    commitIntervalCommitLog flushCommitLogTimed destroyMapedFileIntervalForcibly
+    commitIntervalCommitLog destroyMapedFileIntervalForcibly
     putMsgIndexHightWater commitCommitLogLeastPages
     commitCommitLogThoroughInterval haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
@@ -216,6 +216,10 @@ class BrokerConfig:
     os_page_cache_busy_time_out_mills: int = field(default=1_000, metadata=_BYTES)
     use_reentrant_lock_when_put_message: bool = True
     """Means nothing: there is one writer, so there is no lock to choose."""
+
+    # -- flush ------------------------------------------------------------------------------
+    flush_commit_log_timed: bool = True
+    """The asynchronous flush sleeps its interval through; false: a put wakes it."""
 
     # -- retention --------------------------------------------------------------------------
     delete_when: str = "04"

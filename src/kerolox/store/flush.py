@@ -115,6 +115,10 @@ class CommitLogFlusher(StoreThread):
         self._thorough = settings.flush_commit_log_thorough_interval / 1_000
         self._last_thorough = time.monotonic()
         self._requested_offset = 0
+        self.is_woken_by_puts = (
+            settings.flush_disk_type == "ASYNC_FLUSH" and not settings.flush_commit_log_timed
+        )
+        """``flushCommitLogTimed=false``: the owner calls :meth:`note_put` after each append."""
         self._lock = threading.Lock()
         self._descriptor = -1
         self._descriptor_index = -1
@@ -125,6 +129,18 @@ class CommitLogFlusher(StoreThread):
             self._requested_offset = offset
         if offset > self.flushed_offset:
             self._wake.set()
+
+    def note_put(self) -> None:
+        """Wake up for what was put, if it is enough to flush."""
+        if self._is_enough() and not self._wake.is_set():
+            self._wake.set()
+
+    def _is_enough(self) -> bool:
+        """Enough pages are dirty, or a full file is: nothing will be added to that one."""
+        end, flushed = self._log.max_offset, self.flushed_offset
+        if end // PAGE_BYTES - flushed // PAGE_BYTES >= max(1, self._least_pages):
+            return True
+        return end // self._log.file_size > flushed // self._log.file_size
 
     def pause_seconds(self) -> float:
         """The flush interval; none while somebody waits for an offset."""
@@ -140,11 +156,11 @@ class CommitLogFlusher(StoreThread):
     def run_once(self) -> None:
         """Flush when asked, when enough pages are dirty or when it is long ago."""
         now = time.monotonic()
-        dirty_pages = self._log.max_offset // PAGE_BYTES - self.flushed_offset // PAGE_BYTES
         is_thorough = now - self._last_thorough >= self._thorough
         if is_thorough:
             self._last_thorough = now
-        if self.is_requested or is_thorough or dirty_pages >= self._least_pages:
+        is_due = is_thorough or self._least_pages == 0
+        if self.is_requested or is_due or self._is_enough():
             self.flush()
 
     def flush(self) -> int:

@@ -188,6 +188,9 @@ class MessageStore(StoreReads):
             dirty.add(queue)
             self.after_append(queue, first, len(entries) // 3, entries[2::3])
         self._written = (log.max_offset, now)
+        flusher = self._log_flusher
+        if flusher is not None and flusher.is_woken_by_puts:
+            flusher.note_put()
         return True
 
     def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:

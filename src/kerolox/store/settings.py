@@ -58,3 +58,7 @@ class StoreSettings:
     """Pages brought to the disk at a time while a file is warmed up (SYNC_FLUSH only)."""
     os_page_cache_busy_time_out_mills: int = 1_000
     """So long may an append have waited for a file before others are refused."""
+
+    # -- flush ------------------------------------------------------------------------------
+    flush_commit_log_timed: bool = True
+    """Whether the asynchronous flush sleeps its interval through; else a put wakes it."""
