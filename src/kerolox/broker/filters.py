@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -142,6 +143,11 @@ class FilterTable:
     def get(self, topic: str, group: str) -> GroupFilter | None:
         """What a group wants of a topic, alive or dead."""
         return self._filters.get(topic, {}).get(group)
+
+    def text_of(self, topic: str, group: str) -> str:
+        """A group's filter as JSON, as an operator is shown it; ``null`` without one."""
+        found = self.get(topic, group)
+        return json.dumps(None if found is None else _as_json(found), indent=2)
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """A heartbeat: what a group subscribes to now."""

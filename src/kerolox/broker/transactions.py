@@ -98,11 +98,17 @@ class Transactions:
 
     def half_at(self, physical_offset: int) -> MessageExt | None:
         """The half message that a transaction's end names."""
-        data = self._broker.store.lookup(physical_offset) if physical_offset >= 0 else None
-        if data is None:
-            return None
-        message = decode_record(data, inflate=False)[0]
-        return message if message.topic == HALF_TOPIC else None
+        return self._message_at(physical_offset, (HALF_TOPIC,))
+
+    def given_up_at(self, physical_offset: int) -> MessageExt | None:
+        """A half message, or one that was given up, that an operator names."""
+        return self._message_at(physical_offset, (HALF_TOPIC, CHECK_MAX_TIME_TOPIC))
+
+    async def resume(self, message: MessageExt) -> Put:
+        """Store it as a half message that nobody was asked about yet."""
+        properties = {**message.properties, PropertyKey.TRANSACTION_CHECK_TIMES: "0"}
+        topic = await self._topic(HALF_TOPIC)
+        return await self._broker.writer.put(_copy_of(message, topic, QUEUE, properties))
 
     async def commit(self, half: MessageExt) -> Put:
         """Store the message under its real topic, once, and note that its half is done."""
@@ -335,6 +341,13 @@ class Transactions:
         low, high = self._broker.store.queue_bounds(topic, QUEUE)
         kept = self._broker.offsets.query(TRANSACTION_GROUP, topic, QUEUE)
         return min(max(kept, low), high)
+
+    def _message_at(self, physical_offset: int, topics: tuple[str, ...]) -> MessageExt | None:
+        data = self._broker.store.lookup(physical_offset) if physical_offset >= 0 else None
+        if data is None:
+            return None
+        message = decode_record(data, inflate=False)[0]
+        return message if message.topic in topics else None
 
     def _half(self, offset: int) -> MessageExt | None:
         half = self._message(HALF_TOPIC, offset)

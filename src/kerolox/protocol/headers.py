@@ -252,6 +252,12 @@ class EndTransactionHeader(Header, frozen=True, kw_only=True):
     transaction_id: str = ""
 
 
+class ResumeCheckHeader(Header, frozen=True, kw_only=True):
+    """RESUME_CHECK_HALF_MESSAGE (323)."""
+
+    msg_id: str = ""
+
+
 class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
 

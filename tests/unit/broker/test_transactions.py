@@ -207,7 +207,9 @@ async def test_an_immunity_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
         assert any(h.properties.get("TRANSACTION_CHECK_TIMES") == "1" for h in halves)
 
 
-async def test_after_too_many_checks_a_half_is_set_aside(tmp_path: Path) -> None:
+async def test_after_too_many_checks_a_half_is_set_aside_until_an_operator_resumes_it(
+    tmp_path: Path,
+) -> None:
     config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=2)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await prepare(peer)
@@ -220,6 +222,16 @@ async def test_after_too_many_checks_a_half_is_set_aside(tmp_path: Path) -> None
         [message] = await peer.messages(CHECK_MAX_TIME_TOPIC)
         assert message.body == b"U1"
         assert broker.transactions.open_halves == 0
+
+        named = {"msgId": MessageId("127.0.0.1", 1, message.commit_log_offset).text}
+        answer = await peer.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, named)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        halves = await peer.messages(HALF_TOPIC)
+        assert halves[-1].body == b"U1"
+        assert halves[-1].properties["TRANSACTION_CHECK_TIMES"] == "0"
+        for text in ("", "x", MessageId("127.0.0.1", 1, message.commit_log_offset + 1).text):
+            answer = await peer.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": text})
+            assert (answer.code, bool(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 async def test_every_state_survives_a_restart(tmp_path: Path, kernel: str) -> None:

@@ -188,6 +188,8 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
         body["subscriptionData"] = subscription
         if subscription is None:
             body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
+        else:
+            body["filterData"] = broker.filters.text_of(header.topic, header.consumer_group)
     if not low <= header.index < high:
         return Reply(
             remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
@@ -142,7 +143,7 @@ async def consume_time_span(
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_store_time(broker, header.topic, queue_id)
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
-        span = {
+        span: dict[str, Any] = {
             "consumeTimeStamp": earliest,
             "delayTime": 0,
             "maxTimeStamp": broker.store.store_time(header.topic, queue_id, high - 1),
@@ -155,6 +156,8 @@ async def consume_time_span(
         if consumed < high:
             following = broker.store.store_time(header.topic, queue_id, max(consumed, 0))
             span["delayTime"] = broker.now_ms() - following
+        for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp"):
+            span[f"{name}Str"] = _time_text(int(span[name]))
         spans.append(span)
     return Reply(body=encode_body({"consumeTimeSpanSet": spans}))
 
@@ -375,3 +378,9 @@ def _queue(broker: Broker, topic: str, queue_id: int) -> MessageQueue:
 
 def _system_error(remark: str) -> BrokerError:
     return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
+
+
+def _time_text(milliseconds: int) -> str:
+    """``UtilAll.YYYY_MM_DD_HH_MM_SS_SSS``, in the broker's time zone."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest:03d}"

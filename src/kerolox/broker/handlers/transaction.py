@@ -1,4 +1,5 @@
-"""The end of a transaction: END_TRANSACTION (37), by the rules of ``EndTransactionProcessor``."""
+"""The ends of transactions: END_TRANSACTION (37), by the rules of ``EndTransactionProcessor``, and
+RESUME_CHECK_HALF_MESSAGE (323)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.handlers.send import code_of
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.errors import BrokerError
-from kerolox.message import PropertyKey
+from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
-from kerolox.protocol.headers import EndTransactionHeader
+from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -44,6 +46,20 @@ async def end_transaction(
         await broker.transactions.rollback(half)
         return Reply()
     code_of(broker, await broker.transactions.commit(half))
+    return Reply()
+
+
+@router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode)
+async def resume_check(broker: Broker, header: ResumeCheckHeader, request: Request) -> Reply:
+    """Ask again, from the first time on, about a message that was given up after many questions."""
+    try:
+        offset = MessageId.parse(header.msg_id).physical_offset
+    except ValueError as error:
+        raise _refused(f"{header.msg_id!r} is no message id: {error}") from None
+    message = broker.transactions.given_up_at(offset)
+    if message is None:
+        raise _refused(f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}")
+    code_of(broker, await broker.transactions.resume(message))
     return Reply()
 
 
