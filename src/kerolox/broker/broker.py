@@ -38,6 +38,7 @@ from kerolox.broker.handlers import (
     monitor,
     pull,
     query,
+    reply,
     send,
     transaction,
 )
@@ -77,7 +78,7 @@ _log = logging.getLogger(__name__)
 
 def _all_routes() -> Router:
     router = Router()
-    for module in (send, transaction, pull, query, client, admin, monitor):
+    for module in (send, reply, transaction, pull, query, client, admin, monitor):
         router.include(module.router)
     return router
 

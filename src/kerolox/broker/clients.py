@@ -101,11 +101,13 @@ class ClientTable:
         self._on_group_gone = on_group_gone
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
+        self._producer_ids: dict[str, Client] = {}
 
     # -- heartbeats ---------------------------------------------------------------------------
     def add_producer(self, group: str, client: Client) -> None:
         """A producer's heartbeat."""
         self._producers.setdefault(group, {})[client.connection] = client
+        self._producer_ids[client.client_id] = client
 
     def add_consumer(self, data: ConsumerData, client: Client, *, notify: bool) -> bool:
         """A consumer's heartbeat. True: members or topics of the group changed.
@@ -131,9 +133,11 @@ class ClientTable:
         members = self._producers.get(group)
         if members is None:
             return
-        members.pop(connection, None)
+        left = members.pop(connection, None)
         if not members:
             del self._producers[group]
+        if left is not None:
+            self._forget_producer(left)
 
     def remove_consumer(self, group: str, connection: ServerConnection, *, notify: bool) -> None:
         """A consumer unregistered."""
@@ -195,12 +199,24 @@ class ClientTable:
         members = self._producers.get(group)
         return None if members is None else list(members.values())
 
+    def producer(self, client_id: str) -> Client | None:
+        """The producer of a client id, over the connection that it was heard of last."""
+        return self._producer_ids.get(client_id)
+
     @property
     def producer_groups(self) -> dict[str, list[Client]]:
         """All producers."""
         return {name: list(members.values()) for name, members in self._producers.items()}
 
     # -- inside -------------------------------------------------------------------------------
+    def _forget_producer(self, left: Client) -> None:
+        """It left a group: nobody finds it by its id, unless it is in another one too."""
+        known = self._producer_ids.get(left.client_id)
+        if known is None or known.connection is not left.connection:
+            return
+        if all(left.connection not in members for members in self._producers.values()):
+            del self._producer_ids[left.client_id]
+
     def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
         changed = False
         topics = set()

@@ -54,7 +54,7 @@ UNUSED_KEYS = frozenset(
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
     enableCalcFilterBitMap
     forceRegister
-    storeReplyMessageEnable enableDetailStat
+    enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
     commitIntervalCommitLog destroyMapedFileIntervalForcibly
@@ -238,6 +238,10 @@ class BrokerConfig:
     """Of 1: fuller than this, writes are refused. A system property in RocketMQ."""
     disk_space_clean_forcibly_ratio: float = 0.85
     """Of 1: fuller than this, age no longer matters. A system property in RocketMQ."""
+
+    # -- request and reply ------------------------------------------------------------------
+    store_reply_message_enable: bool = True
+    """Replies are stored as well (``<cluster>_REPLY_TOPIC``), whether they arrived or not."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):

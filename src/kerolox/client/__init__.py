@@ -16,6 +16,7 @@ from kerolox.client.aio import (
     TransactionProducer,
 )
 from kerolox.client.core.pull import PullResult, PullStatus
+from kerolox.client.core.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.transaction import TransactionResult, TransactionState
 
@@ -33,11 +34,13 @@ __all__ = [
     "PushConsumer",
     "PushConsumerSettings",
     "QueueSelector",
+    "ReplyMessage",
     "SendResult",
     "SendStatus",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "create_reply",
     "split_batches",
 ]

@@ -63,6 +63,7 @@ async def test_routes_and_heartbeats_go_every_30_seconds(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Repeater, "every", note)
     async with Producer("group", CLOSED_PORT):
+        assert seen.pop("overdue requests") == (1_000, 0)
         assert seen == {"route poll": (30_000, 10), "heartbeat": (30_000, 1_000)}
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-__all__ = ["SEE_FAQ", "code_of", "router"]
+__all__ = ["SEE_FAQ", "checked_topic", "chosen_queue", "code_of", "router"]
 
 SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 DLQ_QUEUES = 1
@@ -75,8 +75,8 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
         PropertyKey.TRACE_ON: broker.config.trace_on,
     }
     try:
-        topic = await _checked_topic(broker, header, request)
-        queue_id = _chosen_queue(topic, header.queue_id)
+        topic = await checked_topic(broker, header, request)
+        queue_id = chosen_queue(topic, header.queue_id)
         store = _store_batch if header.batch else _store_one
         put = await store(broker, header, request, topic, queue_id)
         code = code_of(broker, put)
@@ -93,9 +93,7 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
     return Reply(code, None, {**done, **fields})
 
 
-async def _checked_topic(
-    broker: Broker, header: SendMessageHeader, request: Request
-) -> TopicConfig:
+async def checked_topic(broker: Broker, header: SendMessageHeader, request: Request) -> TopicConfig:
     """``preSend`` and ``msgCheck``; the topic is made when it may be."""
     config = broker.config
     if broker.now_ms() < config.start_accept_send_request_time_stamp:
@@ -152,7 +150,8 @@ def _no_topic(topic: str) -> BrokerError:
     )
 
 
-def _chosen_queue(topic: TopicConfig, queue_id: int) -> int:
+def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
+    """The queue that the producer wants; any when it leaves the choice to us."""
     if queue_id >= 0:
         return queue_id
     if topic.write_queue_nums <= 0:

@@ -13,16 +13,19 @@ import os
 import random
 import secrets
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
 from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.heartbeat import heartbeat_body
 from kerolox.client.core.latency import LatencyFaults
 from kerolox.client.core.queue_choice import QueueChooser
+from kerolox.client.core.request_reply import pushed_reply, reply_topic, request_message
 from kerolox.client.core.retry import is_retried
 from kerolox.client.core.routes import (
     MASTER_ID,
@@ -50,14 +53,16 @@ from kerolox.errors import (
     ClientError,
     KeroloxError,
     MessageRejectedError,
+    RemoteProtocolError,
     RequestTimeoutError,
     TopicRouteNotFoundError,
 )
-from kerolox.message import Message, MessageQueue
-from kerolox.protocol.codes import RequestCode
+from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
+from kerolox.protocol.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from kerolox.remoting.client import RequestHandler
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.client import ClientConnection
 
 __all__ = ["Producer", "QueueSelector"]
 
@@ -123,6 +128,8 @@ class Producer(ClusterQueries):
         self._background = Repeater()
         self._plans: dict[str, _Plan] = {}
         self._legal_topics: set[str] = set()
+        self._requests = OpenRequests()
+        self._reply_topics: dict[str, frozenset[str]] = {}
         self._faults: LatencyFaults | None = None
         if self.settings.latency_fault_enable:
             self._faults = LatencyFaults(lambda: time.monotonic() * 1_000)
@@ -158,7 +165,7 @@ class Producer(ClusterQueries):
             self._name_servers,
             client_id=self._client_id,
             api_timeout_ms=settings.api_timeout_ms,
-            on_request=self._request_handler(),
+            on_request=self._asked,
         )
         every = self._background.every
         every(
@@ -173,6 +180,7 @@ class Producer(ClusterQueries):
             "heartbeat",
             first_ms=HEARTBEAT_FIRST_MS,
         )
+        every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
 
     async def close(self) -> None:
         """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
@@ -180,6 +188,7 @@ class Producer(ClusterQueries):
         cluster, self._cluster = self._cluster, None
         if cluster is None:
             return
+        self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
         await self._background.stop()
         await cluster.tell_all(
             RequestCode.UNREGISTER_CLIENT,
@@ -291,6 +300,65 @@ class Producer(ClusterQueries):
         plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
         return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
 
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply to it, which some consumer sends.
+
+        The consumer makes it with :func:`kerolox.client.create_reply` and sends it with a producer
+        of its own. At most ``REQUESTS_OPEN_MAX`` requests of a producer wait at the same time.
+
+        Args:
+            message: the request.
+            queue: where to; such a send is not retried.
+            selector: chooses the queue among those of the topic; such a send is not retried.
+            timeout_ms: time limit of send and reply together; None: ``send_timeout_ms``.
+
+        Returns:
+            The reply. It comes from no queue: its offsets mean nothing.
+
+        Raises:
+            RequestTimeoutError: the request was sent, but no reply came in time. A consumer may
+                still get it.
+            ClientError: too many requests wait already.
+            MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
+                was not sent, as :meth:`send`.
+        """
+        cluster = self._sending_cluster(message)
+        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        loop_time = asyncio.get_running_loop().time
+        deadline = loop_time() + limit_ms / 1000
+        correlation_id = str(uuid.uuid4())
+        outgoing = request_message(
+            await self._outgoing(message),
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+            ttl_ms=limit_ms,
+        )
+        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        if message.topic not in self._reply_topics:
+            await self._greet_for_replies(message.topic, plan)
+        if selector is not None:
+            queue = selector(plan.chooser.queues, message)
+        what = f"request {outgoing.message_id} to topic {message.topic} within {limit_ms} ms"
+        waiting = self._requests.open(correlation_id, deadline, what)
+        try:
+            try:
+                remaining_ms = round((deadline - loop_time()) * 1000)
+                await self._deliver(cluster, plan, outgoing, queue, remaining_ms)
+            except KeroloxError:
+                # What was answered was sent, even if the broker's word is lost.
+                if not waiting.done():
+                    raise
+            return await waiting
+        finally:
+            self._requests.drop(correlation_id)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be written, sorted (``fetchPublishMessageQueues``).
 
@@ -397,9 +465,31 @@ class Producer(ClusterQueries):
             )
         return address
 
-    def _request_handler(self) -> RequestHandler | None:
-        """What answers requests of brokers; a plain producer gets none."""
-        return None
+    # -- requests of brokers --------------------------------------------------------------------
+    async def _asked(
+        self, command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        """A request of a broker: it brings a reply."""
+        if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return command.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+        try:
+            reply = pushed_reply(command, now_ms=_now_ms())
+        except RemoteProtocolError as error:
+            _log.warning("from %s: %s", connection.remote_address, error)
+            return command.response(
+                ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
+            )
+        correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
+        if not self._requests.settle(correlation_id, reply):
+            _log.warning(
+                "a reply from %s comes too late, or to no request of ours: %s",
+                reply.born_host,
+                correlation_id,
+            )
+        return command.response()
 
     # -- routes and heartbeats ------------------------------------------------------------------
     async def _make_plan(self, topic: str) -> _Plan:
@@ -445,6 +535,17 @@ class Producer(ClusterQueries):
             route = await cluster.refresh(topic)
             if route is not None:
                 self._adopt(topic, route)
+        for topic in {name for names in self._reply_topics.values() for name in names}:
+            await cluster.refresh(topic)
+
+    async def _greet_for_replies(self, topic: str, plan: _Plan) -> None:
+        """Before the first request to a topic: whichever broker gets the reply must know us."""
+        clusters = {broker.cluster for broker in plan.route.brokers}
+        names = frozenset(reply_topic(cluster) for cluster in clusters)
+        for name in names:
+            await self._open_cluster().refresh(name)
+        await self._heartbeat()
+        self._reply_topics[topic] = names
 
     async def _heartbeat(self) -> None:
         cluster = self._open_cluster()

@@ -23,13 +23,13 @@ from kerolox.client.core.transaction import (
 )
 from kerolox.errors import KeroloxError, MessageRejectedError
 from kerolox.message import Message, MessageExt
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
     from kerolox.client.aio.settings import ProducerSettings
     from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.client import ClientConnection, RequestHandler
+    from kerolox.remoting.client import ClientConnection
 
 __all__ = ["LocalTransaction", "TransactionCheck", "TransactionProducer"]
 
@@ -135,18 +135,12 @@ class TransactionProducer(Producer):
             _log.warning("end of %s is not told, the broker will ask: %s", sent.message_id, error)
 
     # -- checks ---------------------------------------------------------------------------------
-    def _request_handler(self) -> RequestHandler | None:
-        return self._asked
-
     async def _asked(
         self, command: RemotingCommand, connection: ClientConnection
     ) -> RemotingCommand | None:
         """A request of a broker."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
-            return command.response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
+            return await super()._asked(command, connection)
         if self._checks >= self.settings.check_requests_max:
             _log.warning(
                 "%d checks wait already; this one is dropped, it comes again", self._checks

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kerolox.client.core.request_reply import ReplyMessage
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
@@ -93,6 +94,7 @@ class OutgoingMessage(NamedTuple):
     is_batch: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    is_reply: bool = False
 
 
 class SendHeader(NamedTuple):
@@ -123,7 +125,11 @@ class SendHeader(NamedTuple):
         }
         if message.max_reconsume_times is not None:
             fields["l"] = str(message.max_reconsume_times)
-        code = RequestCode.SEND_BATCH_MESSAGE if message.is_batch else RequestCode.SEND_MESSAGE_V2
+        code = RequestCode.SEND_MESSAGE_V2
+        if message.is_batch:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif message.is_reply:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
         return RemotingCommand(code, fields, message.body, flag=FLAG_ONEWAY if oneway else 0)
 
 
@@ -156,7 +162,10 @@ def outgoing_message(
     if len(body) >= compress_bytes_min:
         body, sys_flag = compress_body(body, level=compress_level), ZLIB_FLAGS
     text = _property_text(message, message_id)
-    return OutgoingMessage(message.topic, body, text, message.flag, sys_flag, message_id)
+    is_reply = isinstance(message, ReplyMessage)
+    return OutgoingMessage(
+        message.topic, body, text, message.flag, sys_flag, message_id, is_reply=is_reply
+    )
 
 
 def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> OutgoingMessage:

@@ -12,6 +12,7 @@ from kerolox.client.aio.settings import (
     PushConsumerSettings,
 )
 from kerolox.client.core.pull import PullResult, PullStatus
+from kerolox.client.core.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.transaction import TransactionResult, TransactionState
 from kerolox.client.sync._generated import (
@@ -39,11 +40,13 @@ __all__ = [
     "PushConsumer",
     "PushConsumerSettings",
     "QueueSelector",
+    "ReplyMessage",
     "SendResult",
     "SendStatus",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "create_reply",
     "split_batches",
 ]

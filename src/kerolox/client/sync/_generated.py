@@ -260,6 +260,39 @@ class Producer(ClusterQueries):
             self._client.send_batch(messages, queue=queue, timeout_ms=timeout_ms)
         )
 
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply to it, which some consumer sends.
+
+        The consumer makes it with :func:`kerolox.client.create_reply` and sends it with a producer
+        of its own. At most ``REQUESTS_OPEN_MAX`` requests of a producer wait at the same time.
+
+        Args:
+            message: the request.
+            queue: where to; such a send is not retried.
+            selector: chooses the queue among those of the topic; such a send is not retried.
+            timeout_ms: time limit of send and reply together; None: ``send_timeout_ms``.
+
+        Returns:
+            The reply. It comes from no queue: its offsets mean nothing.
+
+        Raises:
+            RequestTimeoutError: the request was sent, but no reply came in time. A consumer may
+                still get it.
+            ClientError: too many requests wait already.
+            MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
+                was not sent, as :meth:`send`.
+        """
+        return self._portal.run(
+            self._client.request(message, queue=queue, selector=selector, timeout_ms=timeout_ms)
+        )
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be written, sorted (``fetchPublishMessageQueues``).
 

@@ -1,0 +1,147 @@
+"""Replies: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), as ``ReplyMessageProcessor``.
+
+A request that waits for a reply is a plain message; only its reply is special. It names the client
+that asked (REPLY_TO_CLIENT), and the broker hands it to that producer's connection
+(PUSH_REPLY_MESSAGE_TO_CLIENT, 326) before it answers who replied. It is stored as well, for the
+record, unless ``storeReplyMessageEnable=false``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kerolox.broker.handlers.send import checked_topic, chosen_queue
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.writer import NewRecord, Put
+from kerolox.errors import BrokerError, RemotingError
+from kerolox.message import (
+    MessageId,
+    PropertyKey,
+    decode_properties,
+    encode_properties,
+    unpack_host,
+)
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.compression import COMPRESSION_MASK
+from kerolox.protocol.headers import SendMessageHeader
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["PUSH_SECONDS_MAX", "router"]
+
+PUSH_SECONDS_MAX = 10.0
+"""How long the client that asked may take to say that it has the reply."""
+
+NO_MESSAGE_ID = "0"
+"""Stands where an id would, when nothing was stored: clients read an id from every answer."""
+
+_log = logging.getLogger(__name__)
+
+router = Router()
+
+
+@router.on(RequestCode.SEND_REPLY_MESSAGE, SendMessageHeader.decode)
+async def send_reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    """Hand a reply to the client that waits for it, and store it."""
+    return await _reply(broker, header, request)
+
+
+@router.on(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageHeader.decode_short)
+async def send_reply_v2(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    """As SEND_REPLY_MESSAGE, with one-letter names in the header."""
+    return await _reply(broker, header, request)
+
+
+async def _reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    fields: dict[str, object] = {
+        PropertyKey.MSG_REGION: broker.config.region_id,
+        PropertyKey.TRACE_ON: broker.config.trace_on,
+    }
+    try:
+        topic = await checked_topic(broker, header, request)
+        queue_id = chosen_queue(topic, header.queue_id)
+    except BrokerError as error:
+        return Reply(error.code, error.remark, fields)
+    failure = await _push(broker, header, request)
+    if failure is None:
+        fields |= {"msgId": NO_MESSAGE_ID, "queueId": queue_id, "queueOffset": 0}
+    else:
+        _log.warning("reply from %s: %s", request.connection.remote_address, failure)
+    # RocketMQ answers how the push went; whether the reply was stored too changes the ids only.
+    if broker.config.store_reply_message_enable:
+        put = await _stored(broker, header, request, queue_id)
+        if put.is_stored:
+            stored_id = MessageId(*unpack_host(broker.store_host), put.physical_offsets[0]).text
+            fields |= {"msgId": stored_id, "queueId": queue_id, "queueOffset": put.queue_offset}
+        else:
+            _log.warning("a reply in topic %s was not stored: %s", header.topic, put.status.name)
+    if failure is not None:
+        return Reply(ResponseCode.SYSTEM_ERROR, failure, fields)
+    return Reply(ResponseCode.SUCCESS, None, fields)
+
+
+async def _push(broker: Broker, header: SendMessageHeader, request: Request) -> str | None:
+    """Bring the reply to the client that asked; why that failed, or None."""
+    properties = decode_properties(header.properties)
+    asked_by = properties.get(PropertyKey.REPLY_TO_CLIENT)
+    if asked_by is None:
+        return f"reply message properties[{PropertyKey.REPLY_TO_CLIENT}] is null"
+    client = broker.clients.producer(asked_by)
+    if client is None:
+        return f"push reply message fail, channel of <{asked_by}> not found."
+    now_ms = broker.now_ms()
+    properties[PropertyKey.PUSH_REPLY_TIME] = str(now_ms)
+    store_host, store_port = unpack_host(broker.store_host)
+    born_host, born_port = request.connection.peer
+    fields = {
+        "producerGroup": header.producer_group,
+        "topic": header.topic,
+        "defaultTopic": header.default_topic,
+        "defaultTopicQueueNums": header.default_topic_queue_nums,
+        "queueId": header.queue_id,
+        "sysFlag": header.sys_flag,
+        "bornTimestamp": header.born_timestamp,
+        "flag": header.flag,
+        "properties": encode_properties(properties),
+        "reconsumeTimes": header.reconsume_times,
+        "unitMode": header.unit_mode,
+        "bornHost": f"{born_host}:{born_port}",
+        "storeHost": f"{store_host}:{store_port}",
+        "storeTimestamp": now_ms,
+    }
+    push = RemotingCommand.request(
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body=request.body
+    )
+    try:
+        answer = await client.connection.request(push, timeout_seconds=PUSH_SECONDS_MAX)
+    except RemotingError as error:
+        _log.warning("push of a reply to %s failed: %s", asked_by, error)
+        return f"push reply message to {asked_by}fail."
+    if answer.code != ResponseCode.SUCCESS:
+        _log.warning("client %s refused a reply: %s", asked_by, answer.remark)
+        return f"push reply message to {asked_by}fail."
+    return None
+
+
+async def _stored(
+    broker: Broker, header: SendMessageHeader, request: Request, queue_id: int
+) -> Put:
+    return await broker.writer.put(
+        NewRecord(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            properties=decode_properties(header.properties),
+            property_text=header.properties,
+            born_timestamp=header.born_timestamp,
+            born_host=request.born_host,
+            store_host=broker.store_host,
+            flag=header.flag,
+            # RocketMQ stores no flags at all, so that nobody can read a compressed reply.
+            sys_flag=header.sys_flag & COMPRESSION_MASK,
+            reconsume_times=header.reconsume_times,
+        )
+    )

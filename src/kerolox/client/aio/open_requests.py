@@ -1,0 +1,104 @@
+"""The requests of a producer that wait for a reply (``RequestFutureTable``).
+
+Each second the table is looked through for those that come due before the next look, and only they
+get a timer: a request that is answered soon costs none, and one that is not ends at its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.errors import ClientError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from kerolox.errors import KeroloxError
+    from kerolox.message import MessageExt
+
+__all__ = ["LOOK_INTERVAL_MS", "REQUESTS_OPEN_MAX", "OpenRequests"]
+
+LOOK_INTERVAL_MS = 1_000
+"""How often overdue requests are looked for."""
+
+REQUESTS_OPEN_MAX = 10_000
+"""Requests of one producer that may wait for a reply at the same time; more are refused."""
+
+
+class _Open(NamedTuple):
+    future: asyncio.Future[MessageExt]
+    deadline: float
+    what: str
+
+
+class OpenRequests:
+    """Requests by correlation id, each with a future for its reply. Use it in one event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._next_look = 0.0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, correlation_id: str, deadline: float, what: str) -> asyncio.Future[MessageExt]:
+        """A future for the reply; :meth:`drop` it whatever comes.
+
+        Args:
+            correlation_id: the request's.
+            deadline: a ``loop.time()``; the future fails then with RequestTimeoutError.
+            what: the request, for that error.
+
+        Raises:
+            ClientError: ``REQUESTS_OPEN_MAX`` requests wait already.
+        """
+        if len(self._open) >= REQUESTS_OPEN_MAX:
+            raise ClientError(
+                f"{len(self._open)} requests of this producer wait for a reply; wait for some of "
+                "them before more are sent"
+            )
+        future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._open[correlation_id] = _Open(future, deadline, what)
+        if deadline <= self._next_look:
+            self._arm(correlation_id, deadline)
+        return future
+
+    def settle(self, correlation_id: str, reply: MessageExt) -> bool:
+        """Hand a reply to its request. False: nobody waits for it, any more."""
+        entry = self._open.get(correlation_id)
+        if entry is None or entry.future.done():
+            return False
+        entry.future.set_result(reply)
+        return True
+
+    def drop(self, correlation_id: str) -> None:
+        """Forget a request, answered or not."""
+        entry = self._open.pop(correlation_id, None)
+        timer = self._timers.pop(correlation_id, None)
+        if timer is not None:
+            timer.cancel()
+        if entry is not None:
+            # One that failed while its caller was busy otherwise has no one to tell.
+            entry.future.cancel()
+
+    async def look(self) -> None:
+        """Have those end in time that come due before the next look."""
+        self._next_look = asyncio.get_running_loop().time() + LOOK_INTERVAL_MS / 1000
+        for correlation_id, entry in self._open.items():
+            if entry.deadline <= self._next_look and correlation_id not in self._timers:
+                self._arm(correlation_id, entry.deadline)
+
+    def fail(self, error: KeroloxError) -> None:
+        """End all of them with an error."""
+        for entry in self._open.values():
+            if not entry.future.done():
+                entry.future.set_exception(error)
+
+    def _arm(self, correlation_id: str, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[correlation_id] = loop.call_at(deadline, self._overdue, correlation_id)
+
+    def _overdue(self, correlation_id: str) -> None:
+        entry = self._open.get(correlation_id)
+        if entry is not None and not entry.future.done():
+            entry.future.set_exception(RequestTimeoutError(f"no reply in time to {entry.what}"))
