@@ -5,6 +5,8 @@ mod common;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -349,6 +351,47 @@ fn a_closed_store_refuses_and_does_not_crash() {
     assert_eq!(store.lock().append(queue, &record(b"", b"")), Err(PutStatus::ServiceNotAvailable));
     store.open().unwrap();
     assert_eq!(store.lock().append(queue, &record(b"", b"")), Err(PutStatus::UnknownError));
+}
+
+#[test]
+fn a_store_that_closes_under_readers_gives_them_whole_messages_or_nothing() {
+    let folder = tempdir().unwrap();
+    let store = opened(small(folder.path()));
+    for _ in 0..20 {
+        put(&store, "Topic", 0, &[7; 9_000]);
+    }
+    let closed = AtomicBool::new(false);
+    let bodies = thread::scope(|scope| {
+        let reader = || {
+            let (mut found, mut offset) = (Vec::new(), 0);
+            while !closed.load(Ordering::Acquire) {
+                let mut answer = Vec::new();
+                let mut core = store.lock();
+                if let Ok(queue) = core.queue(b"Topic", 0) {
+                    core.read_into(queue, offset, 8, None, &mut answer);
+                    core.lookup_into(0, &mut answer);
+                }
+                drop(core);
+                offset = (offset + 1) % 20;
+                // Kept over the end of the store, and looked at behind it.
+                found.push(answer);
+                found.truncate(64);
+            }
+            found
+        };
+        let readers = [(); 3].map(|()| scope.spawn(reader));
+        let files = store.lock().log_files();
+        while store.drop_log_file().is_some() {
+            thread::yield_now();
+        }
+        store.close().unwrap();
+        files.iter().for_each(|file| fs::remove_file(&file.path).unwrap());
+        closed.store(true, Ordering::Release);
+        readers.map(|reader| reader.join().unwrap()).concat()
+    });
+    for answer in bodies {
+        assert!(views(&answer).iter().all(|view| view.body == [7; 9_000]));
+    }
 }
 
 #[test]

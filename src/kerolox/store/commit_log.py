@@ -349,9 +349,9 @@ class CommitLog:
         return behind
 
     def close(self) -> None:
-        """Unmap and close all files."""
+        """Unmap and close all files; the log is empty then."""
         for file in self.files.values():
             file.close()
         self.files.clear()
         self.tail = None
-        self.limit = 0
+        self.limit = self.min_offset = self.max_offset = 0

@@ -35,7 +35,7 @@ from kerolox.store.layout import (
     RecordView,
     property_value,
 )
-from kerolox.store.mapped_file import check_file_size, make_folder, release_pages
+from kerolox.store.mapped_file import check_file_size, close_map, make_folder, release_pages
 
 if TYPE_CHECKING:
     from kerolox.store.commit_log import CommitLog
@@ -292,9 +292,9 @@ class IndexFile:
         release_pages(self._map, self.size)
 
     def close(self) -> None:
-        """Unmap and close; idempotent."""
+        """Unmap (see ``close_map``) and close; idempotent."""
         if self._descriptor >= 0:
-            self._map.close()
+            close_map(self._map)
             os.close(self._descriptor)
             self._descriptor = -1
 

@@ -18,6 +18,7 @@ __all__ = [
     "FILE_NAME_DIGITS",
     "MappedFile",
     "check_file_size",
+    "close_map",
     "list_offset_files",
     "list_sizes",
     "make_folder",
@@ -146,6 +147,12 @@ def release_pages(view: mmap.mmap, size: int) -> None:
             view.madvise(mmap.MADV_DONTNEED, start, min(RELEASE_STEP_BYTES, size - start))
 
 
+def close_map(view: mmap.mmap) -> None:
+    """Unmap now, or when the last one who holds a buffer of it lets go (``ReferenceResource``)."""
+    with contextlib.suppress(BufferError):
+        view.close()
+
+
 class MappedFile:
     """A file of the commit log. A sealed one costs one descriptor, its map's.
 
@@ -208,8 +215,8 @@ class MappedFile:
             write_all(self.descriptor, data, position)
 
     def close(self) -> None:
-        """Unmap and close; idempotent."""
-        self.view.close()
+        """Unmap (see ``close_map``) and close; idempotent."""
+        close_map(self.view)
         self.seal()
 
     def delete(self) -> None:

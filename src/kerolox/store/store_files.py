@@ -254,8 +254,10 @@ class StoreFiles:
             self._lock.release()
 
     def _close_files(self) -> None:
+        """Let go of all files: a closed store answers as an empty one, and deletes nothing."""
         for queue in self._queues.values():
             queue.close()
+        self._queues.clear()
         self._index.close()
         self.log.close()
 

@@ -84,3 +84,19 @@ def test_a_sealed_file_is_still_read_and_can_be_written_again(tmp_path: Path) ->
     assert file.view[:3] == b"two"
     file.close()
     file.release_pages()
+
+
+def test_a_file_that_is_closed_or_deleted_stays_readable_for_whoever_holds_a_buffer(
+    tmp_path: Path,
+) -> None:
+    file = MappedFile(str(tmp_path), 0, 4_096, "mappedFileSizeCommitLog")
+    file.write(b"held", 0)
+    buffer = memoryview(file.view)
+    file.close()
+    file.close()
+    file.delete()
+    assert buffer[:4] == b"held"
+    buffer.release()
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.view[:4]
