@@ -107,6 +107,7 @@ class Store:
         body: bytes,
         properties: bytes,
         tags_code: int | None = None,
+        bit_map: bytes = b"",
     ) -> Appended: ...
     def append_batch(
         self,
@@ -118,6 +119,7 @@ class Store:
         store_host: bytes,
         reconsume_times: int,
         items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
     ) -> BatchAppended: ...
     # read
     def read(
@@ -128,6 +130,7 @@ class Store:
         max_count: int,
         tag_codes: Sequence[int] | None,
         group: str | None = None,
+        bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read: ...
     def lookup(self, physical_offset: int) -> bytes | None: ...
     def query_key(
@@ -140,6 +143,9 @@ class Store:
     def queue_entry(
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None: ...
+    def queue_unit(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[int, int, bytes] | None: ...
     def delete_queues(self, topic: str) -> int: ...
     def delete_queue(self, topic: str, queue_id: int) -> bool: ...
     def log_files(self) -> list[tuple[str, int, int]]: ...

@@ -267,12 +267,18 @@ class StoreKernel(Protocol):
         body: bytes,
         properties: bytes,
         tags_code: int | None = None,
+        bit_map: bytes = b"",
     ) -> Appended:
         """Append one record, its queue entry and its index entries; wakes held pulls.
 
         ``properties`` is stored as given. ``tags_code`` None: from the TAGS property. The host
         bits of ``sys_flag`` are set from the lengths of the hosts. Prepared and rollback types
         (``sys_flag & 12`` in 4, 12) get queue offset 0 and no queue entry.
+
+        With ``enable_multi_dispatch`` a record that names further queues in
+        ``INNER_MULTI_DISPATCH`` gets an entry in each, and ``INNER_MULTI_QUEUE_OFFSET`` added to
+        its properties. ``bit_map`` goes into the unit beside the queue entry, with
+        ``enable_consume_queue_ext``; empty: no filter was calculated.
         """
         ...
 
@@ -286,8 +292,12 @@ class StoreKernel(Protocol):
         store_host: bytes,
         reconsume_times: int,
         items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
     ) -> BatchAppended:
-        """Append (flag, body, properties) items as records that follow each other, or none."""
+        """Append (flag, body, properties) items as records that follow each other, or none.
+
+        ``bit_maps``: one for each item, or none at all; see ``append``.
+        """
         ...
 
     # -- read -------------------------------------------------------------------------------
@@ -299,8 +309,13 @@ class StoreKernel(Protocol):
         max_count: int,
         tag_codes: Sequence[int] | None,
         group: str | None = None,
+        bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
         """getMessage of RocketMQ, with its limits and its next offsets.
+
+        ``bits`` is (length of a bit map, born, positions) of a filter by expression: a message
+        whose unit (``enable_consume_queue_ext``) has a map of that length, was stored after
+        ``born`` and lacks one of the positions is passed over, as one without the tag is.
 
         With a ``group`` it counts for ``group_stats`` and ``fall_behind``, as hot pulls do. A
         queue that does not exist is empty (RocketMQ makes the queue that it looks for).
@@ -334,7 +349,16 @@ class StoreKernel(Protocol):
         ...
 
     def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) of a queue entry; None when there is none."""
+        """(physical offset, size, tags code) of a queue entry; None when there is none.
+
+        The tags code is looked up where the entry holds the address of a unit; below all ints it
+        is an address whose unit is missing.
+        """
+        ...
+
+    def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
+        """(tags code, store time, bit map) of the unit beside a queue entry
+        (``enable_consume_queue_ext``); None when it has none."""
         ...
 
     def delete_queues(self, topic: str) -> int:

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use kerolox_core::{Marks, NewRecord, QueueHandle, Settings, Store, Text};
+use kerolox_core::{Filter, Marks, NewRecord, QueueHandle, Settings, Store, Text};
 
 const HOST: &[u8] = &[127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x017F0000010000000000000000000000AB\x02CLUSTER\x01Default";
@@ -25,6 +25,7 @@ fn record(body: &[u8]) -> NewRecord<'_> {
         properties: Text::one(PROPERTIES),
         marks: Some(Marks { uniq_key: Some(&PROPERTIES[9..41]), ..Marks::default() }),
         tags_code: None,
+        bit_map: &[],
     }
 }
 
@@ -68,7 +69,7 @@ fn read(store: &Store, rounds: usize) -> (f64, f64) {
         let mut core = store.lock();
         answer.clear();
         let offset = (round * 32 % 20_000) as i64;
-        let outcome = core.read_into(queues[round % 8], offset, 32, None, &mut answer);
+        let outcome = core.read_into(queues[round % 8], offset, 32, Filter::default(), &mut answer);
         bytes += outcome.bytes;
         count += u64::from(outcome.count);
     }

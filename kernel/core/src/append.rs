@@ -120,6 +120,7 @@ impl Core {
                 properties: item.properties,
                 marks: item.marks,
                 tags_code: None,
+                bit_map: item.bit_map,
             };
             let stored = parts.store(
                 &record,
@@ -219,6 +220,7 @@ impl Parts<'_> {
             deliver_time.flatten().unwrap_or_else(|| marks.tags_code())
         });
         if is_queued {
+            let tags_code = self.slot.queue.extend(tags_code, store_timestamp, record.bit_map);
             self.slot.queue.push(Entry { physical_offset, size: size as i32, tags_code });
         }
         if is_indexed && record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
 use crate::map::{MappedFile, PAGE, check_size, data_ranges};
+use crate::queue_ext::QueueExt;
 use crate::shared::Shared;
 
 /// Bytes of an entry.
@@ -53,7 +54,7 @@ impl Entry {
     }
 
     #[inline]
-    fn encode(self) -> [u8; ENTRY_SIZE as usize] {
+    pub(crate) fn encode(self) -> [u8; ENTRY_SIZE as usize] {
         let mut bytes = [0; ENTRY_SIZE as usize];
         bytes[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
@@ -168,6 +169,8 @@ pub(crate) struct ConsumeQueue {
     max_physical: i64,
     /// Whether it stands in the list of queues to flush.
     pub(crate) listed: bool,
+    /// Units beside the entries; `None` without `enableConsumeQueueExt`.
+    pub(crate) ext: Option<Box<QueueExt>>,
 }
 
 impl ConsumeQueue {
@@ -186,6 +189,7 @@ impl ConsumeQueue {
             flushed: 0,
             max_physical: 0,
             listed: false,
+            ext: None,
         }
     }
 
@@ -248,6 +252,9 @@ impl ConsumeQueue {
         self.tail = None;
         for file in &mut self.files {
             file.map = None;
+        }
+        if let Some(ext) = &mut self.ext {
+            ext.unmap();
         }
     }
 
@@ -386,6 +393,9 @@ impl ConsumeQueue {
                     && !entry.is_pre_blank()
                     && entry.physical_offset >= physical_min
                 {
+                    if let Some(ext) = &mut self.ext {
+                        ext.begin_at(entry.tags_code);
+                    }
                     return Ok(());
                 }
                 self.min += 1;
@@ -701,6 +711,7 @@ impl ConsumeQueue {
         self.tail = None;
         self.safe_end = byte;
         self.flushed = self.flushed.min(byte);
+        self.fit_ext()?;
         Ok(dropped)
     }
 
@@ -719,6 +730,9 @@ impl ConsumeQueue {
         self.cut_files(0);
         self.tail = None;
         let _ = fs::remove_dir(&self.folder);
+        if let Some(ext) = &mut self.ext {
+            ext.delete();
+        }
         (self.min, self.max, self.max_physical) = (0, 0, 0);
         (self.safe_end, self.flushed, self.asked) = (0, 0, 0);
     }
@@ -751,6 +765,9 @@ impl ConsumeQueue {
             at = to;
         }
         self.flushed = end;
+        if let Some(ext) = &mut self.ext {
+            ext.take_dirty(ranges);
+        }
         is_whole
     }
 }

@@ -23,6 +23,7 @@ mod log_cut;
 mod log_folders;
 mod map;
 mod multi_dispatch;
+mod queue_ext;
 mod read;
 pub mod record;
 mod recovery;
@@ -32,6 +33,7 @@ mod state;
 pub mod store;
 
 pub use error::{GetStatus, PutStatus, StoreError};
+pub use queue_ext::{BitFilter, ExtUnit, Filter};
 pub use record::{Marks, Text};
 pub use settings::{FlushDiskType, Settings};
 pub use state::Core;

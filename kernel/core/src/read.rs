@@ -4,6 +4,7 @@ use crate::consume_queue::{ENTRY_SIZE, Entry};
 use crate::error::GetStatus;
 use crate::flush::drain_index;
 use crate::index::key_hash;
+use crate::queue_ext::{ExtUnit, Filter};
 use crate::record::java_hash;
 use crate::state::Core;
 use crate::store::{QueueHandle, ReadOutcome};
@@ -15,17 +16,17 @@ const QUERY_ROUNDS: usize = 3;
 
 impl Core {
     /// `getMessage` of RocketMQ; raw records are appended to `answer`, whose content before stays.
-    /// `tag_codes` `None`: all tags. (No queue at all is the caller's case: `NoMessageInQueue`, 0.)
+    /// (No queue at all is the caller's case: `NoMessageInQueue`, 0.)
     pub fn read_into(
         &mut self,
         queue: QueueHandle,
         offset: i64,
         max_count: usize,
-        tag_codes: Option<&[i32]>,
+        filter: Filter<'_>,
         answer: &mut Vec<u8>,
     ) -> ReadOutcome {
         let begin = coarse_ms();
-        let outcome = self.read(queue, offset, max_count, tag_codes, answer);
+        let outcome = self.read(queue, offset, max_count, filter, answer);
         self.stats.get_time_max_ms = self.stats.get_time_max_ms.max(coarse_ms().abs_diff(begin));
         if outcome.status == GetStatus::Found {
             self.stats.get_found += 1;
@@ -42,7 +43,7 @@ impl Core {
         queue: QueueHandle,
         offset: i64,
         max_count: usize,
-        tag_codes: Option<&[i32]>,
+        filter: Filter<'_>,
         answer: &mut Vec<u8>,
     ) -> ReadOutcome {
         let mut outcome = ReadOutcome {
@@ -73,7 +74,12 @@ impl Core {
             return outcome;
         }
         let next_file = queue.roll_next_file(offset);
-        let entries = match queue.entries(offset) {
+        let (mut tag_codes, mut judged) = (filter.tag_codes, None);
+        if queue.ext.is_some() && (tag_codes.is_some() || filter.bits.is_some()) {
+            judged = queue.judged_entries(offset, limits.scan_count, &filter).ok();
+            tag_codes = judged.is_some().then_some(&[0]);
+        }
+        let entries = match judged.as_deref().map_or_else(|| queue.entries(offset), Ok) {
             Ok(entries) if !entries.is_empty() => entries,
             // The file can't be mapped or is gone.
             _ => {
@@ -108,8 +114,7 @@ impl Core {
                 break;
             }
             looked_at += 1;
-            // Below all ints a tags code is an address of extended data, which we do not have: the
-            // client filters then.
+            // Below all ints it is the address of a unit that is missing: the client filters then.
             let is_matched = tag_codes.is_none_or(|codes| {
                 codes.contains(&(entry.tags_code as i32)) || entry.tags_code < i64::from(i32::MIN)
             });
@@ -150,7 +155,15 @@ impl Core {
     ) -> Option<(i64, i32, i64)> {
         let handle = self.find_queue(topic, queue_id)?;
         let entry = self.entry(handle, offset)?;
+        let entry = self.slot_mut(handle)?.queue.with_tags_code(entry);
         Some((entry.physical_offset, entry.size, entry.tags_code))
+    }
+
+    /// The unit beside a queue entry; `None` when it has none.
+    pub fn queue_unit(&mut self, topic: &[u8], queue_id: i32, offset: i64) -> Option<ExtUnit> {
+        let handle = self.find_queue(topic, queue_id)?;
+        let entry = self.entry(handle, offset)?;
+        self.slot_mut(handle)?.queue.ext.as_mut()?.get(entry.tags_code)
     }
 
     fn entry(&mut self, handle: QueueHandle, offset: i64) -> Option<Entry> {

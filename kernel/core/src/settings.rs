@@ -53,6 +53,10 @@ pub struct Settings {
     pub enable_lmq: bool,
     pub max_lmq_consume_queue_num: usize,
     pub disk_fall_recorded: bool,
+    pub enable_consume_queue_ext: bool,
+    pub mapped_file_size_consume_queue_ext: u64,
+    /// Bits of the maps of units that recovery writes, all set; 0: none.
+    pub bit_map_length_consume_queue_ext: usize,
     /// Folders whose files are read and beside which none is made; several joined by ','.
     pub read_only_commit_log_store_paths: PathBuf,
     /// Whether every page of a new file is backed before it is needed.
@@ -130,6 +134,9 @@ impl Settings {
             enable_lmq: false,
             max_lmq_consume_queue_num: 20_000,
             disk_fall_recorded: true,
+            enable_consume_queue_ext: false,
+            mapped_file_size_consume_queue_ext: 48 << 20,
+            bit_map_length_consume_queue_ext: 0,
             read_only_commit_log_store_paths: PathBuf::new(),
             warm_maped_file_enable: false,
             flush_least_pages_when_warm_maped_file: 4_096,

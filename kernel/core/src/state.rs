@@ -13,6 +13,7 @@ use crate::error::PutStatus;
 use crate::flush::drain_index;
 use crate::index::PendingKey;
 use crate::multi_dispatch::LMQ_PREFIX;
+use crate::queue_ext::QueueExt;
 use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
 use crate::shared::Shared;
 use crate::store::{QueueBounds, QueueHandle, Stats};
@@ -170,9 +171,23 @@ impl Core {
         if queue_id < 0 {
             return Err(PutStatus::MessageIllegal);
         }
-        let folder = self.queue_folder(name, queue_id);
+        let queue = self.new_queue(name, queue_id);
+        Ok(self.add_queue(name, queue_id, queue))
+    }
+
+    /// An empty queue, in no table yet; touches no file.
+    pub(crate) fn new_queue(&self, topic: &str, queue_id: i32) -> ConsumeQueue {
+        let folder = self.queue_folder(topic, queue_id);
         let size = queue_file_size(self.shared.settings.mapped_file_size_consume_queue);
-        Ok(self.add_queue(name, queue_id, ConsumeQueue::new(folder, size)))
+        let mut queue = ConsumeQueue::new(folder, size);
+        queue.ext = self.new_ext(topic, queue_id).map(Box::new);
+        queue
+    }
+
+    /// The units of a queue, if queues have any; touches no file.
+    pub(crate) fn new_ext(&self, topic: &str, queue_id: i32) -> Option<QueueExt> {
+        let settings = &self.shared.settings;
+        settings.enable_consume_queue_ext.then(|| QueueExt::new(settings, topic, queue_id))
     }
 
     pub(crate) fn queue_folder(&self, topic: &str, queue_id: i32) -> PathBuf {

@@ -49,6 +49,8 @@ pub struct NewRecord<'a> {
     pub marks: Option<Marks<'a>>,
     /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
     pub tags_code: Option<i64>,
+    /// Goes into the unit beside the queue entry; empty: no filter was calculated.
+    pub bit_map: &'a [u8],
 }
 
 /// What the records of a batch have in common.
@@ -70,6 +72,7 @@ pub struct BatchItem<'a> {
     pub body: &'a [u8],
     pub properties: Text<'a>,
     pub marks: Option<Marks<'a>>,
+    pub bit_map: &'a [u8],
 }
 
 /// A record that was stored. The caller wakes held pulls.

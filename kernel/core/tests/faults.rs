@@ -46,7 +46,13 @@ fn put_batch(store: &Store, topic: &str, count: usize) -> Result<(), PutStatus> 
         store_host: HOST,
         reconsume_times: 0,
     };
-    let item = BatchItem { flag: 0, body: b"batch", properties: Text::default(), marks: None };
+    let item = BatchItem {
+        flag: 0,
+        body: b"batch",
+        properties: Text::default(),
+        marks: None,
+        bit_map: &[],
+    };
     let mut core = store.lock();
     let queue = core.queue(topic.as_bytes(), 0)?;
     let (mut offsets, mut codes) = (Vec::new(), Vec::new());

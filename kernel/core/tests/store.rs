@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use kerolox_core::{
-    BatchItem, FlushDiskType, GetStatus, NewBatch, NewRecord, PutStatus, Settings, Store, Text,
+    BatchItem, Filter, FlushDiskType, GetStatus, NewBatch, NewRecord, PutStatus, Settings, Store,
+    Text,
 };
 use tempfile::tempdir;
 
@@ -92,11 +93,11 @@ fn tags_are_filtered_by_hash_and_skipped_entries_count() {
     let queue = core.find_queue(b"Topic", 0).unwrap();
     let mut answer = b"kept".to_vec();
     let codes = [kerolox_core::record::java_hash(b"tag1")];
-    let outcome = core.read_into(queue, 0, 5, Some(&codes), &mut answer);
+    let outcome = core.read_into(queue, 0, 5, Filter::by_tags(Some(&codes)), &mut answer);
     assert_eq!((outcome.count, outcome.next_offset), (5, 14));
     assert_eq!(&answer[..4], b"kept");
     assert!(views(&answer[4..]).iter().all(|view| view.queue_offset % 3 == 1));
-    let outcome = core.read_into(queue, 0, 5, Some(&[1]), &mut answer);
+    let outcome = core.read_into(queue, 0, 5, Filter::by_tags(Some(&[1])), &mut answer);
     assert_eq!((outcome.status, outcome.next_offset), (GetStatus::NoMatchedMessage, 30));
 }
 
@@ -122,7 +123,13 @@ fn a_batch_is_stored_whole_in_one_file() {
     let folder = tempdir().unwrap();
     let store = opened(small(folder.path()));
     put(&store, "Topic", 0, &vec![0; 60_000]);
-    let item = BatchItem { flag: 3, body: &[5; 900], properties: Text::default(), marks: None };
+    let item = BatchItem {
+        flag: 3,
+        body: &[5; 900],
+        properties: Text::default(),
+        marks: None,
+        bit_map: &[],
+    };
     let batch = NewBatch {
         sys_flag: 0,
         born_timestamp: 1,
@@ -281,7 +288,7 @@ fn deleted_queues_make_handles_stale_and_begin_anew() {
     assert_ne!(core.handles_epoch(), epoch);
     assert!(!core.is_live(old));
     assert_eq!(core.append(old, &record(b"b", b"")), Err(PutStatus::UnknownError));
-    let outcome = core.read_into(old, 0, 1, None, &mut Vec::new());
+    let outcome = core.read_into(old, 0, 1, Filter::default(), &mut Vec::new());
     assert_eq!(outcome.status, GetStatus::NoMatchedLogicQueue);
     assert_eq!(core.queues().len(), 1);
     drop(core);
@@ -368,7 +375,7 @@ fn a_store_that_closes_under_readers_gives_them_whole_messages_or_nothing() {
                 let mut answer = Vec::new();
                 let mut core = store.lock();
                 if let Ok(queue) = core.queue(b"Topic", 0) {
-                    core.read_into(queue, offset, 8, None, &mut answer);
+                    core.read_into(queue, offset, 8, Filter::default(), &mut answer);
                     core.lookup_into(0, &mut answer);
                 }
                 drop(core);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kerolox_core::hot::{
     Commit, Encoding, FallBehind, HotPath, NewHold, NewIdentity, Subscription,
 };
-use kerolox_core::{BatchItem, NewBatch, NewRecord, RecoveryReport, Text};
+use kerolox_core::{BatchItem, BitFilter, Filter, NewBatch, NewRecord, RecoveryReport, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
@@ -171,7 +171,8 @@ impl Store {
 
     /// Append one record, its queue entry and its index entries; wakes held pulls.
     #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, prepared_transaction_offset, body, properties, tags_code=None))]
+        reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,
+        bit_map=b"".as_slice()))]
     #[allow(clippy::too_many_arguments)] // the fields of a record
     fn append<'py>(
         &self,
@@ -188,6 +189,7 @@ impl Store {
         body: &[u8],
         properties: &[u8],
         tags_code: Option<i64>,
+        bit_map: &[u8],
     ) -> PyResult<Bound<'py, PyAny>> {
         let record = NewRecord {
             flag,
@@ -201,6 +203,7 @@ impl Store {
             properties: Text::one(properties),
             marks: None,
             tags_code,
+            bit_map,
         };
         let values = match self.hot.append(topic, queue_id, &record) {
             Ok(done) => {
@@ -212,6 +215,8 @@ impl Store {
     }
 
     /// Append (flag, body, properties) items as records that follow each other, or none.
+    #[pyo3(signature = (topic, queue_id, sys_flag, born_timestamp, born_host, store_host,
+        reconsume_times, items, bit_maps=Vec::new()))]
     #[allow(clippy::too_many_arguments)] // the fields of a batch
     fn append_batch<'py>(
         &self,
@@ -224,14 +229,17 @@ impl Store {
         store_host: &[u8],
         reconsume_times: i32,
         items: Vec<Item<'py>>,
+        bit_maps: Vec<Bound<'py, PyBytes>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let items: Vec<BatchItem<'_>> = items
             .iter()
-            .map(|(flag, body, properties)| BatchItem {
+            .enumerate()
+            .map(|(index, (flag, body, properties))| BatchItem {
                 flag: *flag,
                 body: body.as_bytes(),
                 properties: Text::one(properties.as_bytes()),
                 marks: None,
+                bit_map: bit_maps.get(index).map_or(&[], |bit_map| bit_map.as_bytes()),
             })
             .collect();
         let batch = NewBatch {
@@ -250,7 +258,7 @@ impl Store {
     }
 
     /// getMessage of RocketMQ, with its limits and its next offsets.
-    #[pyo3(signature = (topic, queue_id, offset, max_count, tag_codes, group=None))]
+    #[pyo3(signature = (topic, queue_id, offset, max_count, tag_codes, group=None, bits=None))]
     #[allow(clippy::too_many_arguments)] // the fields of a pull
     fn read<'py>(
         &self,
@@ -261,11 +269,17 @@ impl Store {
         max_count: i32,
         tag_codes: Option<Vec<i64>>,
         group: Option<&str>,
+        bits: Option<(u32, i64, Vec<u32>)>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let codes = hashes(tag_codes);
         let mut records = Vec::new();
-        let codes = codes.as_deref();
-        let found = self.hot.read(group, topic, queue_id, offset, max_count, codes, &mut records);
+        let bits = bits.as_ref().map(|(bits, born_ms, positions)| BitFilter {
+            bits: *bits,
+            born_ms: *born_ms,
+            positions,
+        });
+        let filter = Filter { tag_codes: codes.as_deref(), bits };
+        let found = self.hot.read(group, topic, queue_id, offset, max_count, filter, &mut records);
         let values = (
             found.status as i32,
             found.next_offset,
@@ -335,6 +349,18 @@ impl Store {
     /// (physical offset, size, tags code) of a queue entry; None when there is none.
     fn queue_entry(&self, topic: &str, queue_id: i32, offset: i64) -> Option<(i64, i32, i64)> {
         self.hot.store().lock().queue_entry(topic.as_bytes(), queue_id, offset)
+    }
+
+    /// (tags code, store time, bit map) of the unit beside a queue entry; None when it has none.
+    fn queue_unit<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+    ) -> Option<(i64, i64, Bound<'py, PyBytes>)> {
+        let unit = self.hot.store().lock().queue_unit(topic.as_bytes(), queue_id, offset)?;
+        Some((unit.tags_code, unit.store_time, PyBytes::new(py, &unit.bit_map)))
     }
 
     /// Delete a topic's consume queue files; how many queues there were.

@@ -181,6 +181,7 @@ class Store(MessageStore):
         body: bytes,
         properties: bytes,
         tags_code: int | None = None,
+        bit_map: bytes = b"",
     ) -> Appended:
         """See ``StoreKernel``."""
         appended = super().append(
@@ -196,6 +197,7 @@ class Store(MessageStore):
             body,
             properties,
             tags_code,
+            bit_map,
         )
         if self.arrived:
             self._wake_and_notify()
@@ -211,6 +213,7 @@ class Store(MessageStore):
         store_host: bytes,
         reconsume_times: int,
         items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
     ) -> BatchAppended:
         """See ``StoreKernel``."""
         appended = self.append_batch_quietly(
@@ -222,6 +225,7 @@ class Store(MessageStore):
             store_host,
             reconsume_times,
             items,
+            bit_maps,
         )
         if self.arrived:
             self._wake_and_notify()
@@ -237,6 +241,7 @@ class Store(MessageStore):
         store_host: bytes,
         reconsume_times: int,
         items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
     ) -> BatchAppended:
         """``append_batch`` for a feed, which wakes held pulls itself when it ends."""
         return super().append_batch(
@@ -248,6 +253,7 @@ class Store(MessageStore):
             store_host,
             reconsume_times,
             items,
+            bit_maps,
         )
 
     def after_append(
@@ -267,9 +273,10 @@ class Store(MessageStore):
         max_count: int,
         tag_codes: Sequence[int] | None,
         group: str | None = None,
+        bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
         """See ``StoreKernel``."""
-        result = super().read(topic, queue_id, offset, max_count, tag_codes)
+        result = super().read(topic, queue_id, offset, max_count, tag_codes, bits=bits)
         if group is not None:
             self._count_read(group, (topic, queue_id), result.count, len(result.records))
         return result

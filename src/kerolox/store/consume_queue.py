@@ -17,6 +17,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, TOPIC_BYTES_MAX, entries_packer
 from kerolox.store.mapped_file import (
     FILE_NAME_DIGITS,
@@ -87,6 +88,7 @@ class ConsumeQueue:
         "_read_start",
         "_tail_descriptor",
         "_tail_start",
+        "ext",
         "file_size",
         "flushed_offset",
         "folder",
@@ -122,6 +124,8 @@ class ConsumeQueue:
         self.flushed_offset = 0
         self.max_physical_offset = -1
         """Physical offset behind the last entry's record; -1 for an empty queue."""
+        self.ext: ConsumeQueueExt | None = None
+        """Units beside the entries; None without ``enableConsumeQueueExt``."""
         self.pending: list[int] = []
         """Flat (physical offset, size, tags code) of the chunk that is being stored."""
         self.put_count = 0
@@ -166,6 +170,8 @@ class ConsumeQueue:
 
     def close(self) -> None:
         """Close the descriptors; the next use opens them again."""
+        if self.ext is not None:
+            self.ext.close()
         for descriptor in (self._tail_descriptor, self._read_descriptor):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -175,6 +181,8 @@ class ConsumeQueue:
     def delete(self) -> None:
         """Delete the files; the queue is empty and new afterwards."""
         self.close()
+        if self.ext is not None:
+            self.ext.delete()
         for start in self.starts:
             Path(self.path_of(start)).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -213,6 +221,8 @@ class ConsumeQueue:
         """Make entries that were put part of the queue."""
         self.max_offset += len(entries) // 3
         self.max_physical_offset = entries[-3] + entries[-2]
+        if self.ext is not None:
+            self.ext.count()
 
     def take_back(self) -> None:
         """Clear entries that were put and will not count: their records were not stored.
@@ -261,6 +271,37 @@ class ConsumeQueue:
             write_all(descriptor, ENTRY.pack(physical_offset, size, code), at % self.file_size)
         finally:
             os.close(descriptor)
+
+    def extend(self, store_time: int, bit_maps: Sequence[bytes]) -> None:
+        """Give the pending entries units, and their addresses in place of the tags codes.
+
+        ``bit_maps``: one for each, or none.
+
+        What can't be written is left out: clients filter then.
+        """
+        assert self.ext is not None
+        self._open_queues.add(self)
+        with contextlib.suppress(OSError):
+            self.pending[2::3] = self.ext.put(self.pending[2::3], store_time, bit_maps)
+
+    def unit_of(self, offset: int) -> ExtUnit | None:
+        """The unit of an entry; None when it has none."""
+        entry = self.entry(offset)
+        return None if entry is None or self.ext is None else self.ext.get(entry[2])
+
+    def _last_address(self) -> int | None:
+        """The last address of a unit in the last entries; None when there is none."""
+        begin = max(self.min_offset, self.max_offset - SCAN_ENTRIES)
+        for offset in range(self.max_offset - 1, begin - 1, -1):
+            entry = self.entry(offset)
+            if entry is not None and is_ext_address(entry[2]):
+                return entry[2]
+        return None
+
+    def fit_ext(self) -> None:
+        """Let the units end where the entries do."""
+        if self.ext is not None:
+            self.ext.end_at(self._last_address(), is_empty=self.max_offset == 0)
 
     # -- read -------------------------------------------------------------------------------
     def read_entries(self, offset: int, count: int) -> bytes | None:
@@ -336,7 +377,10 @@ class ConsumeQueue:
                 break
             run.append(start)
         self.starts = run[::-1]
+        if self.ext is not None:
+            notes += self.ext.load()
         if not self.starts:
+            self.fit_ext()
             return notes
         end = self._find_end(clean)
         self.min_offset = self.starts[0] // ENTRY_BYTES
@@ -345,6 +389,8 @@ class ConsumeQueue:
             notes.append(f"{self!r}: entries from {end} on are torn, cut off")
             self.truncate_entries(end)
         self._note_end()
+        self.fit_ext()
+        self.close()
         return notes
 
     def _note_end(self) -> None:
@@ -411,6 +457,8 @@ class ConsumeQueue:
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._note_end()
+        self.fit_ext()
+        self.close()
 
     def truncate(self, physical_offset: int) -> int:
         """Cut entries of records at or behind a physical offset; how many there were."""
@@ -448,6 +496,10 @@ class ConsumeQueue:
             found = self.first_where(is_kept)
             # Entries ascend but for blank ones: a search by halves can't be trusted with those.
             self.min_offset = self._first_kept(min_physical_offset) if met_blank else found
+        if self.ext is not None:
+            first = self.entry(self.min_offset)
+            if first is not None:
+                self.ext.begin_at(first[2])
 
     def _first_kept(self, min_physical_offset: int) -> int:
         """The first entry of a message that the log has, one by one."""

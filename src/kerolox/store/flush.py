@@ -298,6 +298,8 @@ class ConsumeQueueFlusher(StoreThread):
                     os.fdatasync(descriptor)
                 finally:
                     os.close(descriptor)
+        if queue.ext is not None:
+            queue.ext.sync()
         if queue.flushed_offset < end <= queue.max_offset:
             queue.flushed_offset = end
 

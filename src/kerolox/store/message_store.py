@@ -151,6 +151,7 @@ class MessageStore(StoreReads):
         touched: list[ConsumeQueue],
         now: int,
         others: Sequence[ConsumeQueue] = (),
+        bit_maps: Sequence[bytes] = (),
     ) -> bool:
         """Write the queue entries that wait in ``touched`` and ``others``, then the records.
 
@@ -161,6 +162,12 @@ class MessageStore(StoreReads):
         log = self.log
         queues = [*touched, *others] if others else touched
         where: object = log.folders
+        codes: list[list[int]] = []
+        if self.settings.enable_consume_queue_ext:
+            # Whoever waits for tags goes by the codes, not by the addresses of the units.
+            codes = [queue.pending[2::3] for queue in queues]
+            for queue in touched:
+                queue.extend(now, bit_maps)
         try:
             for queue in queues:
                 where = queue.folder
@@ -186,7 +193,9 @@ class MessageStore(StoreReads):
                 self._put_count += count
                 self._put_bytes += size
             dirty.add(queue)
-            self.after_append(queue, first, len(entries) // 3, entries[2::3])
+            self.after_append(
+                queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
+            )
         self._written = (log.max_offset, now)
         flusher = self._log_flusher
         if flusher is not None and flusher.is_woken_by_puts:
@@ -221,6 +230,7 @@ class MessageStore(StoreReads):
         body: bytes,
         properties: bytes,
         tags_code: int | None = None,
+        bit_map: bytes = b"",
     ) -> Appended:
         """See ``StoreKernel.append``."""
         status = self._check(len(body), len(properties))
@@ -266,7 +276,7 @@ class MessageStore(StoreReads):
             len(body),
         )
         parts = [head, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties]
-        if not self._commit(parts, touched[:1], now, touched[1:]):
+        if not self._commit(parts, touched[:1], now, touched[1:], [bit_map]):
             return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
         if not is_queued:
             queue.put_count += 1
@@ -285,6 +295,7 @@ class MessageStore(StoreReads):
         store_host: bytes,
         reconsume_times: int,
         items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
     ) -> BatchAppended:
         """See ``StoreKernel.append_batch``: all in one file, as RocketMQ stores batches."""
         body_bytes = sum(len(body) for _, body, _text in items)
@@ -335,7 +346,7 @@ class MessageStore(StoreReads):
             position += size
             queue_offset += 1
         queue.next_offset = queue_offset
-        if not self._commit(parts, [queue], now):
+        if not self._commit(parts, [queue], now, bit_maps=bit_maps):
             return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
         return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
 

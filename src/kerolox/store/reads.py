@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Read
+from kerolox.store.consume_queue_ext import BitFilter, is_ext_address
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
 from kerolox.store.status import GetMessageStatus
 from kerolox.store.store_files import StoreFiles
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.consume_queue_ext import ConsumeQueueExt
 
 __all__ = ["StoreReads"]
 
@@ -27,6 +29,9 @@ QUERY_CATCH_UP_RECORDS_MAX = 4_096
 """A query waits for the index to take in so many records, not for more."""
 SCAN_BYTES_MIN = 16_000
 """``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read looks at."""
+
+_MAY_MATCH = frozenset((0,))
+"""Tags code of entries that were judged, see :func:`_judged`."""
 
 _FOUND = int(GetMessageStatus.FOUND)
 _NO_MATCHED_MESSAGE = int(GetMessageStatus.NO_MATCHED_MESSAGE)
@@ -49,6 +54,7 @@ class StoreReads(StoreFiles):
         max_count: int,
         tag_codes: Sequence[int] | None,
         group: str | None = None,
+        bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
         """See ``StoreKernel.read``; groups count in the subclass."""
         queue = self._queues.get((topic, queue_id))
@@ -57,10 +63,16 @@ class StoreReads(StoreFiles):
             self.last_behind = -1
             return Read(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
         codes = None if tag_codes is None else frozenset(tag_codes)
-        return Read(*self.read_queue(queue, offset, max_count, codes))
+        filter_bits = None if bits is None else BitFilter(*bits)
+        return Read(*self.read_queue(queue, offset, max_count, codes, filter_bits))
 
     def read_queue(
-        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        tag_codes: AbstractSet[int] | None,
+        bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``.
 
@@ -68,19 +80,24 @@ class StoreReads(StoreFiles):
         it looked at; -1 when it looked at none.
         """
         begin_ns = time.monotonic_ns()
-        result = self._read_queue(queue, offset, max_count, tag_codes)
+        result = self._read_queue(queue, offset, max_count, tag_codes, bits)
         elapsed_ms = (time.monotonic_ns() - begin_ns) // 1_000_000
         if elapsed_ms > self._get_time_max_ms:
             self._get_time_max_ms = elapsed_ms
         return result
 
     def _read_queue(
-        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        tag_codes: AbstractSet[int] | None,
+        bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
         high = queue.max_offset
         if low <= offset < high:
-            found = self._read_entries(queue, offset, max_count, tag_codes)
+            found = self._read_entries(queue, offset, max_count, tag_codes, bits)
             if found is not None:
                 status, scanned, suggest_slave, count, records = found
                 if count:
@@ -104,17 +121,25 @@ class StoreReads(StoreFiles):
         return status, next_offset, low, high, False, 0, b""
 
     def _read_entries(
-        self, queue: ConsumeQueue, offset: int, max_count: int, tag_codes: AbstractSet[int] | None
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        tag_codes: AbstractSet[int] | None,
+        bits: BitFilter | None,
     ) -> tuple[int, int, bool, int, bytes] | None:
         """(status, entries looked at, suggest slave, count, records); None: the file is gone."""
         scan_entries = max(SCAN_BYTES_MIN, max_count * ENTRY_BYTES) // ENTRY_BYTES
         # Without a filter the first entries nearly always do; when they do not (their records
         # are gone), the scan begins again with all that it may look at.
-        wanted = max(max_count, 1) + 1 if tag_codes is None else scan_entries
+        ext = None if tag_codes is None and bits is None else queue.ext
+        wanted = max(max_count, 1) + 1 if tag_codes is None and ext is None else scan_entries
         data = queue.read_entries(offset, wanted)
         if data is None:
             return None
-        if tag_codes is None:
+        if ext is not None:
+            data, tag_codes = _judged(data, ext, tag_codes, bits), _MAY_MATCH
+        elif tag_codes is None:
             fast = self._take_all(data, max_count)
             if fast is not None:
                 return fast
@@ -267,7 +292,17 @@ class StoreReads(StoreFiles):
     def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """See ``StoreKernel.queue_entry``."""
         queue = self._queues.get((topic, queue_id))
-        return None if queue is None else queue.entry(offset)
+        entry = None if queue is None else queue.entry(offset)
+        if entry is None or queue is None or queue.ext is None or not is_ext_address(entry[2]):
+            return entry
+        unit = queue.ext.get(entry[2])
+        return entry if unit is None else (entry[0], entry[1], unit.tags_code)
+
+    def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
+        """See ``StoreKernel.queue_unit``."""
+        queue = self._queues.get((topic, queue_id))
+        unit = None if queue is None else queue.unit_of(offset)
+        return None if unit is None else (unit.tags_code, unit.store_time, unit.bit_map)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """See ``StoreKernel.store_time``."""
@@ -319,9 +354,30 @@ class StoreReads(StoreFiles):
         return right if timestamp_ms - left_ms > right_ms - timestamp_ms else left
 
 
+def _judged(
+    data: bytes,
+    ext: ConsumeQueueExt,
+    tag_codes: AbstractSet[int] | None,
+    bits: BitFilter | None,
+) -> bytes:
+    """Queue entries with 0 in place of the tags code where a message may be wanted, else 1.
+
+    Where a unit is missing it may: clients filter for themselves.
+    """
+    judged = bytearray()
+    for position, size, code in ENTRY.iter_unpack(data):
+        unit = ext.get(code) if is_ext_address(code) else None
+        if unit is not None:
+            code = unit.tags_code
+        has_tag = tag_codes is None or code in tag_codes or _is_match(code, tag_codes)
+        is_ruled_out = unit is not None and bits is not None and bits.rules_out(unit)
+        judged += ENTRY.pack(position, size, 0 if has_tag and not is_ruled_out else 1)
+    return bytes(judged)
+
+
 def _is_match(code: int, tag_codes: AbstractSet[int]) -> bool:
     """The rare shapes of a tags code: a deliver time counts by its low 32 bits, as RocketMQ
-    compares; an address of extended data (below all ints) can't be looked up, the client filters.
+    compares; an address of a unit (below all ints) could not be looked up, the client filters.
     """
     if -0x80000000 <= code <= 0x7FFFFFFF:
         return False

@@ -280,7 +280,13 @@ class Recovery:
             return False
         if not queue.pending:
             self._touched[queue] = None
-        queue.pending += (offset, record.size, self._code(record))
+        if queue.ext is not None and queue.topic_bytes == record.topic:
+            # Further queues of a record have no units, as in RocketMQ.
+            self._write(queue)
+            queue.pending += (offset, record.size, self._code(record))
+            queue.extend(record.store_timestamp, (queue.ext.full_map,))
+        else:
+            queue.pending += (offset, record.size, self._code(record))
         queue.next_offset = wanted + 1
         self.dispatched += 1
         if len(queue.pending) >= PENDING_NUMBERS_MAX:

@@ -48,6 +48,11 @@ class StoreSettings:
     enable_lmq: bool = False
     max_lmq_consume_queue_num: int = 20_000
     disk_fall_recorded: bool = True
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    bit_map_length_consume_queue_ext: int = 0
+    """Bits of the maps of units that recovery writes, all set, so that they rule nothing out (a
+    missing map would not do: RocketMQ takes that of the unit before it then). 0: none."""
 
     # -- files of the log -------------------------------------------------------------------
     read_only_commit_log_store_paths: str = ""

@@ -17,6 +17,7 @@ from kerolox.store.allocate import FileAllocator
 from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
+from kerolox.store.consume_queue_ext import ConsumeQueueExt
 from kerolox.store.deletions import Deletions
 from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index_file import Index
@@ -317,6 +318,14 @@ class StoreFiles:
             queue = ConsumeQueue(
                 self._queue_root, topic, queue_id, self._queue_file_size, self._open_queues
             )
+            if self.settings.enable_consume_queue_ext:
+                queue.ext = ConsumeQueueExt(
+                    os.path.join(self.root, "consumequeue_ext"),
+                    topic,
+                    queue_id,
+                    self.settings.mapped_file_size_consume_queue_ext,
+                    self.settings.bit_map_length_consume_queue_ext,
+                )
             self._queues[topic, queue_id] = queue
             self.lmq_count += topic.startswith(LMQ_PREFIX)
         return queue

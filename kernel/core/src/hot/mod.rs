@@ -42,7 +42,7 @@ use self::hold::HeldPull;
 use self::policy::Identity;
 use self::state::State;
 use crate::{
-    Appended, BatchAppended, BatchItem, Core, NewBatch, NewRecord, PutStatus, QueueHandle,
+    Appended, BatchAppended, BatchItem, Core, Filter, NewBatch, NewRecord, PutStatus, QueueHandle,
     ReadOutcome, Settings, Store, StoreError,
 };
 
@@ -270,7 +270,7 @@ impl HotPath {
         queue_id: i32,
         offset: i64,
         max_count: i32,
-        tag_codes: Option<&[i32]>,
+        filter: Filter<'_>,
         records: &mut Vec<u8>,
     ) -> ReadOutcome {
         let outcome = {
@@ -278,7 +278,7 @@ impl HotPath {
             let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
                 return pull::NO_QUEUE;
             };
-            core.read_into(queue, offset, max_count.max(0) as usize, tag_codes, records)
+            core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
         };
         if let Some(group) = group.filter(|_| outcome.behind >= 0) {
             let tables = &mut self.state.lock().tables;

@@ -6,7 +6,7 @@ use super::hold::HeldPull;
 use super::policy::{Group, PERM_READ, Tables};
 use super::state::State;
 use super::tags::{self, Tags};
-use crate::{Core, GetStatus, ReadOutcome};
+use crate::{Core, Filter, GetStatus, ReadOutcome};
 
 /// Most messages that one pull may ask for; more is unusual and goes to Python.
 pub const PULL_COUNT_MAX: i32 = 1_024;
@@ -112,7 +112,8 @@ pub fn read(
     let guessed = header.bytes.len();
     out.resize(start + guessed, 0);
     let max_count = wanted.max_count.max(0) as usize;
-    let outcome = core.read_into(queue, wanted.offset, max_count, wanted.tag_codes, out);
+    let filter = Filter::by_tags(wanted.tag_codes);
+    let outcome = core.read_into(queue, wanted.offset, max_count, filter, out);
     let kind = Kind::of(outcome.status, wanted.offset);
     if outcome.behind >= 0 {
         tables.note_got(wanted.group, wanted.topic, wanted.queue_id, &outcome);

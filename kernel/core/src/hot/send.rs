@@ -139,6 +139,7 @@ fn append_one(
         properties: text,
         marks: Some(inspected.marks),
         tags_code: None,
+        bit_map: &[],
     };
     let appended = core.append(queue, &record).ok()?;
     state.note_arrival(slot, fields.queue_id, appended.tags_code);
@@ -202,7 +203,7 @@ fn batch_items<'a>(body: &'a [u8], suffix: &'a [u8]) -> Option<Vec<BatchItem<'a>
             return None;
         }
         let body = &body[body_start..text_size_at];
-        items.push(BatchItem { flag, body, properties, marks: None });
+        items.push(BatchItem { flag, body, properties, marks: None, bit_map: &[] });
         at = end;
     }
     (!items.is_empty()).then_some(items)

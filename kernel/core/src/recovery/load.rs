@@ -14,6 +14,8 @@ use super::Recovery;
 use crate::consume_queue::{ConsumeQueue, Loaded, SIZE_SETTING, Trust};
 use crate::error::StoreError;
 use crate::map::check_size;
+use crate::queue_ext::QueueExt;
+use crate::settings::Settings;
 use crate::state::{queue_file_size, topic_name};
 
 /// Threads that load queues, at most.
@@ -39,7 +41,7 @@ impl Recovery<'_> {
         let trust = if is_whole { Trust::Whole } else { Trust::Nothing };
         let mut short_files = Vec::new();
         let mut has_right_size = false;
-        for (folder, loaded) in folders.iter().zip(load_all(&folders, size, trust)) {
+        for (folder, loaded) in folders.iter().zip(load_all(settings, &folders, trust)) {
             let Loaded { mut queue, is_short, short_files: short, mut notes } = loaded?;
             has_right_size |= queue.has_files();
             if !self.report.clean {
@@ -157,10 +159,20 @@ fn queue_folders(root: &Path, notes: &mut Vec<String>) -> Result<Vec<Folder>, St
     Ok(folders)
 }
 
+fn load_one(settings: &Settings, folder: &Folder, trust: Trust) -> Result<Loaded, StoreError> {
+    let file_size = queue_file_size(settings.mapped_file_size_consume_queue);
+    let mut loaded = ConsumeQueue::load(folder.path.clone(), file_size, trust)?;
+    if settings.enable_consume_queue_ext {
+        let ext = QueueExt::new(settings, &folder.topic, folder.queue_id);
+        loaded.queue.load_ext(ext, &mut loaded.notes)?;
+    }
+    Ok(loaded)
+}
+
 /// Loads all queues; the results in the order of the folders.
 fn load_all(
+    settings: &Settings,
     folders: &[Folder],
-    file_size: u64,
     trust: Trust,
 ) -> impl Iterator<Item = Result<Loaded, StoreError>> {
     let next = AtomicUsize::new(0);
@@ -170,7 +182,7 @@ fn load_all(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(folder) = folders.get(index) else { break };
-            mine.push((index, ConsumeQueue::load(folder.path.clone(), file_size, trust)));
+            mine.push((index, load_one(settings, folder, trust)));
         }
         results.lock().append(&mut mine);
     };

@@ -9,12 +9,12 @@ use hashbrown::HashMap;
 use super::Recovery;
 use super::walk::for_each_record;
 use crate::commit_log::CommitLog;
-use crate::consume_queue::{ConsumeQueue, Entry};
+use crate::consume_queue::Entry;
 use crate::error::StoreError;
 use crate::multi_dispatch::targets;
 use crate::record::{Marks, RECORD_SIZE_MIN, RecordView, SCHEDULE_TOPIC, deliver_time};
 use crate::settings::Settings;
-use crate::state::{queue_file_size, topic_name};
+use crate::state::topic_name;
 use crate::store::QueueHandle;
 
 /// What has to be known of the queues while the log is read.
@@ -39,6 +39,7 @@ struct Seen {
 #[derive(Clone, Copy)]
 struct Waiting {
     entry: Entry,
+    unit_time: Option<i64>,
     queue_offset: i64,
 }
 
@@ -118,9 +119,7 @@ impl Recovery<'_> {
             return Some(handle);
         }
         let topic = topic_name(topic).filter(|_| queue_id >= 0)?;
-        let folder = self.core.queue_folder(topic, queue_id);
-        let setting = self.shared.settings.mapped_file_size_consume_queue;
-        let queue = ConsumeQueue::new(folder, queue_file_size(setting));
+        let queue = self.core.new_queue(topic, queue_id);
         Some(self.core.add_queue(topic, queue_id, queue))
     }
 
@@ -233,7 +232,7 @@ impl Recovery<'_> {
             return Ok(());
         }
         queue.reserve(1, 0, self.shared)?;
-        queue.push(entry);
+        queue.push_again(entry, unit_time_of(place, view));
         self.report.dispatched += 1;
         Ok(())
     }
@@ -374,7 +373,7 @@ impl Recovery<'_> {
         view: &RecordView<'_>,
         waiting: Option<Waiting>,
     ) -> Result<Option<Waiting>, StoreError> {
-        let entry = self.entry_of(view);
+        let (entry, unit_time) = (self.entry_of(view), unit_time_of(place, view));
         let has_all = log.min_offset() == 0;
         let Some(slot) = self.core.slot_mut(handle) else { return Ok(None) };
         let queue = &mut slot.queue;
@@ -391,14 +390,14 @@ impl Recovery<'_> {
             } else {
                 queue.begin_at(first.queue_offset);
             }
-            for entry in [first.entry, entry] {
+            for (entry, unit_time) in [(first.entry, first.unit_time), (entry, unit_time)] {
                 queue.reserve(1, 0, self.shared)?;
-                queue.push(entry);
+                queue.push_again(entry, unit_time);
             }
             self.report.dispatched += 2;
             return Ok(None);
         }
-        let waits = Some(Waiting { entry, queue_offset });
+        let waits = Some(Waiting { entry, unit_time, queue_offset });
         if queue_offset < queue.max() {
             let Some(known) = queue.entry(queue_offset)? else { return Ok(waiting) };
             if is_same(known, entry) {
@@ -423,7 +422,7 @@ impl Recovery<'_> {
             queue.begin_at(queue_offset);
         }
         queue.reserve(1, 0, self.shared)?;
-        queue.push(entry);
+        queue.push_again(entry, unit_time_of(place, view));
         self.report.dispatched += 1;
         Ok(None)
     }
@@ -447,6 +446,11 @@ impl Recovery<'_> {
             }
         }
     }
+}
+
+/// The time in the unit of an entry. Further queues of a record have no units, as in RocketMQ.
+fn unit_time_of(place: Place<'_>, view: &RecordView<'_>) -> Option<i64> {
+    (place.topic == view.topic).then_some(view.store_timestamp)
 }
 
 fn is_same(known: Entry, entry: Entry) -> bool {

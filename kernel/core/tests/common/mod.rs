@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kerolox_core::record::{Parsed, RecordView, parse};
 use kerolox_core::{
-    Appended, GetStatus, Guard, NewRecord, PutStatus, ReadOutcome, Settings, Store, Text,
+    Appended, Filter, GetStatus, Guard, NewRecord, PutStatus, ReadOutcome, Settings, Store, Text,
 };
 
 pub const HOST: &[u8] = &[127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
@@ -40,6 +40,7 @@ pub fn record<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
         properties: Text::one(properties),
         marks: None,
         tags_code: None,
+        bit_map: &[],
     }
 }
 
@@ -83,7 +84,7 @@ pub fn read(
     let mut core = store.lock();
     let queue = core.queue(topic.as_bytes(), queue_id).unwrap();
     let mut answer = Vec::new();
-    let outcome = core.read_into(queue, offset, count, None, &mut answer);
+    let outcome = core.read_into(queue, offset, count, Filter::default(), &mut answer);
     (outcome, answer)
 }
 
