@@ -215,8 +215,10 @@ class Broker:
         self.topics = TopicTable(config, store, self.now_ms)
         self.groups = GroupTable(config, store, self.now_ms)
         self.offsets = OffsetTable(config.config_folder, store)
-        self.schedule = DelaySchedule(config, store, self.now_ms)
         self.filters = FilterTable(config, self.now_ms)
+        self.topics.is_filtered = self.filters.needs_bit_map
+        self.filters.on_topic = self.topics.refresh
+        self.schedule = DelaySchedule(config, store, self.filters, self.now_ms)
         self.arrivals = Arrivals(self)
         for table in (self.topics, self.groups, self.offsets, self.schedule, self.filters):
             table.load()
@@ -229,7 +231,7 @@ class Broker:
         )
         self.groups.on_change = self.clients.refresh
         self.locks = QueueLocks(self.now_ms)
-        self.writer = RecordWriter(config, store, self.now_ms)
+        self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from kerolox.config import load_settings, read_properties, setting_keys, setting_text
 from kerolox.errors import ConfigError
+from kerolox.filter.bloom import BloomFilter
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
 from kerolox.store.settings import StoreSettings
@@ -52,11 +53,9 @@ UNUSED_KEYS = frozenset(
     commercialBaseCount transferMsgByHeap maxDelayTime disableConsumeIfConsumerReadSlowly
     consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
-    enableCalcFilterBitMap
     forceRegister
     enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
-    enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
     commitIntervalCommitLog destroyMapedFileIntervalForcibly
     putMsgIndexHightWater commitCommitLogLeastPages
     commitCommitLogThoroughInterval haListenPort
@@ -207,6 +206,14 @@ class BrokerConfig:
     max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
     disk_fall_recorded: bool = True
     """Keep how far behind the end of the log each group reads."""
+    enable_consume_queue_ext: bool = False
+    """Queue entries lead to units of tags code, store time and bit map beside them."""
+    mapped_file_size_consume_queue_ext: int = field(default=48 << 20, metadata={"min": 64})
+    bit_map_length_consume_queue_ext: int = field(default=64, metadata={"min": 0})
+    """Means nothing: bit maps are as long as the Bloom filter, as in RocketMQ's broker."""
+    enable_calc_filter_bit_map: bool = False
+    """With enableConsumeQueueExt: each message to a topic with expressions gets a bit map of the
+    groups that want it. Sends to such topics leave the hot path."""
 
     # -- files of the log -------------------------------------------------------------------
     read_only_commit_log_store_paths: str = ""
@@ -286,6 +293,13 @@ class BrokerConfig:
         return tuple(Path(each).expanduser() for each in folders if each not in read_only)
 
     @property
+    def bloom_filter(self) -> BloomFilter:
+        """What gives each group with an expression its bits."""
+        return BloomFilter.create(
+            self.max_error_rate_of_bloom_filter, self.expect_consumer_num_use_filter
+        )
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2 and so on.
 
@@ -327,6 +341,8 @@ class BrokerConfig:
         """The part that the store needs."""
         shared = {each.name for each in dataclasses.fields(StoreSettings)}
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
+        is_calculated = self.enable_calc_filter_bit_map and self.enable_consume_queue_ext
+        values["bit_map_length_consume_queue_ext"] = self.bloom_filter.bits if is_calculated else 0
         values["store_path_root_dir"] = str(self.store_path_root_dir)
         read_only = split_folders(self.read_only_commit_log_store_paths)
         for name, folders in (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.kernel import Read
@@ -19,7 +19,15 @@ from kerolox.store.status import GetMessageStatus
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
 
-__all__ = ["ARRIVAL_ID_MIN", "FILTERED_HOLDS_MAX", "Arrivals", "Matches", "PullPlace", "read"]
+__all__ = [
+    "ARRIVAL_ID_MIN",
+    "FILTERED_HOLDS_MAX",
+    "Arrivals",
+    "Matches",
+    "PullFilter",
+    "PullPlace",
+    "read",
+]
 
 ARRIVAL_ID_MIN = 1 << 62
 """From here on a connection's id is not a connection but a wait for arrivals."""
@@ -37,6 +45,14 @@ Matches = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties is wanted."""
 
 
+class PullFilter(NamedTuple):
+    """What a pull wants beside a tag."""
+
+    matches: Matches
+    bits: tuple[int, int, Sequence[int]] | None = None
+    """What rules messages out by their bit maps, before they are read; see ``StoreKernel.read``."""
+
+
 class PullPlace(NamedTuple):
     """Where a pull reads."""
 
@@ -46,14 +62,15 @@ class PullPlace(NamedTuple):
     count_max: int
 
 
-def read(broker: Broker, place: PullPlace, matches: Matches) -> Read:
+def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
     """getMessage of RocketMQ, with a filter by properties."""
     topic, queue_id, offset, count = place
     bytes_max = broker.config.max_transfer_bytes_on_message_in_memory
     found: list[bytes] = []
     size = 0
     scan_end = offset + max(SCAN_COUNT_MIN, count)
-    result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None))
+    matches, bits = wanted
+    result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
     if result.status != GetMessageStatus.FOUND:
         return result
     while result.status == GetMessageStatus.FOUND:
@@ -73,7 +90,9 @@ def read(broker: Broker, place: PullPlace, matches: Matches) -> Read:
         offset = max(offset, result.next_offset)
         if offset >= min(scan_end, result.max_offset):
             break
-        result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None))
+        result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
+        if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
+            offset = result.next_offset
     return _read_of(result, found, offset)
 
 

@@ -11,14 +11,13 @@ import asyncio
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.broker.json_file import JsonFile
-from kerolox.filter.bloom import BloomFilter
 from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
 
 if TYPE_CHECKING:
@@ -98,10 +97,11 @@ class FilterTable:
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._bloom = BloomFilter.create(
-            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
-        )
+        self._bloom = config.bloom_filter
         self._kept_ms = config.filter_data_clean_time_span
+        self._is_calculated = config.enable_calc_filter_bit_map and config.enable_consume_queue_ext
+        self.on_topic: Callable[[str], None] = _nothing
+        """Called with a topic when messages to it begin or cease to need bit maps."""
         self._filters: dict[str, dict[str, GroupFilter]] = {}
         self._count = 0
         self._dirty = False
@@ -149,6 +149,28 @@ class FilterTable:
         found = self.get(topic, group)
         return json.dumps(None if found is None else _as_json(found), indent=2)
 
+    def needs_bit_map(self, topic: str) -> bool:
+        """Messages to a topic get a bit map (``enableCalcFilterBitMap``)."""
+        return self._is_calculated and topic in self._filters
+
+    def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes:
+        """The bits of the groups, dead ones too, that want a message (``CommitLogDispatcherCalc
+        BitMap``); empty when there is nobody to ask."""
+        if not self.needs_bit_map(topic):
+            return b""
+        bits = bytearray(self._bloom.bits // 8)
+        for item in self._filters[topic].values():
+            if item.expression is not None and item.expression.matches(properties):
+                for position in item.bloom_positions:
+                    bits[position // 8] |= 1 << position % 8
+        return bytes(bits)
+
+    def bits_of(self, item: GroupFilter) -> tuple[int, int, Sequence[int]] | None:
+        """What rules messages out by their bit maps, see ``StoreKernel.read``; None: nothing."""
+        if len(item.bloom_positions) != self._bloom.hashes:
+            return None
+        return item.bloom_bits, item.born_ms, item.bloom_positions
+
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """A heartbeat: what a group subscribes to now."""
         topics = set()
@@ -172,11 +194,7 @@ class FilterTable:
         for topic, groups in list(self._filters.items()):
             for group, known in list(groups.items()):
                 if known.dead_ms and known.dead_ms <= limit:
-                    del groups[group]
-                    self._count -= 1
-                    self._dirty = True
-            if not groups:
-                del self._filters[topic]
+                    self._drop(topic, group)
 
     async def persist(self) -> None:
         """Write the file when something changed.
@@ -229,19 +247,28 @@ class FilterTable:
         )
 
     def _put(self, item: GroupFilter) -> None:
-        groups = self._filters.setdefault(item.topic, {})
+        groups = self._filters.get(item.topic, {})
         if item.group not in groups:
             if self._count >= FILTERS_MAX:
                 _log.warning("%d filters are kept already; none for %s", FILTERS_MAX, item.group)
                 return
             self._count += 1
-        groups[item.group] = item
+        is_first = not groups
+        self._filters.setdefault(item.topic, groups)[item.group] = item
         self._dirty = True
+        if is_first and self._is_calculated:
+            self.on_topic(item.topic)
 
     def _drop(self, topic: str, group: str) -> None:
-        if self._filters.get(topic, {}).pop(group, None) is not None:
-            self._count -= 1
-            self._dirty = True
+        groups = self._filters.get(topic, {})
+        if groups.pop(group, None) is None:
+            return
+        self._count -= 1
+        self._dirty = True
+        if not groups:
+            del self._filters[topic]
+            if self._is_calculated:
+                self.on_topic(topic)
 
     def _die(self, known: GroupFilter) -> None:
         known.dead_ms = self._now_ms()
@@ -268,6 +295,10 @@ class FilterTable:
                 for topic, groups in self._filters.items()
             }
         }
+
+
+def _nothing(_topic: str) -> None:
+    pass
 
 
 def _values(topic: _TopicFilters) -> Iterable[_Filter]:

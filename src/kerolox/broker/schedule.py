@@ -26,6 +26,7 @@ from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.filters import FilterTable
     from kerolox.kernel import StoreKernel
 
 __all__ = ["DelaySchedule"]
@@ -43,8 +44,15 @@ class _DelayFile(msgspec.Struct):
 class DelaySchedule:
     """The schedule queues of one broker."""
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        filters: FilterTable,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._store = store
+        self._filters = filters
         self._now_ms = now_ms
         self._levels_ms = config.delay_levels_ms
         self._offsets: dict[int, int] = {}
@@ -147,6 +155,7 @@ class DelaySchedule:
             message.body,
             # The text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does.
             encode_properties(message.properties).encode(),
+            bit_map=self._filters.bit_map(topic, message.properties),
         )[0]
         if status != PutMessageStatus.PUT_OK:
             name = PutMessageStatus(status).name

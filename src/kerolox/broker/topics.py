@@ -114,6 +114,8 @@ class TopicTable:
         self._unsettled: set[str] = set()
         """Topics that were made on the way of a request and may not be in the file yet."""
         self.version = DataVersion(counter=0, timestamp=now_ms())
+        self.is_filtered: Callable[[str], bool] = _never
+        """Whether messages to a topic get bit maps, which only the cold path can calculate."""
         self.on_change: Callable[[], None] = _nothing
         """Called after each change that name servers must hear of."""
         self.file = JsonFile(config.config_folder / "topics.json", self.snapshot)
@@ -240,9 +242,7 @@ class TopicTable:
         """
         await self.file.flush()
         self._unsettled.discard(topic)
-        config = self._topics.get(topic)
-        if config is not None:
-            self._push(config)
+        self.refresh(topic)
 
     def put(self, topic: TopicConfig) -> None:
         """Add or replace a topic; nothing to do for a light message queue."""
@@ -251,6 +251,12 @@ class TopicTable:
         self._topics[topic.topic_name] = topic
         self._push(topic)
         self._changed()
+
+    def refresh(self, topic: str) -> None:
+        """``is_filtered`` may say another thing of a topic than before."""
+        config = self._topics.get(topic)
+        if config is not None:
+            self._push(config)
 
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
@@ -289,6 +295,7 @@ class TopicTable:
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)
             and name not in self._unsettled
+            and not self.is_filtered(name)
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, hot)
 
@@ -315,6 +322,10 @@ def _topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicC
     return TopicConfig(
         topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm)
     )
+
+
+def _never(_topic: str) -> bool:
+    return False
 
 
 def _nothing() -> None:

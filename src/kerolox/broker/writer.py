@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.topics import SCHEDULE_TOPIC
 from kerolox.errors import BrokerError
-from kerolox.message import PropertyKey, encode_properties
+from kerolox.message import PropertyKey, decode_properties, encode_properties
 from kerolox.protocol.codes import MessageSysFlag, ResponseCode
 from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.filters import FilterTable
     from kerolox.kernel import StoreKernel
 
 __all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
@@ -123,9 +124,16 @@ class FlushWaits:
 class RecordWriter:
     """Appends records on behalf of the handlers."""
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        filters: FilterTable,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._config = config
         self._store = store
+        self._filters = filters
         self._now_ms = now_ms
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
@@ -163,6 +171,8 @@ class RecordWriter:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
         tags_code = self._delay(record)
         text = record.property_text
+        if text is None:
+            text = encode_properties(record.properties)
         appended = self._store.append(
             record.topic.encode(),
             record.queue_id,
@@ -174,8 +184,9 @@ class RecordWriter:
             record.reconsume_times,
             record.prepared_transaction_offset,
             record.body,
-            (encode_properties(record.properties) if text is None else text).encode(),
+            text.encode(),
             tags_code,
+            self._bit_map(record.topic, text),
         )
         status, physical_offset, queue_offset, size, _ = appended
         if status != PutMessageStatus.PUT_OK:
@@ -197,11 +208,25 @@ class RecordWriter:
             record.store_host,
             record.reconsume_times,
             items,
+            self._bit_maps(record.topic, items),
         )
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
         done = Put(PutMessageStatus.PUT_OK, offsets, queue_offset)
         return await self._flushed(done, end_offset, record.waits_for_flush)
+
+    def _bit_map(self, topic: str, property_text: str) -> bytes:
+        if not self._filters.needs_bit_map(topic):
+            return b""
+        return self._filters.bit_map(topic, decode_properties(property_text))
+
+    def _bit_maps(self, topic: str, items: Sequence[tuple[int, bytes, bytes]]) -> list[bytes]:
+        if not self._filters.needs_bit_map(topic):
+            return []
+        return [
+            self._filters.bit_map(topic, decode_properties(text.decode(errors="replace")))
+            for _flag, _body, text in items
+        ]
 
     def _delay(self, record: NewRecord) -> int | None:
         """Turn a delayed record into one of its schedule queue; its tags code, the due time."""

@@ -207,3 +207,17 @@ async def test_a_group_that_left_is_dead_and_later_forgotten(tmp_path: Path) -> 
             return broker.filters.get("T", "readers") is None
 
         await until(is_forgotten)
+
+
+@pytest.mark.parametrize(("supported", "found"), [(True, [b"1"]), (False, [b"1", b"2"])])
+async def test_retried_messages_are_filtered_by_the_expression_of_their_first_topic(
+    tmp_path: Path, *, supported: bool, found: list[bytes]
+) -> None:
+    config = small_config(tmp_path, enable_property_filter=True, filter_support_retry=supported)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", topics={"T": "n = 1"}, expression_type="SQL92")
+        for number in ("1", "2"):
+            text = encode_properties({"n": number, "RETRY_TOPIC": "T", "UNIQ_KEY": f"U{number}"})
+            answer = await peer.send("%RETRY%readers", number.encode(), properties=text)
+            assert answer.code == ResponseCode.SUCCESS
+        assert bodies(await peer.pull("%RETRY%readers")) == found

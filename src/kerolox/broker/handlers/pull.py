@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker import filtered_pull
-from kerolox.broker.filtered_pull import Matches, PullPlace
+from kerolox.broker.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import SEE_FAQ
 from kerolox.broker.router import Reply, Request, Router
@@ -68,10 +68,10 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
             header.commit_offset,
             request.connection.remote_address,
         )
-    if wanted.matches is None:
+    if wanted.filter is None:
         result = Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
     else:
-        result = filtered_pull.read(broker, place, wanted.matches)
+        result = filtered_pull.read(broker, place, wanted.filter)
     code = _code_of(GetMessageStatus(result.status), header.queue_offset)
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
@@ -129,7 +129,7 @@ class _Wanted(NamedTuple):
 
     tag_codes: Sequence[int] | None = None
     """The codes to match; None: all."""
-    matches: Matches | None = None
+    filter: PullFilter | None = None
     """What else has to hold."""
 
 
@@ -178,7 +178,9 @@ def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupC
         )
     if not broker.config.enable_property_filter:
         raise _no_expression_filter(known.expression_type)
-    return _Wanted(matches=kept.expression.matches if kept.expression else None)
+    if kept.expression is None:
+        return _Wanted()
+    return _Wanted(filter=PullFilter(kept.expression.matches, broker.filters.bits_of(kept)))
 
 
 def _by_expression(broker: Broker, header: PullMessageHeader) -> _Wanted:
@@ -191,10 +193,10 @@ def _by_expression(broker: Broker, header: PullMessageHeader) -> _Wanted:
         raise _parse_failed() from None
     if not broker.config.enable_property_filter:
         raise _no_expression_filter(header.expression_type)
-    return _Wanted(matches=expression.matches)
+    return _Wanted(filter=PullFilter(expression.matches))
 
 
-def _retry_filter(broker: Broker, header: PullMessageHeader) -> Matches | None:
+def _retry_filter(broker: Broker, header: PullMessageHeader) -> PullFilter | None:
     """``ExpressionForRetryMessageFilter``: a retried message is filtered by what the group wants of
     the topic that it came from."""
     if not broker.config.filter_support_retry or not header.topic.startswith(RETRY_PREFIX):
@@ -205,7 +207,7 @@ def _retry_filter(broker: Broker, header: PullMessageHeader) -> Matches | None:
         kept = broker.filters.get(first_topic, header.topic.removeprefix(RETRY_PREFIX))
         return kept is None or kept.expression is None or kept.expression.matches(properties)
 
-    return matches
+    return PullFilter(matches)
 
 
 def _code_of(status: GetMessageStatus, offset: int) -> ResponseCode:
@@ -235,11 +237,11 @@ def _held(
         wait_ms = config.short_polling_time_mills
     if wait_ms <= 0:
         return False
-    if wanted.matches is not None:
+    if wanted.filter is not None:
         if broker.arrivals.is_full:
             return False
         broker.in_background(
-            _wait_for_match(broker, header, request, place, wanted.matches, wait_ms)
+            _wait_for_match(broker, header, request, place, wanted.filter, wait_ms)
         )
         return True
     return broker.store.hold(
@@ -258,12 +260,12 @@ async def _wait_for_match(
     header: PullMessageHeader,
     request: Request,
     place: PullPlace,
-    matches: Matches,
+    wanted: PullFilter,
     wait_ms: int,
 ) -> None:
     """Answer a pull when something came that matches, or its time is over."""
     deadline_ms = broker.now_ms() + wait_ms
-    result = filtered_pull.read(broker, place, matches)
+    result = filtered_pull.read(broker, place, wanted)
     while not result.records and not request.connection.closed:
         if result.next_offset > place.offset:
             # What was looked at is not looked at again.
@@ -272,7 +274,7 @@ async def _wait_for_match(
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
-        result = filtered_pull.read(broker, place, matches)
+        result = filtered_pull.read(broker, place, wanted)
     if not request.connection.closed:
         code = _code_of(GetMessageStatus(result.status), place.offset)
         reply = _reply(code, result)
