@@ -69,6 +69,21 @@ def test_mqadmin_cluster_list_shows_the_broker(up: Up) -> None:
     assert row[4] == "V4_9_8"
 
 
+def test_mqadmin_broker_status_shows_the_figures_of_the_store(up: Up) -> None:
+    lines = mqadmin(up, "brokerStatus", "-b", up.broker).splitlines()
+    shown = {
+        key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)
+    }
+    assert int(shown["putMessageTimesTotal"]) >= 1
+    assert int(shown["commitLogMaxOffset"]) >= int(shown["putMessageSizeTotal"])
+    assert (
+        shown["putMessageDistributeTime"] == "null" or shown["putMessageDistributeTime"][0] == "["
+    )
+    assert len(shown["putTps"].split()) == 3
+    assert float(shown["putLatency999"]) >= 0
+    assert shown["pageCacheLockTimeMills"] == "0"
+
+
 @pytest.mark.parametrize(
     "command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"]
 )

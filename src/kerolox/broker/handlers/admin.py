@@ -165,7 +165,8 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
     values["EndTransactionThreadPoolQueueCapacity"] = 0
     values["earliestMessageTimeStamp"] = _earliest(broker)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
-    values["remainTransientStoreBufferNumbs"] = 0
+    # No buffer pool: as many as a number of Java can say.
+    values["remainTransientStoreBufferNumbs"] = (1 << 31) - 1
     unflushed = max(store.max_physical_offset - store.flushed_offset, 0)
     values["remainHowManyDataToFlush"] = _bytes_text(unflushed)
     usage = shutil.disk_usage(config.store_path_root_dir)

@@ -1,0 +1,83 @@
+"""What GET_BROKER_RUNTIME_INFO (28) tells: the same figures in the same form by either broker."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kerolox.message import encode_properties
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.blocking import BlockingConnection
+from tests.support.up import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.clusters import Cluster
+
+FORMS = {
+    r"-?\d+": """
+        bootTimestamp brokerVersion commitLogMaxOffset commitLogMinOffset dispatchBehindBytes
+        dispatchMaxBuffer earliestMessageTimeStamp EndTransactionQueueSize
+        EndTransactionThreadPoolQueueCapacity getMessageEntireTimeMax msgGetTotalTodayMorning
+        msgGetTotalTodayNow msgGetTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow
+        msgPutTotalYesterdayMorning pageCacheLockTimeMills pullThreadPoolQueueCapacity
+        pullThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize putMessageEntireTimeMax
+        putMessageFailedTimes putMessageSizeTotal putMessageTimesTotal queryThreadPoolQueueCapacity
+        queryThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize
+        remainTransientStoreBufferNumbs sendThreadPoolQueueCapacity
+        sendThreadPoolQueueHeadWaitTimeMills sendThreadPoolQueueSize startAcceptSendRequestTimeStamp
+    """,
+    r"\d+\.\d+": """
+        commitLogDiskRatio commitLogDiskRatio_/ consumeQueueDiskRatio putLatency99 putLatency999
+        putMessageAverageSize
+    """,
+    # Java leaves a number out while it is not running for so long.
+    r"([\d.]*) ([\d.]*) ([\d.]*)": "putTps getFoundTps getMissTps getTotalTps getTransferedTps",
+    r"V\d_\d_\d": "brokerVersionDesc",
+    r"null|\[<=0ms\]:\d+ .*": "putMessageDistributeTime",
+    r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]": "runtime",
+    r"\d+ B": "remainHowManyDataToFlush",
+    r"Total : \d+\.\d [KMGTP]iB, Free : \d+\.\d [KMGTP]iB\.": "commitLogDirCapacity",
+}
+
+COUNTERS = "putMessageTimesTotal msgPutTotalTodayNow putMessageSizeTotal commitLogMaxOffset".split()
+
+
+def ask(connection: BlockingConnection) -> dict[str, str]:
+    """The figures; those of each folder under one name, and without those of delay levels."""
+
+    def asked() -> RemotingCommand:
+        return connection.invoke(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO), 10.0)
+
+    # Java has no answer in its first second: it has no sample yet.
+    wait_until(lambda: asked().code == ResponseCode.SUCCESS)
+    table: dict[str, str] = fastjson.loads(asked().body)["table"]
+    return {
+        re.sub(r"Ratio_/.*", "Ratio_/", key): text
+        for key, text in table.items()
+        if not key.startswith("scheduleMessageOffset_")
+    }
+
+
+def send(connection: BlockingConnection) -> None:
+    fields = {"a": "p", "b": "Runtime", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0}
+    fields |= {"i": encode_properties({"KEYS": "k"}), "j": 0, "k": False, "m": False}
+    asked = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, fields, body=bytes(100))
+    assert connection.invoke(asked, 10.0).code == ResponseCode.SUCCESS
+
+
+def test_the_figures_have_the_names_and_forms_of_rocketmq(cluster: Cluster) -> None:
+    with BlockingConnection(cluster.broker) as connection:
+        send(connection)
+        before = ask(connection)
+        for _ in range(3):
+            send(connection)
+        after = ask(connection)
+    assert sorted(after) == sorted(" ".join(FORMS.values()).split())
+    for form, names in FORMS.items():
+        for name in names.split():
+            assert re.fullmatch(form, after[name]), (name, after[name])
+    grown = [int(after[name]) - int(before[name]) for name in COUNTERS]
+    assert grown[:2] == [3, 3]
+    assert grown[2] == grown[3] > 300
