@@ -15,13 +15,27 @@ from kerolox.client.aio import (
     TransactionCheck,
     TransactionProducer,
 )
+from kerolox.client.core.hooks import (
+    ConsumeContext,
+    ConsumeHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    RpcHook,
+    SendContext,
+    SendHook,
+)
 from kerolox.client.core.pull import PullResult, PullStatus
 from kerolox.client.core.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.trace import TraceView
 from kerolox.client.core.transaction import TransactionResult, TransactionState
 
 __all__ = [
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumeStatus",
+    "EndTransactionContext",
+    "EndTransactionHook",
     "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
@@ -35,8 +49,12 @@ __all__ = [
     "PushConsumerSettings",
     "QueueSelector",
     "ReplyMessage",
+    "RpcHook",
+    "SendContext",
+    "SendHook",
     "SendResult",
     "SendStatus",
+    "TraceView",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",

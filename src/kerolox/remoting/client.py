@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from kerolox.errors import (
     ClientClosedError,
@@ -27,7 +27,7 @@ from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection, IdleWatch, Opaques
 
-__all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "parse_address"]
+__all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook", "parse_address"]
 
 CONNECT_SECONDS_MAX = 3.0
 """Default time limit of opening a connection (connectTimeoutMillis)."""
@@ -135,6 +135,18 @@ RequestHandler = Callable[
 """Answers a request of the server; see :mod:`kerolox.remoting.connection` for its one rule."""
 
 
+class RpcHook(Protocol):
+    """What runs around requests; :class:`kerolox.client.core.hooks.RpcHook` says more."""
+
+    def before_request(self, address: str, request: RemotingCommand) -> None:
+        """May change the request; raising ends it with that error."""
+
+    def after_response(
+        self, address: str, request: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        """The response has come, or our own is about to go."""
+
+
 class RemotingClient:
     """A pool of connections, one per address. Use it in one event loop; close it at the end."""
 
@@ -144,6 +156,7 @@ class RemotingClient:
         connect_timeout_seconds: float = CONNECT_SECONDS_MAX,
         on_request: RequestHandler | None = None,
         on_disconnect: Callable[[str], None] | None = None,
+        rpc_hook: RpcHook | None = None,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         open_calls_max: int = OPEN_CALLS_MAX,
     ) -> None:
@@ -153,12 +166,16 @@ class RemotingClient:
             connect_timeout_seconds: time limit of opening a connection.
             on_request: answers requests of servers; without it they get no answer.
             on_disconnect: called with the address after one of the connections closed.
+            rpc_hook: sees each request and its response, of either side.
             idle_seconds_max: a connection without traffic for so long is closed.
             open_calls_max: requests per connection that may wait for a response; more wait.
         """
         self._connect_timeout_seconds = connect_timeout_seconds
         self._on_request: RequestHandler = on_request or _no_answer
         self._on_disconnect = on_disconnect
+        self._rpc_hook = rpc_hook
+        if rpc_hook is not None:
+            self._on_request = _hooked(self._on_request, rpc_hook)
         self._idle_seconds_max = idle_seconds_max
         self._open_calls_max = open_calls_max
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
@@ -190,18 +207,24 @@ class RemotingClient:
         """
         connection, deadline = await self._ready(address, timeout_seconds)
         command.opaque = opaque = self._opaque_for(connection)
+        hook = self._rpc_hook
+        if hook is not None:
+            hook.before_request(address, command)
         data = command.encode()
         what = f"request {command.code} to {address}"
         future = connection.calls.open(opaque, deadline, what)
         asked_at = self._loop.time()
         try:
             connection.write(data)
-            return await future
+            response = await future
         except RequestTimeoutError:
             connection.timed_out(asked_at)
             raise
         finally:
             connection.calls.drop(opaque)
+        if hook is not None:
+            hook.after_response(address, command, response)
+        return response
 
     async def invoke_oneway(
         self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
@@ -212,6 +235,8 @@ class RemotingClient:
         connection, _deadline = await self._ready(address, timeout_seconds)
         command.opaque = self._opaque_for(connection)
         command.flag |= FLAG_ONEWAY
+        if self._rpc_hook is not None:
+            self._rpc_hook.before_request(address, command)
         connection.write(command.encode())
 
     def disconnect(self, address: str) -> None:
@@ -330,6 +355,21 @@ def parse_address(address: str) -> tuple[str, int]:
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConnectError(f"{address!r} is no address; write host:port")
     return host, int(port)
+
+
+def _hooked(on_request: RequestHandler, hook: RpcHook) -> RequestHandler:
+    """A handler that runs the hook around another one."""
+
+    async def handle(
+        command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        hook.before_request(connection.remote_address, command)
+        response = await on_request(command, connection)
+        if response is not None:
+            hook.after_response(connection.remote_address, command, response)
+        return response
+
+    return handle
 
 
 async def _no_answer(command: RemotingCommand, connection: ClientConnection) -> None:

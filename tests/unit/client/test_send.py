@@ -111,7 +111,7 @@ def test_four_codes_mean_that_the_message_is_stored(code: int, status: SendStatu
     message = outgoing_batch([Message("T", b"x")], ["ID"])
     response = answer(code, msgId="7F", queueId="5", queueOffset="42", MSG_REGION="R")
     result = send_result(response, message, QUEUE, "h:1")
-    assert result == (status, "ID", "7F", MessageQueue("T", "b", 5), 42, "R")
+    assert result == (status, "ID", "7F", MessageQueue("T", "b", 5), 42, "R", True)
     assert result.is_ok == (code == 0)
 
 

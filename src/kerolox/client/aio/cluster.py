@@ -26,7 +26,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.client import RemotingClient, RequestHandler
+from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 __all__ = ["Cluster", "Repeater"]
 
@@ -90,10 +90,11 @@ class Cluster:
         client_id: str,
         api_timeout_ms: int = 3_000,
         on_request: RequestHandler | None = None,
+        rpc_hook: RpcHook | None = None,
     ) -> None:
         self.client_id = client_id
         self.name_servers = name_servers
-        self.remoting = RemotingClient(on_request=on_request)
+        self.remoting = RemotingClient(on_request=on_request, rpc_hook=rpc_hook)
         self.api_timeout_seconds = api_timeout_ms / 1000
         self.routes: dict[str, TopicRoute] = {}
         self._name_server_index = random.randrange(len(name_servers))

@@ -16,6 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
+from kerolox.client.core.namespaces import (
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
 from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX
 from kerolox.client.core.process_queue import ProcessQueue
 from kerolox.client.core.send import SendHeader, retry_message, send_result
@@ -88,9 +94,18 @@ class Consuming:
     """Workers, listeners and send-backs of one consumer."""
 
     def __init__(
-        self, group: str, settings: PushConsumerSettings, cluster: Cluster, offsets: OffsetStore
+        self,
+        group: str,
+        settings: PushConsumerSettings,
+        cluster: Cluster,
+        offsets: OffsetStore,
+        *,
+        namespace: str = "",
+        hooks: tuple[ConsumeHook, ...] = (),
     ) -> None:
         self._group = group
+        self._namespace = namespace
+        self._hooks = hooks
         self._settings = settings
         self._cluster = cluster
         self._offsets = offsets
@@ -186,12 +201,15 @@ class Consuming:
         process_queue = assignment.process_queue
         topic = assignment.queue.topic
         start_ms = _now_ms()
-        if topic.startswith(RETRY_TOPIC_PREFIX):
+        if self._namespace or topic.startswith(RETRY_TOPIC_PREFIX):
             self._restore_topics(messages)
         started = str(start_ms)
         for message in messages:
             message.properties[PropertyKey.CONSUME_START_TIME] = started
-        status = await self._listen(messages)
+        if self._hooks and not messages[0].body_error:
+            status = await self._listen_hooked(work)
+        else:
+            status = (await self._listen(messages))[0]
         now_ms = _now_ms()
         process_queue.last_consume_ms = now_ms
         stats = self.stats_of(topic)
@@ -211,25 +229,43 @@ class Consuming:
         if offset >= 0 and not process_queue.is_dropped:
             self._offsets.table.update(assignment.queue, offset, increase_only=True)
 
-    async def _listen(self, messages: list[MessageExt]) -> ConsumeStatus:
+    async def _listen_hooked(self, work: _Work) -> ConsumeStatus:
+        """The listener with hooks around it."""
+        assignment, messages = work
+        queue = queue_without_namespace(self._namespace, assignment.queue)
+        context = ConsumeContext(self._group, self._namespace, queue, messages)
+        run_hooks((hook.before_consume for hook in self._hooks), context)
+        start_ms = _now_ms()
+        status, return_type = await self._listen(messages)
+        answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
+        if answered and _now_ms() - start_ms >= self._settings.consume_timeout_minutes * 60_000:
+            return_type = ConsumeReturnType.TIME_OUT
+        context.return_type = return_type
+        context.is_success = status is ConsumeStatus.CONSUME_SUCCESS
+        run_hooks((hook.after_consume for hook in self._hooks), context)
+        return status
+
+    async def _listen(self, messages: list[MessageExt]) -> tuple[ConsumeStatus, ConsumeReturnType]:
+        """What to do with the messages, and how the listener ended."""
+        later = ConsumeStatus.RECONSUME_LATER
         if messages[0].body_error:
             self._log_unreadable(messages[0])
-            return ConsumeStatus.RECONSUME_LATER
+            return later, ConsumeReturnType.EXCEPTION
         listener = self.listeners.get(messages[0].topic)
         if listener is None:
             _log.warning("no listener for topic %s", messages[0].topic)
-            return ConsumeStatus.RECONSUME_LATER
+            return later, ConsumeReturnType.EXCEPTION
         try:
             status = await listener(messages)
         except Exception:
             _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
-            return ConsumeStatus.RECONSUME_LATER
-        if status is None:
-            return ConsumeStatus.CONSUME_SUCCESS
+            return later, ConsumeReturnType.EXCEPTION
+        if status is None or status is ConsumeStatus.CONSUME_SUCCESS:
+            return ConsumeStatus.CONSUME_SUCCESS, ConsumeReturnType.SUCCESS
         if not isinstance(status, ConsumeStatus):
             _log.warning("listener returned %r, which is no ConsumeStatus", status)
-            return ConsumeStatus.RECONSUME_LATER
-        return status
+            return later, ConsumeReturnType.RETURN_NULL
+        return later, ConsumeReturnType.FAILED
 
     def _log_unreadable(self, message: MessageExt) -> None:
         """No listener sees it: another member may read it, else it becomes a dead letter."""
@@ -260,11 +296,14 @@ class Consuming:
         return await listener([message]) or ConsumeStatus.CONSUME_SUCCESS
 
     def _restore_topics(self, messages: list[MessageExt]) -> None:
-        """A retried message shows the topic that it was first sent to."""
+        """A retried message shows the topic that it was first sent to, and each the name that its
+        topic has for the user."""
         for message in messages:
             original = message.properties.get(PropertyKey.RETRY_TOPIC)
             if original and message.topic == self._retry_topic:
                 message.topic = original
+            if self._namespace:
+                message.topic = without_namespace(self._namespace, message.topic)
 
     # -- failures -----------------------------------------------------------------------------
     async def _give_back(
@@ -304,7 +343,7 @@ class Consuming:
             "group": self._group,
             "delayLevel": delay_level,
             "originMsgId": message.message_id,
-            "originTopic": message.topic,
+            "originTopic": with_namespace(self._namespace, message.topic),
             "unitMode": self._settings.unit_mode,
             "maxReconsumeTimes": self.max_reconsume_times,
         }
@@ -327,7 +366,12 @@ class Consuming:
         """The second way: send the message to the retry topic as a new one."""
         if address is None:
             return False
-        outgoing = retry_message(message, self._group, max_reconsume_times=self.max_reconsume_times)
+        outgoing = retry_message(
+            message,
+            self._group,
+            max_reconsume_times=self.max_reconsume_times,
+            topic=with_namespace(self._namespace, message.topic),
+        )
         header = SendHeader("CLIENT_INNER_PRODUCER", "TBW102", 1, self._settings.unit_mode)
         queue = MessageQueue(outgoing.topic, message.broker_name, 0)
         try:

@@ -6,12 +6,15 @@ import os
 import socket
 import time
 
+from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
 
-__all__ = ["client_id_of", "local_ip", "name_servers_of"]
+__all__ = ["client_id_of", "local_ip", "name_servers_of", "namespace_of"]
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that stands in for a name server that is not given."""
+
+ENDPOINT_SCHEME = "http://"
 
 FALLBACK_IP = "127.0.0.1"
 
@@ -41,13 +44,22 @@ def client_id_of(ip: str, instance_name: str, *, keep_default: bool) -> str:
     return f"{ip}@{instance_name}"
 
 
+def namespace_of(given: str, name_server: str) -> str:
+    """The namespace that is given, else the one that the name server's address implies."""
+    address = name_server.strip() or os.environ.get(NAME_SERVER_VARIABLE, "")
+    return given or namespace_of_endpoint(address)
+
+
 def name_servers_of(text: str) -> tuple[str, ...]:
-    """The addresses of ``a:9876;b:9876``; an empty text means ``$NAMESRV_ADDR``.
+    """The addresses of ``a:9876;b:9876``, or of the one endpoint ``http://a:9876``; an empty text
+    means ``$NAMESRV_ADDR``.
 
     Raises:
         ConfigError: none given, or one is not ``host:port``.
     """
     text = text.strip() or os.environ.get(NAME_SERVER_VARIABLE, "").strip()
+    if text.startswith(ENDPOINT_SCHEME):
+        text = text.rpartition("/")[2]
     addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     if not addresses:
         raise ConfigError(

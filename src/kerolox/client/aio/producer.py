@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
 from kerolox.client.aio.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.query import ClusterQueries
-from kerolox.client.aio.settings import ProducerSettings
+from kerolox.client.aio.settings import ClientSettings, ProducerSettings
+from kerolox.client.aio.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.hooks import SendContext, run_hooks
 from kerolox.client.core.latency import LatencyFaults
+from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.queue_choice import QueueChooser
 from kerolox.client.core.request_reply import pushed_reply, reply_topic, request_message
 from kerolox.client.core.retry import is_retried
@@ -37,10 +40,13 @@ from kerolox.client.core.send import (
     OutgoingMessage,
     SendHeader,
     SendResult,
+    in_namespace,
     outgoing_batch,
     outgoing_message,
     send_result,
 )
+from kerolox.client.core.trace import TRACE_MESSAGE_BYTES_MAX
+from kerolox.client.core.trace_hook import TraceHook
 from kerolox.client.core.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import (
     check_batch,
@@ -64,7 +70,7 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-__all__ = ["Producer", "QueueSelector"]
+__all__ = ["Producer", "QueueSelector", "trace_producer"]
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses the queue of a message among those of its topic."""
@@ -111,15 +117,16 @@ class Producer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        check_producer_group(group)
-        self.group = group
         self.settings = settings or ProducerSettings()
+        self._namespace = namespace_of(self.settings.namespace, name_server)
+        self.group = with_namespace(self._namespace, group)
+        check_producer_group(self.group)
         self._name_servers = name_servers_of(name_server)
         ip = self.settings.client_ip or local_ip()
         self._client_id = client_id_of(ip, self.settings.instance_name, keep_default=False)
         self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
         self._header = SendHeader(
-            group,
+            self.group,
             self.settings.create_topic_key,
             self.settings.default_topic_queue_nums,
             self.settings.unit_mode,
@@ -133,7 +140,26 @@ class Producer(ClusterQueries):
         self._faults: LatencyFaults | None = None
         if self.settings.latency_fault_enable:
             self._faults = LatencyFaults(lambda: time.monotonic() * 1_000)
+        self._send_hooks = self.settings.send_hooks
+        self._end_hooks = self.settings.end_transaction_hooks
+        self._tracing: TraceDispatcher | None = None
+        if self.settings.enable_trace:
+            self._trace(group)
         self._closed = False
+
+    def _trace(self, group: str) -> None:
+        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
+        self._tracing = TraceDispatcher(
+            lambda: trace_producer(group, "PRODUCE", name_servers, self.settings), topic
+        )
+        hook = TraceHook(
+            self._tracing.append,
+            now_ms=_now_ms,
+            next_id=lambda: self._ids.next(_now_ms()),
+            trace_topic=topic,
+        )
+        self._send_hooks += (hook,)
+        self._end_hooks += (hook,)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -166,6 +192,7 @@ class Producer(ClusterQueries):
             client_id=self._client_id,
             api_timeout_ms=settings.api_timeout_ms,
             on_request=self._asked,
+            rpc_hook=settings.rpc_hook,
         )
         every = self._background.every
         every(
@@ -181,6 +208,8 @@ class Producer(ClusterQueries):
             first_ms=HEARTBEAT_FIRST_MS,
         )
         every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
+        if self._tracing is not None:
+            await self._tracing.start()
 
     async def close(self) -> None:
         """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
@@ -190,6 +219,8 @@ class Producer(ClusterQueries):
             return
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
         await self._background.stop()
+        if self._tracing is not None:
+            await self._tracing.close()
         await cluster.tell_all(
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": self._client_id, "producerGroup": self.group},
@@ -226,9 +257,9 @@ class Producer(ClusterQueries):
         """
         cluster = self._sending_cluster(message)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
         if selector is not None:
-            queue = selector(plan.chooser.queues, message)
+            queue = self._select(selector, plan, message)
         return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
 
     async def send_oneway(
@@ -252,16 +283,23 @@ class Producer(ClusterQueries):
         """
         cluster = self._sending_cluster(message)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
         if selector is not None:
-            queue = selector(plan.chooser.queues, message)
+            queue = self._select(selector, plan, message)
         target = queue or self._choose(plan, [])
         timeout_seconds = self.settings.send_timeout_ms / 1000
         address = cluster.master_address(target.broker_name)
         if address is None:
             address = await self._find_address(cluster, plan, target, timeout_seconds)
+        context = None
+        if self._send_hooks:
+            context = self._send_context(outgoing, target, address, is_oneway=True)
+            run_hooks((hook.before_send for hook in self._send_hooks), context)
+            outgoing = context.message
         request = self._header.request(outgoing, target.queue_id, _now_ms(), oneway=True)
         await cluster.remoting.invoke_oneway(address, request, timeout_seconds=timeout_seconds)
+        if context is not None:
+            run_hooks((hook.after_send for hook in self._send_hooks), context)
 
     async def send_batch(
         self,
@@ -292,6 +330,8 @@ class Producer(ClusterQueries):
             self._sending_cluster(message)
         now_ms, next_id = _now_ms(), self._ids.next
         outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
+        if self._namespace:
+            outgoing = in_namespace(outgoing, self._namespace)
         if len(outgoing.body) > self.settings.message_bytes_max:
             raise MessageRejectedError(
                 f"the batch has {len(outgoing.body)} bytes; the limit is"
@@ -340,11 +380,12 @@ class Producer(ClusterQueries):
             client_id=self._client_id,
             ttl_ms=limit_ms,
         )
-        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
-        if message.topic not in self._reply_topics:
-            await self._greet_for_replies(message.topic, plan)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._make_plan(topic)
+        if topic not in self._reply_topics:
+            await self._greet_for_replies(topic, plan)
         if selector is not None:
-            queue = selector(plan.chooser.queues, message)
+            queue = self._select(selector, plan, message)
         what = f"request {outgoing.message_id} to topic {message.topic} within {limit_ms} ms"
         waiting = self._requests.open(correlation_id, deadline, what)
         try:
@@ -365,13 +406,14 @@ class Producer(ClusterQueries):
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.
         """
-        return sorted(publish_queues(topic, await self._open_cluster().route(topic)))
+        route = await self._open_cluster().route(with_namespace(self._namespace, topic))
+        return sorted(publish_queues(topic, route))
 
     def _sending_cluster(self, message: Message) -> Cluster:
         """Check the message; the cluster to send it to."""
         topic = message.topic
         if topic not in self._legal_topics:
-            check_send_topic(topic)
+            check_send_topic(with_namespace(self._namespace, topic))
             if len(self._legal_topics) < TOPICS_CHECKED_MAX:
                 self._legal_topics.add(topic)
         check_body(message.body, bytes_max=self.settings.message_bytes_max)
@@ -382,8 +424,10 @@ class Producer(ClusterQueries):
         message_id = self._ids.next(_now_ms())
         compress = settings.compress_bytes_min, settings.compress_level
         if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= compress[0]:
-            return await asyncio.to_thread(_prepare, message, message_id, *compress)
-        return _prepare(message, message_id, *compress)
+            outgoing = await asyncio.to_thread(_prepare, message, message_id, *compress)
+        else:
+            outgoing = _prepare(message, message_id, *compress)
+        return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
     async def _deliver(
         self,
@@ -412,11 +456,17 @@ class Producer(ClusterQueries):
                 address = cluster.master_address(target.broker_name)
                 if address is None:
                     address = await self._find_address(cluster, plan, target, remaining)
-                request = self._header.request(outgoing, target.queue_id, _now_ms())
-                response = await cluster.remoting.invoke(
-                    address, request, timeout_seconds=remaining
-                )
-                result = send_result(response, outgoing, target, address)
+                if self._send_hooks:
+                    result = await self._hooked(cluster, outgoing, target, address, remaining)
+                else:
+                    request = self._header.request(outgoing, target.queue_id, _now_ms())
+                    response = await cluster.remoting.invoke(
+                        address, request, timeout_seconds=remaining
+                    )
+                    result = send_result(response, outgoing, target, address)
+                if self._namespace:
+                    shown = queue_without_namespace(self._namespace, result.queue)
+                    result = result._replace(queue=shown)
             except KeroloxError as error:
                 if self._faults is not None and queue is None:
                     self._faults.note(target.broker_name, (loop_time() - start) * 1000, failed=True)
@@ -435,6 +485,49 @@ class Producer(ClusterQueries):
             raise RequestTimeoutError(f"no time to send within {limit_ms} ms")
         failure.add_note(f"tried {len(tried)} times within {limit_ms} ms: {', '.join(tried)}")
         raise failure
+
+    async def _hooked(
+        self,
+        cluster: Cluster,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        seconds: float,
+    ) -> SendResult:
+        """One try of a send with hooks around it."""
+        hooks = self._send_hooks
+        context = self._send_context(outgoing, target, address)
+        run_hooks((hook.before_send for hook in hooks), context)
+        outgoing = context.message
+        request = self._header.request(outgoing, target.queue_id, _now_ms())
+        try:
+            response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
+            context.result = send_result(response, outgoing, target, address)
+        except KeroloxError as error:
+            context.error = error
+            raise
+        finally:
+            run_hooks((hook.after_send for hook in hooks), context)
+        return context.result
+
+    def _send_context(
+        self,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        *,
+        is_oneway: bool = False,
+    ) -> SendContext:
+        return SendContext(
+            self.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
+        )
+
+    def _select(self, selector: QueueSelector, plan: _Plan, message: Message) -> MessageQueue:
+        """The user's choice among the queues as the user knows them."""
+        queues: Sequence[MessageQueue] = plan.chooser.queues
+        if self._namespace:
+            queues = [queue_without_namespace(self._namespace, queue) for queue in queues]
+        return selector(queues, message)
 
     def _choose(self, plan: _Plan, tried: Sequence[str]) -> MessageQueue:
         """The queue of the next try, given the brokers of those before."""
@@ -455,7 +548,7 @@ class Producer(ClusterQueries):
         if address is None:
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    await cluster.refresh(queue.topic)
+                    await cluster.refresh(with_namespace(self._namespace, queue.topic))
             except TimeoutError:
                 _log.info("no route of topic %s within %.1f s", queue.topic, timeout_seconds)
             address = cluster.master_address(queue.broker_name)
@@ -551,6 +644,28 @@ class Producer(ClusterQueries):
         cluster = self._open_cluster()
         body = heartbeat_body(self._client_id, producer_groups=[self.group])
         await cluster.tell_all(RequestCode.HEART_BEAT, body=body, masters_only=True)
+
+
+def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSettings) -> Producer:
+    """The producer that sends the traces of a client.
+
+    Args:
+        group: the client's group.
+        kind: PRODUCE or CONSUME.
+        name_servers: as the client's.
+        settings: the client's.
+    """
+    return Producer(
+        trace_group(group, kind),
+        name_servers,
+        settings=ProducerSettings(
+            client_ip=settings.client_ip,
+            rpc_hook=settings.rpc_hook,
+            api_timeout_ms=settings.api_timeout_ms,
+            send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
+            message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
+        ),
+    )
 
 
 def _prepare(

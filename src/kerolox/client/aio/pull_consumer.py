@@ -9,10 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kerolox.client.aio.cluster import Cluster
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
 from kerolox.client.aio.offset_store import BrokerOffsets
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import PullConsumerSettings
+from kerolox.client.core.hooks import ConsumeContext, run_hooks
+from kerolox.client.core.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
 from kerolox.client.core.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ClientClosedError, ConfigError
@@ -49,9 +56,10 @@ class PullConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        check_consumer_group(group)
-        self.group = group
         self.settings = settings or PullConsumerSettings()
+        self._namespace = namespace_of(self.settings.namespace, name_server)
+        self.group = with_namespace(self._namespace, group)
+        check_consumer_group(self.group)
         self._name_servers = name_servers_of(name_server)
         self._client_id = client_id_of(
             self.settings.client_ip or local_ip(), self.settings.instance_name, keep_default=False
@@ -84,6 +92,7 @@ class PullConsumer(ClusterQueries):
                 self._name_servers,
                 client_id=self._client_id,
                 api_timeout_ms=self.settings.api_timeout_ms,
+                rpc_hook=self.settings.rpc_hook,
             )
 
     async def close(self) -> None:
@@ -121,6 +130,7 @@ class PullConsumer(ClusterQueries):
             RemotingError: no answer.
         """
         cluster, settings = self._open_cluster(), self.settings
+        queue = queue_with_namespace(self._namespace, queue)
         try:
             subscription = subscription_of(queue.topic, expression)
         except ValueError as error:
@@ -139,15 +149,32 @@ class PullConsumer(ClusterQueries):
         response = await cluster.remoting.invoke(
             address, request, timeout_seconds=timeout_ms / 1000
         )
-        return pull_result(response, queue, subscription, address)
+        result = pull_result(response, queue, subscription, address)
+        return self._found(result, queue) if result.messages else result
+
+    def _found(self, result: PullResult, queue: MessageQueue) -> PullResult:
+        """Messages as the user knows them, after the hooks have seen them."""
+        if self._namespace:
+            for message in result.messages:
+                message.topic = without_namespace(self._namespace, message.topic)
+        hooks = self.settings.consume_hooks
+        if hooks:
+            shown = queue_without_namespace(self._namespace, queue)
+            context = ConsumeContext(self.group, self._namespace, shown, result.messages)
+            run_hooks((hook.before_consume for hook in hooks), context)
+            context.is_success = True
+            run_hooks((hook.after_consume for hook in hooks), context)
+        return result
 
     async def committed(self, queue: MessageQueue) -> int:
         """The group's committed offset of a queue; -1 when it has none."""
+        queue = queue_with_namespace(self._namespace, queue)
         return await BrokerOffsets(self._open_cluster(), self.group).load(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset of a queue: the next one that it will consume."""
         cluster = self._open_cluster()
+        queue = queue_with_namespace(self._namespace, queue)
         address = await cluster.read_address_of(queue.topic, queue.broker_name)
         fields = {
             "consumerGroup": self.group,

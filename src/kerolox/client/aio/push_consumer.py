@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
@@ -29,15 +31,25 @@ from kerolox.client.aio.consuming import (
     MessageListener,
     is_flow_control,
 )
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
 from kerolox.client.aio.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from kerolox.client.aio.producer import trace_producer
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import PushConsumerSettings
+from kerolox.client.aio.tracing import TraceDispatcher
 from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
+from kerolox.client.core.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
 from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX, Lookup, start_position
 from kerolox.client.core.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.rebalance import STRATEGIES, allocate, queue_changes
 from kerolox.client.core.routes import subscribe_queues
+from kerolox.client.core.trace_hook import TraceHook
+from kerolox.client.core.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import (
     BrokerSystemError,
@@ -109,13 +121,15 @@ class PushConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        check_consumer_group(group)
-        self.group = group
         self.settings = settings or PushConsumerSettings()
+        self._namespace = namespace_of(self.settings.namespace, name_server)
+        self.group = with_namespace(self._namespace, group)
+        check_consumer_group(self.group)
         self._name_servers = name_servers_of(name_server)
         self._is_broadcasting = self.settings.message_model is MessageModel.BROADCASTING
+        ip = self.settings.client_ip or local_ip()
         self._client_id = client_id_of(
-            self.settings.client_ip or local_ip(),
+            ip,
             self.settings.instance_name,
             keep_default=self._is_broadcasting,
         )
@@ -134,6 +148,24 @@ class PushConsumer(ClusterQueries):
         self._is_suspended = False
         self._closed = False
         self._start_ms = 0
+        self._hooks = self.settings.consume_hooks
+        self._tracing: TraceDispatcher | None = None
+        if self.settings.enable_trace:
+            self._trace(group, ip)
+
+    def _trace(self, group: str, ip: str) -> None:
+        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
+        self._tracing = TraceDispatcher(
+            lambda: trace_producer(group, "CONSUME", name_servers, self.settings), topic
+        )
+        ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        hook = TraceHook(
+            self._tracing.append,
+            now_ms=_now_ms,
+            next_id=lambda: ids.next(_now_ms()),
+            trace_topic=topic,
+        )
+        self._hooks += (hook,)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -150,7 +182,9 @@ class PushConsumer(ClusterQueries):
     @property
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues that are ours now, retry topics included, sorted."""
-        return sorted(self._assignments)
+        return sorted(
+            queue_without_namespace(self._namespace, queue) for queue in self._assignments
+        )
 
     # -- subscriptions ------------------------------------------------------------------------
     def subscribe(self, topic: str, expression: str, listener: MessageListener) -> None:
@@ -170,12 +204,13 @@ class PushConsumer(ClusterQueries):
             MessageRejectedError: the topic's name is illegal.
             ConfigError: the expression names no tag.
         """
-        check_topic(topic)
+        wire_topic = with_namespace(self._namespace, topic)
+        check_topic(wire_topic)
         try:
-            self._subscriptions[topic] = subscription_of(topic, expression)
+            self._subscriptions[wire_topic] = subscription_of(wire_topic, expression)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._listeners[topic] = listener
+        self._listeners[without_namespace(self._namespace, topic)] = listener
         self._rebalance_wanted.set()
 
     def subscribe_each(self, topic: str, expression: str, listener: OneMessageListener) -> None:
@@ -198,8 +233,8 @@ class PushConsumer(ClusterQueries):
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. Its queues go to other members with the next rebalance."""
-        self._subscriptions.pop(topic, None)
-        self._listeners.pop(topic, None)
+        self._subscriptions.pop(with_namespace(self._namespace, topic), None)
+        self._listeners.pop(without_namespace(self._namespace, topic), None)
         self._rebalance_wanted.set()
 
     def suspend(self) -> None:
@@ -232,6 +267,7 @@ class PushConsumer(ClusterQueries):
             client_id=self._client_id,
             api_timeout_ms=settings.api_timeout_ms,
             on_request=self._on_request,
+            rpc_hook=settings.rpc_hook,
         )
         self._cluster = cluster
         if self._is_broadcasting:
@@ -240,7 +276,14 @@ class PushConsumer(ClusterQueries):
             self._offsets = BrokerOffsets(cluster, self.group)
             self._subscriptions[self._retry_topic] = subscription_of(self._retry_topic, ALL_TAGS)
         self._start_ms = _now_ms()
-        self._consuming = Consuming(self.group, settings, cluster, self._offsets)
+        self._consuming = Consuming(
+            self.group,
+            settings,
+            cluster,
+            self._offsets,
+            namespace=self._namespace,
+            hooks=self._hooks,
+        )
         self._consuming.listeners = self._listeners
         try:
             await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
@@ -248,6 +291,8 @@ class PushConsumer(ClusterQueries):
             self._cluster = None
             await cluster.close()
             raise
+        if self._tracing is not None:
+            await self._tracing.start()
         self._consuming.start()
         await self._heartbeat()
         await self.rebalance()
@@ -276,6 +321,8 @@ class PushConsumer(ClusterQueries):
             if assignment.task is not None:
                 assignment.task.cancel()
         await self._consuming.close(self.settings.close_timeout_ms / 1000)
+        if self._tracing is not None:
+            await self._tracing.close()
         await self._offsets.persist(list(self._assignments), wait=True)
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
@@ -568,7 +615,8 @@ class PushConsumer(ClusterQueries):
         """
         assert self._offsets is not None
         async with self._rebalancing:
-            for queue, offset in offsets.items():
+            for given, offset in offsets.items():
+                queue = queue_with_namespace(self._namespace, given)
                 if queue in self._assignments:
                     self._assignments[queue].process_queue.drop()
                     self._offsets.table.update(queue, offset, increase_only=False)

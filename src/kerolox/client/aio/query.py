@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
+from kerolox.client.core.trace import TRACE_TOPIC, TraceView, trace_views
 from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
 from kerolox.errors import (
     BrokerError,
@@ -35,6 +37,7 @@ class ClusterQueries:
     """The questions; producers and consumers inherit them."""
 
     _cluster: Cluster | None = None
+    _namespace: str = ""
 
     def _open_cluster(self) -> Cluster:
         if self._cluster is None:
@@ -49,7 +52,7 @@ class ClusterQueries:
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.
         """
-        route = await self._open_cluster().route(topic)
+        route = await self._open_cluster().route(with_namespace(self._namespace, topic))
         return sorted(subscribe_queues(topic, route))
 
     async def create_topic(
@@ -66,6 +69,7 @@ class ClusterQueries:
             MessageRejectedError: the name is illegal or RocketMQ's own.
             BrokerError: a broker refused.
         """
+        topic = with_namespace(self._namespace, topic)
         check_topic(topic)
         if is_system_topic(topic):
             raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
@@ -110,8 +114,9 @@ class ClusterQueries:
         self, queue: MessageQueue, code: int, field: str, **more: object
     ) -> int:
         cluster = self._open_cluster()
-        address = await cluster.read_address_of(queue.topic, queue.broker_name)
-        fields: dict[str, object] = {"topic": queue.topic, "queueId": queue.queue_id, **more}
+        topic = with_namespace(self._namespace, queue.topic)
+        address = await cluster.read_address_of(topic, queue.broker_name)
+        fields: dict[str, object] = {"topic": topic, "queueId": queue.queue_id, **more}
         return _number(await cluster.ask(address, code, fields), field, address)
 
     async def view_by_id(self, topic: str, message_id: str) -> MessageExt:
@@ -121,7 +126,7 @@ class ClusterQueries:
             NotFoundError: no broker has it.
         """
         cluster = self._open_cluster()
-        route = await cluster.route(topic)
+        route = await cluster.route(with_namespace(self._namespace, topic))
         known = {address for broker in route.brokers for address in broker.addresses.values()}
         located = _located(message_id)
         # Both kinds of id look alike; one that names a broker of the topic is the broker's.
@@ -142,6 +147,7 @@ class ClusterQueries:
         fields = {"offset": located.physical_offset}
         response = await self._open_cluster().ask(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
         message, _ = decode_record(response.body)
+        message.topic = without_namespace(self._namespace, message.topic)
         return message
 
     async def query_by_key(
@@ -164,10 +170,29 @@ class ClusterQueries:
         """
         return await self._search(topic, key, max_messages, begin_ms, end_ms, unique=False)
 
+    async def query_trace(
+        self, message_id: str, *, topic: str = TRACE_TOPIC, max_messages: int = 64
+    ) -> list[TraceView]:
+        """What clients told of a message, oldest first (``queryMsgTraceById``).
+
+        Traces are a fraction of a second late, and there only if clients write them.
+
+        Args:
+            message_id: the message's id (that of its producer).
+            topic: the topic that has the traces.
+            max_messages: most trace messages per broker that are read.
+
+        Raises:
+            TopicRouteNotFoundError: there is no such topic.
+        """
+        found = await self._search(topic, message_id, max_messages, 0, END_OF_TIME_MS, unique=False)
+        return trace_views(message_id, found)
+
     async def _search(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int, *, unique: bool
     ) -> list[MessageExt]:
         cluster = self._open_cluster()
+        topic = with_namespace(self._namespace, topic)
         route = await cluster.route(topic)
         fields: dict[str, object] = {
             "topic": topic,
@@ -201,6 +226,8 @@ class ClusterQueries:
             if message.topic == topic
             and (message.unique_key == key if unique else _has_key(message, key))
         ]
+        for message in found:
+            message.topic = without_namespace(self._namespace, message.topic)
         return sorted(found, key=lambda message: message.store_timestamp)
 
 

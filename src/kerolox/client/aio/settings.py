@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerolox.client.core.rebalance import STRATEGIES
 from kerolox.client.core.retry import RETRIED_CODES
-from kerolox.client.core.validate import CREATE_TOPIC_KEY
-from kerolox.errors import ConfigError
+from kerolox.client.core.trace import TRACE_TOPIC
+from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic
+from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, MessageModel
 
+if TYPE_CHECKING:
+    from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
+
 __all__ = ["ClientSettings", "ProducerSettings", "PullConsumerSettings", "PushConsumerSettings"]
+
+_NAMESPACE = re.compile(r"[a-zA-Z0-9_-]*")
 
 CONCURRENCY_MAX = 1000
 """Most listeners of one consumer that may run at the same time."""
@@ -38,6 +45,11 @@ class ClientSettings:
     """Second half of the client id. DEFAULT becomes pid#nanoseconds, so that each client object is
     its own instance; only broadcasting consumers keep it, since it names their offset folder."""
     unit_mode: bool = False
+    namespace: str = ""
+    """Prefix of all our topics and groups; empty: that of a name server address of the form
+    ``http://MQ_INST_1_b.host:80``, else none."""
+    rpc_hook: RpcHook | None = None
+    """Sees and may change every request of the client."""
     api_timeout_ms: int = 3_000
     """Time limit of a request that is no send and no pull (``mqClientApiTimeout``)."""
     route_poll_interval_ms: int = 30_000
@@ -49,11 +61,19 @@ class ClientSettings:
         self._check("api_timeout_ms", 1, 3_600_000)
         self._check("route_poll_interval_ms", 10, 3_600_000)
         self._check("heartbeat_interval_ms", 10, 3_600_000)
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ConfigError(f"namespace is {self.namespace!r}; allowed are a-z A-Z 0-9 _ - in it")
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ConfigError(f"{name} is {value!r}; it must be from {least} to {most}")
+
+    def _check_trace_topic(self, topic: str) -> None:
+        try:
+            check_topic(topic)
+        except MessageRejectedError as error:
+            raise ConfigError(f"trace_topic: {error}") from None
 
     def changed(self, **changes: Any) -> Any:  # noqa: ANN401 - the same class as self
         """A copy with some fields changed."""
@@ -92,6 +112,16 @@ class ProducerSettings(ClientSettings):
     producer runs local transactions in as many threads."""
     check_requests_max: int = 2_000
     """Checks that wait; more are dropped and come again (``checkRequestHoldMax``)."""
+    enable_trace: bool = False
+    """Write a trace of each message that is sent, and of each transaction's end
+    (``enableMsgTrace``)."""
+    trace_topic: str = TRACE_TOPIC
+    """Where traces go (``customizedTraceTopic``). The brokers must have the topic: RocketMQ's own
+    is there with ``traceTopicEnable``, others are created, or create themselves."""
+    send_hooks: tuple[SendHook, ...] = ()
+    """Run around each try of a send."""
+    end_transaction_hooks: tuple[EndTransactionHook, ...] = ()
+    """Run before a broker is told how a transaction ended."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -103,6 +133,7 @@ class ProducerSettings(ClientSettings):
         self._check("default_topic_queue_nums", 1, 65_535)
         self._check("transaction_concurrency", 1, CONCURRENCY_MAX)
         self._check("check_requests_max", 1, 100_000)
+        self._check_trace_topic(self.trace_topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +183,12 @@ class PushConsumerSettings(ClientSettings):
     """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
     local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
     """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
+    enable_trace: bool = False
+    """Write traces of each message that a listener gets (``enableMsgTrace``)."""
+    trace_topic: str = TRACE_TOPIC
+    """Where traces go (``customizedTraceTopic``)."""
+    consume_hooks: tuple[ConsumeHook, ...] = ()
+    """Run around each call of a listener."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -172,6 +209,7 @@ class PushConsumerSettings(ClientSettings):
         self._check("persist_interval_ms", 10, 3_600_000)
         self._check("rebalance_interval_ms", 10, 3_600_000)
         self._check("close_timeout_ms", 0, 3_600_000)
+        self._check_trace_topic(self.trace_topic)
         if self.allocation not in STRATEGIES:
             raise ConfigError(
                 f"allocation is {self.allocation!r}; it must be one of {', '.join(STRATEGIES)}"
@@ -188,6 +226,8 @@ class PullConsumerSettings(ClientSettings):
     """How long a broker may hold a pull that waits (``brokerSuspendMaxTimeMillis``)."""
     suspended_pull_timeout_ms: int = 30_000
     """Time limit of a pull that waits (``consumerTimeoutMillisWhenSuspend``)."""
+    consume_hooks: tuple[ConsumeHook, ...] = ()
+    """Run, before and after at once, for each pull that found messages."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)

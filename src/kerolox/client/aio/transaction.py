@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.producer import Producer
-from kerolox.client.core.send import SendResult, SendStatus
+from kerolox.client.core.hooks import EndTransactionContext, run_hooks
+from kerolox.client.core.namespaces import with_namespace, without_namespace
+from kerolox.client.core.send import OutgoingMessage, SendResult, SendStatus
 from kerolox.client.core.transaction import (
     Half,
     TransactionResult,
@@ -22,7 +24,7 @@ from kerolox.client.core.transaction import (
     half_message,
 )
 from kerolox.errors import KeroloxError, MessageRejectedError
-from kerolox.message import Message, MessageExt
+from kerolox.message import Message, MessageExt, decode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_record
 
@@ -102,7 +104,7 @@ class TransactionProducer(Producer):
             raise MessageRejectedError("a message of a transaction can't be delayed")
         cluster = self._sending_cluster(message)
         outgoing = half_message(await self._outgoing(message), self.group)
-        plan = self._plans.get(message.topic) or await self._make_plan(message.topic)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
         sent = await self._deliver(cluster, plan, outgoing, None, timeout_ms)
         state = TransactionState.ROLLBACK
         remark = f"the half message is stored, but {sent.status.value}"
@@ -114,10 +116,12 @@ class TransactionProducer(Producer):
             remark = f"{type(error).__name__}: {error}"
             raise
         finally:
-            await self._end(sent, state, remark)
+            await self._end(outgoing, sent, state, remark)
         return TransactionResult(sent, state)
 
-    async def _end(self, sent: SendResult, state: TransactionState, remark: str) -> None:
+    async def _end(
+        self, outgoing: OutgoingMessage, sent: SendResult, state: TransactionState, remark: str
+    ) -> None:
         """Tell the broker that has the half; if that fails it asks later."""
         cluster = self._cluster
         address = None
@@ -126,6 +130,9 @@ class TransactionProducer(Producer):
         if cluster is None or address is None:
             _log.warning("end of %s is not told: no connection", sent.message_id)
             return
+        if self._end_hooks:
+            properties = decode_properties(outgoing.properties)
+            self._run_end_hooks(address, outgoing.topic, properties, sent.message_id, state)
         request = end_request(Half.of(sent), self.group, state, from_check=False, remark=remark)
         try:
             await cluster.remoting.invoke_oneway(
@@ -133,6 +140,28 @@ class TransactionProducer(Producer):
             )
         except KeroloxError as error:
             _log.warning("end of %s is not told, the broker will ask: %s", sent.message_id, error)
+
+    def _run_end_hooks(
+        self,
+        address: str,
+        topic: str,
+        properties: dict[str, str],
+        message_id: str,
+        state: TransactionState,
+        *,
+        is_from_check: bool = False,
+    ) -> None:
+        context = EndTransactionContext(
+            self.group,
+            self._namespace,
+            address,
+            topic,
+            properties,
+            message_id,
+            state,
+            is_from_check,
+        )
+        run_hooks((hook.end_transaction for hook in self._end_hooks), context)
 
     # -- checks ---------------------------------------------------------------------------------
     async def _asked(
@@ -156,6 +185,7 @@ class TransactionProducer(Producer):
 
     async def _answer_check(self, command: RemotingCommand, address: str) -> None:
         message, _ = decode_record(command.body)
+        message.topic = without_namespace(self._namespace, message.topic)
         fields = command.ext_fields
         half = Half(
             int(fields["tranStateTableOffset"]),
@@ -168,6 +198,11 @@ class TransactionProducer(Producer):
         except Exception as error:
             _log.exception("check of message %s failed", half.message_id)
             remark = f"{type(error).__name__}: {error}"
+        if self._end_hooks:
+            topic = with_namespace(self._namespace, message.topic)
+            self._run_end_hooks(
+                address, topic, message.properties, half.message_id, state, is_from_check=True
+            )
         request = end_request(half, self.group, state, from_check=True, remark=remark)
         if self._cluster is not None:
             await self._cluster.remoting.invoke_oneway(

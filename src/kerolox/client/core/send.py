@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.request_reply import ReplyMessage
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
@@ -27,6 +28,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "compress_body",
+    "in_namespace",
     "outgoing_batch",
     "outgoing_message",
     "retry_message",
@@ -75,6 +77,8 @@ class SendResult(NamedTuple):
     queue: MessageQueue
     queue_offset: int
     region: str = DEFAULT_REGION
+    is_traced: bool = True
+    """False: the broker wants no traces (its ``traceOn`` is off)."""
 
     @property
     def is_ok(self) -> bool:
@@ -168,6 +172,18 @@ def outgoing_message(
     )
 
 
+def in_namespace(message: OutgoingMessage, namespace: str) -> OutgoingMessage:
+    """The message under its topic's name in a namespace, marked as an instance's.
+
+    The topic of replies is the cluster's, so that it has one name in all namespaces.
+    """
+    mark = f"{PropertyKey.INSTANCE_ID}\x01{namespace}"
+    return message._replace(
+        topic=message.topic if message.is_reply else with_namespace(namespace, message.topic),
+        properties=f"{message.properties}\x02{mark}" if message.properties else mark,
+    )
+
+
 def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> OutgoingMessage:
     """Prepare messages to travel in one request; batches are never compressed.
 
@@ -209,16 +225,19 @@ def split_batches(
         yield batch
 
 
-def retry_message(message: MessageExt, group: str, *, max_reconsume_times: int) -> OutgoingMessage:
+def retry_message(
+    message: MessageExt, group: str, *, max_reconsume_times: int, topic: str = ""
+) -> OutgoingMessage:
     """The copy that goes to the group's retry topic when the broker refuses a send-back.
 
-    Its delay grows with each attempt: level 3 plus the attempts so far.
+    Its delay grows with each attempt: level 3 plus the attempts so far. ``topic`` is the message's
+    as brokers know it, if that is another one.
     """
     properties = dict(message.properties)
     for name in (PropertyKey.MIN_OFFSET, PropertyKey.MAX_OFFSET, PropertyKey.CONSUME_START_TIME):
         properties.pop(name, None)
     properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
-    properties[PropertyKey.RETRY_TOPIC] = message.topic
+    properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
     properties[PropertyKey.DELAY] = str(3 + message.reconsume_times)
     properties[PropertyKey.WAIT] = "true"
     text = encode_properties(properties)
@@ -261,5 +280,6 @@ def send_result(
         offset_message_id,
         queue,
         queue_offset,
-        fields.get("MSG_REGION") or DEFAULT_REGION,
+        fields.get(PropertyKey.MSG_REGION) or DEFAULT_REGION,
+        fields.get(PropertyKey.TRACE_ON) != "false",
     )

@@ -11,9 +11,19 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.hooks import (
+    ConsumeContext,
+    ConsumeHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    RpcHook,
+    SendContext,
+    SendHook,
+)
 from kerolox.client.core.pull import PullResult, PullStatus
 from kerolox.client.core.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.trace import TraceView
 from kerolox.client.core.transaction import TransactionResult, TransactionState
 from kerolox.client.sync._generated import (
     LocalTransaction,
@@ -27,7 +37,11 @@ from kerolox.client.sync._generated import (
 )
 
 __all__ = [
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumeStatus",
+    "EndTransactionContext",
+    "EndTransactionHook",
     "LocalTransaction",
     "MessageListener",
     "OneMessageListener",
@@ -41,8 +55,12 @@ __all__ = [
     "PushConsumerSettings",
     "QueueSelector",
     "ReplyMessage",
+    "RpcHook",
+    "SendContext",
+    "SendHook",
     "SendResult",
     "SendStatus",
+    "TraceView",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",

@@ -17,6 +17,7 @@ from kerolox.client.aio.query import END_OF_TIME_MS
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.pull import PullResult
 from kerolox.client.core.send import SendResult
+from kerolox.client.core.trace import TRACE_TOPIC, TraceView
 from kerolox.client.core.transaction import TransactionResult, TransactionState
 from kerolox.client.sync._portal import Portal
 from kerolox.filter.tags import ALL_TAGS
@@ -124,6 +125,25 @@ class ClusterQueries:
             self._client.query_by_key(
                 topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms
             )
+        )
+
+    def query_trace(
+        self, message_id: str, *, topic: str = TRACE_TOPIC, max_messages: int = 64
+    ) -> list[TraceView]:
+        """What clients told of a message, oldest first (``queryMsgTraceById``).
+
+        Traces are a fraction of a second late, and there only if clients write them.
+
+        Args:
+            message_id: the message's id (that of its producer).
+            topic: the topic that has the traces.
+            max_messages: most trace messages per broker that are read.
+
+        Raises:
+            TopicRouteNotFoundError: there is no such topic.
+        """
+        return self._portal.run(
+            self._client.query_trace(message_id, topic=topic, max_messages=max_messages)
         )
 
 

@@ -1,0 +1,180 @@
+"""Functions of the user's that a client runs before and after what it does.
+
+A hook is a subclass of one of the classes here that overrides what it needs; it is given in the
+settings. Hooks run in the client's event loop, in the order they were given, and must not wait.
+What a hook raises is logged and changes nothing, except for :class:`RpcHook`, whose error ends the
+request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kerolox.message import PropertyKey, decode_properties, encode_properties
+
+if TYPE_CHECKING:
+    from kerolox.client.core.send import OutgoingMessage, SendResult
+    from kerolox.client.core.transaction import TransactionState
+    from kerolox.message import MessageExt, MessageQueue
+    from kerolox.protocol.command import RemotingCommand
+
+__all__ = [
+    "ConsumeContext",
+    "ConsumeHook",
+    "ConsumeReturnType",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "MessageType",
+    "RpcHook",
+    "SendContext",
+    "SendHook",
+    "run_hooks",
+]
+
+START_DELIVER_TIME = "__STARTDELIVERTIME"
+"""A property of other brokers' delayed messages; they count as delayed here too."""
+
+_log = logging.getLogger(__name__)
+
+_Context = TypeVar("_Context")
+
+
+class MessageType(Enum):
+    """What kind of message a send carries; the values are RocketMQ's ordinals."""
+
+    NORMAL = 0
+    TRANSACTION_HALF = 1
+    TRANSACTION_COMMIT = 2
+    DELAY = 3
+
+
+class ConsumeReturnType(Enum):
+    """How a listener ended; the values are RocketMQ's ordinals."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    """Listeners here may return None for success; it stands for a result of a wrong type."""
+    FAILED = 4
+
+
+@dataclass(slots=True)
+class SendContext:
+    """One try of one send (``SendMessageContext``)."""
+
+    group: str
+    namespace: str
+    message: OutgoingMessage
+    """As it travels: compressed, properties as text. A hook may put another one in its place."""
+    queue: MessageQueue
+    broker_address: str
+    is_oneway: bool = False
+    result: SendResult | None = None
+    """Set after a try that was answered; a one-way send has none."""
+    error: Exception | None = None
+    """Set after a try that failed."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """For hooks: what one keeps from before to after."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The message's properties; those of a batch stand in its body."""
+        return decode_properties(self.message.properties)
+
+    @property
+    def message_type(self) -> MessageType:
+        """Normal, delayed, or the half of a transaction."""
+        properties = self.properties
+        if PropertyKey.DELAY in properties or START_DELIVER_TIME in properties:
+            return MessageType.DELAY
+        if properties.get(PropertyKey.TRANSACTION_PREPARED) == "true":
+            return MessageType.TRANSACTION_HALF
+        return MessageType.NORMAL
+
+    def add_property(self, name: str, value: str) -> None:
+        """Have the message travel with one more property (not for batches)."""
+        properties = {**self.properties, name: value}
+        self.message = self.message._replace(properties=encode_properties(properties))
+
+
+class SendHook:
+    """Around each try of a send (``SendMessageHook``)."""
+
+    def before_send(self, context: SendContext) -> None:
+        """The queue is chosen; nothing is sent yet."""
+
+    def after_send(self, context: SendContext) -> None:
+        """The try was answered or failed; for a one-way send it is on its way."""
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """One call of a listener (``ConsumeMessageContext``)."""
+
+    group: str
+    namespace: str
+    queue: MessageQueue
+    messages: list[MessageExt]
+    is_success: bool = False
+    return_type: ConsumeReturnType = ConsumeReturnType.SUCCESS
+    notes: dict[str, Any] = field(default_factory=dict)
+    """For hooks: what one keeps from before to after."""
+
+
+class ConsumeHook:
+    """Around each call of a listener, and each pull that found messages
+    (``ConsumeMessageHook``)."""
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """The messages are pulled; no listener has seen them."""
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """The listener is through; nothing is given back or committed yet."""
+
+
+@dataclass(slots=True)
+class EndTransactionContext:
+    """The end of one transaction (``EndTransactionContext``)."""
+
+    group: str
+    namespace: str
+    broker_address: str
+    topic: str
+    properties: dict[str, str]
+    message_id: str
+    state: TransactionState
+    is_from_check: bool
+
+
+class EndTransactionHook:
+    """Before a broker is told how a transaction ended (``EndTransactionHook``)."""
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """The outcome is known, the broker is not told yet."""
+
+
+class RpcHook:
+    """Around each request that a client sends, whatever its kind, and each that a broker sends
+    to it (``RPCHook``): the place for signatures of access control."""
+
+    def before_request(self, address: str, request: RemotingCommand) -> None:
+        """May change ``ext_fields``; raising ends the request with that error."""
+
+    def after_response(
+        self, address: str, request: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        """The response of a request has come, or our own to a broker's is about to go."""
+
+
+def run_hooks(hooks: Iterable[Callable[[_Context], None]], context: _Context) -> None:
+    """Call each; failures are logged."""
+    for hook in hooks:
+        try:
+            hook(context)
+        except Exception:
+            _log.warning("hook %s failed", getattr(hook, "__qualname__", hook), exc_info=True)
