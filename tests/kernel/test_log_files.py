@@ -135,6 +135,37 @@ def test_warming_up_backs_every_page_of_the_files_ahead(closed_bench: Bench) -> 
     assert fill(bench, 3 * PER_FILE) == count + 3 * PER_FILE
 
 
+def locked_files() -> set[str]:
+    """The files whose pages this process keeps in memory."""
+    found, path = set(), ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            path = line.split(None, 5)[5] if line.count("/") else ""
+        elif line.startswith("VmFlags:") and "lo" in line.split():
+            found.add(path)
+    return {each for each in found if each}
+
+
+def test_warm_files_are_kept_in_memory_until_they_are_full_and_flushed(
+    closed_bench: Bench,
+) -> None:
+    bench = closed_bench
+    bench.open(warm_maped_file_enable=True)
+    folder = bench.path / "commitlog"
+    paths = [str(folder / f"{number * SIZE:020d}") for number in range(3)]
+    fill(bench, PER_FILE // 2 + 2)
+    wait_until(lambda: locked_files() == {paths[1], paths[2]})
+    fill(bench, PER_FILE)
+    wait_until(lambda: paths[1] in locked_files())
+    bench.store.flush()
+    fill(bench, PER_FILE)
+    bench.store.flush()
+    assert paths[1] not in locked_files()
+    assert paths[2] in locked_files()
+    bench.store.close()
+    assert not any(str(folder) in path for path in locked_files())
+
+
 # -- several folders --------------------------------------------------------------------------
 def test_files_go_to_the_folders_in_turn(closed_bench: Bench, tmp_path: Path) -> None:
     bench, a, b = closed_bench, tmp_path / "a", tmp_path / "b"

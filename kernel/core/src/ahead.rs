@@ -276,7 +276,8 @@ impl Ahead {
         }
     }
 
-    /// Backs every page of a file, which may be taken and written meanwhile.
+    /// Backs every page of a file, which may be taken and written meanwhile, and keeps them in
+    /// memory until it is full.
     fn warm_up(&self, file: &MappedFile, warm_up: WarmUp) {
         let mut flushed = 0;
         while file.populated() < file.size() {
@@ -292,6 +293,7 @@ impl Ahead {
         if warm_up.flush_pages > 0 {
             let _ = file.sync(flushed, file.size());
         }
+        file.lock_pages();
     }
 }
 

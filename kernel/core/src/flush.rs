@@ -77,6 +77,7 @@ fn flush_log_to(
         } else {
             // A full file is not written again: it need not count as our memory. Who reads it
             // finds it in the page cache.
+            file.unlock_pages();
             file.release_pages();
         }
     }

@@ -35,6 +35,11 @@ const MADV_POPULATE_WRITE: libc::c_int = 23;
 /// `MADV_POPULATE_READ`, of the same age.
 const MADV_POPULATE_READ: libc::c_int = 22;
 
+/// See [`MappedFile::lock_pages`].
+const UNLOCKED: u8 = 0;
+const LOCKED: u8 = 1;
+const RELEASED: u8 = 2;
+
 static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A mapped file.
@@ -47,6 +52,8 @@ pub(crate) struct MappedFile {
     is_writable: bool,
     /// Where the data ended when the file was opened, as far as somebody looked.
     data_end: u64,
+    /// `UNLOCKED`, `LOCKED`, or `RELEASED`: its pages need not stay in memory any more.
+    pages: AtomicU8,
     /// Bytes from `populated_from` up to here are backed: they can be written without a fault
     /// that fails.
     populated: AtomicU64,
@@ -143,6 +150,7 @@ impl MappedFile {
             size,
             is_writable,
             data_end: size,
+            pages: AtomicU8::new(UNLOCKED),
             populated: AtomicU64::new(0),
             filler: Mutex::default(),
         })
@@ -378,6 +386,28 @@ impl MappedFile {
             libc::msync(self.base.add(from as usize).cast(), (to - from) as usize, libc::MS_SYNC)
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Keeps all pages in memory, as far as the system lets us (`RLIMIT_MEMLOCK`); once they were
+    /// released it is too late.
+    pub(crate) fn lock_pages(&self) {
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        if self.pages.compare_exchange(UNLOCKED, LOCKED, order.0, order.1).is_ok() {
+            // SAFETY: the whole mapping; locking changes no content.
+            unsafe { libc::mlock(self.base.cast(), self.size as usize) };
+            if self.pages.load(Ordering::Acquire) == RELEASED {
+                // SAFETY: as above.
+                unsafe { libc::munlock(self.base.cast(), self.size as usize) };
+            }
+        }
+    }
+
+    /// Lets the system take the pages (`unlockMappedFile`).
+    pub(crate) fn unlock_pages(&self) {
+        if self.pages.swap(RELEASED, Ordering::AcqRel) == LOCKED {
+            // SAFETY: the whole mapping; unlocking changes no content.
+            unsafe { libc::munlock(self.base.cast(), self.size as usize) };
+        }
     }
 
     /// Takes the pages out of our resident memory; their content stays in the page cache.

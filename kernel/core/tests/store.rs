@@ -392,7 +392,9 @@ fn a_store_that_closes_under_readers_gives_them_whole_messages_or_nothing() {
             thread::yield_now();
         }
         store.close().unwrap();
-        files.iter().for_each(|file| fs::remove_file(&file.path).unwrap());
+        for file in &files {
+            fs::remove_file(&file.path).unwrap();
+        }
         closed.store(true, Ordering::Release);
         readers.map(|reader| reader.join().unwrap()).concat()
     });

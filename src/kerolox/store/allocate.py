@@ -3,7 +3,8 @@
 RocketMQ's ``AllocateMappedFileService``: requests stand in a table by their start, so asking twice
 for a file makes it once; the thread makes one after the other; whoever needs a file that is being
 made waits for it, at most ``WAIT_SECONDS_MAX``, and makes one that was not begun himself. With
-``warmMapedFileEnable`` every page of a new file is written with zeros before it is handed out.
+``warmMapedFileEnable`` every page of a new file is written with zeros before it is handed out, and
+stays in memory until the file is full and flushed (RocketMQ: 6 s after it is full).
 """
 
 from __future__ import annotations
@@ -166,3 +167,4 @@ class FileAllocator(StoreThread):
                 flushed = end
         if self._flush_bytes:
             os.fdatasync(file.descriptor)
+        file.lock_pages()

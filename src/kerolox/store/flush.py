@@ -180,11 +180,19 @@ class CommitLogFlusher(StoreThread):
                 )
                 self._on_error(self.failure)
                 return offset
+            self._unlock_full_files(offset, end)
             self.flushed_offset = end
             self.flush_count += 1
             self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
         self._on_flush()
         return end
+
+    def _unlock_full_files(self, flushed: int, end: int) -> None:
+        size = self._log.file_size
+        for index in range(flushed // size, end // size):
+            file = self._log.files.get(index)
+            if file is not None:
+                file.unlock_pages()
 
     def _sync_file(self, index: int) -> None:
         if index != self._descriptor_index:

@@ -58,7 +58,7 @@ class StoreSettings:
     read_only_commit_log_store_paths: str = ""
     """Folders whose files are read and beside which none is made; several joined by ``,``."""
     warm_maped_file_enable: bool = False
-    """Every page of a new file is backed before it is needed."""
+    """Every page of a new file is backed before it is needed, and in memory until it is full."""
     flush_least_pages_when_warm_maped_file: int = 4096
     """Pages brought to the disk at a time while a file is warmed up (SYNC_FLUSH only)."""
     os_page_cache_busy_time_out_mills: int = 1_000
