@@ -20,6 +20,9 @@ __all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "our_cluster"]
 QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
 """Producers are asked about open transactions soon."""
 
+SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true"}
+"""What both brokers of the contract tests are set to."""
+
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 
@@ -118,14 +121,14 @@ class JavaPeer:
 @pytest.fixture(scope="session")
 def our_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """``kerolox up`` in a process of its own."""
-    with Up(tmp_path_factory.mktemp("ours"), settings=QUICK_CHECKS) as up:
+    with Up(tmp_path_factory.mktemp("ours"), settings=SETTINGS) as up:
         yield Cluster("ours", up.namesrv, up.broker)
 
 
 @pytest.fixture(scope="session")
 def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The Java name server and broker."""
-    settings = tuple(f"{key}={value}" for key, value in QUICK_CHECKS.items())
+    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items())
     with JavaPeer(tmp_path_factory.mktemp("java"), settings=settings) as peer:
         yield Cluster("java", f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
 
