@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.peers import build_loadgen, java_broker, our_broker
 
-CASES = "p128-1x1|p128-64x4|p1024-64x4|fill128|c128|fill1024|c1024|longpoll"
-SHOWN = ["p128-64x4", "p1024-64x4", "p128-1x1", "c128", "c1024", "longpoll"]
+CASES = "p128-1x1|p128-64x4|p1024-64x4|fill128|c128|fill1024|c1024|m5k|m20k|longpoll"
+SHOWN = ["p128-64x4", "p1024-64x4", "p128-1x1", "c128", "c1024", "m5k", "m20k", "longpoll"]
 Runs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
@@ -82,8 +82,9 @@ def figures(runs: list[dict[str, Any]], case: str) -> dict[str, list[float]]:
         "rate": [run["msgs_per_s"] for run in runs],
         "cpu_us": [run["broker_cpu_us_per_msg"] for run in runs],
     }
-    if case == "longpoll":
-        found["p50_us"] = [run["end_to_end"]["p50_us"] for run in runs]
+    if case in ("m5k", "m20k", "longpoll"):
+        for place in ("p50_us", "p99_us"):
+            found[place] = [run["end_to_end"][place] for run in runs]
     return found
 
 
