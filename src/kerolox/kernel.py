@@ -148,7 +148,7 @@ class RecoveryReport(NamedTuple):
     notes: list[str]
     """One sentence per repair, for the log."""
     same_boot: bool = False
-    """After a crash: the machine ran on, so nothing that was written is lost."""
+    """The machine ran on since the store was last open: nothing that was written is lost."""
     begin_offset: int = 0
     """Physical offset where reading began; what is before it was known to be whole."""
     records: int = 0
@@ -244,6 +244,12 @@ class StoreKernel(Protocol):
 
     def set_writable(self, writable: bool) -> None:
         """False: every hot send is cold (the handler answers with the reason)."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why the store takes no writes, or refused the last one: file, error, what to do. Also
+        why the index lacks keys. Empty: nothing is wrong."""
         ...
 
     def set_full_log_paths(self, paths: Sequence[str]) -> None:
@@ -470,8 +476,8 @@ class StoreKernel(Protocol):
         ...
 
     def tick(self, now_ms: int) -> bool:
-        """Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
-        ``take_ready``. Called every 100 ms."""
+        """Expire held pulls (answer 19) and overdue flush answers (answer 10; all of them once a
+        flush failed). True: see ``take_ready``. Called every 100 ms."""
         ...
 
     def take_ready(self) -> list[tuple[int, bytes]]:

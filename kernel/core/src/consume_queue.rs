@@ -532,7 +532,8 @@ impl ConsumeQueue {
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
             self.create_file(byte / self.file_size * self.file_size)?;
-            self.fill_pre_blank(byte)?;
+            // Without them the file would look as if it began with nothing.
+            self.fill_pre_blank(byte).inspect_err(|_| self.cut_files(0))?;
         }
         if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
             self.open_tail(byte)?;

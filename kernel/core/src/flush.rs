@@ -15,11 +15,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
-use crate::folder::{Checkpoint, sync_folder};
+use crate::folder::{Boot, Checkpoint, sync_folder};
 use crate::map::{PAGE, UNIT};
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
-use crate::state::Core;
+use crate::state::{Core, INDEX_PENDING_MAX};
 
 /// How long index keys wait when they are few.
 const INDEX_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,6 +27,9 @@ const INDEX_INTERVAL: Duration = Duration::from_millis(100);
 const INDEX_SLICE: usize = 2_048;
 /// Longest sleep of the flush thread under `SYNC_FLUSH`, when nobody asks.
 const SYNC_IDLE: Duration = Duration::from_millis(500);
+
+/// After a flush that failed the system takes the pages for clean: no later flush tells the truth.
+const WRITES_END: &str = "the store takes no more writes, repair the disk and restart";
 
 /// Writes the log to the disk up to what is written now, if that is at least `least_pages` pages
 /// (0: anything); the flushed offset.
@@ -67,7 +70,7 @@ fn flush_log_to(
         let end = to.min(file.end()) - file.start();
         if let Err(error) = file.sync(begin, end) {
             let text = format!("flushing {}", file.path().display());
-            shared.fail(format!("{text}: {error}; the store takes no more writes"));
+            shared.fail(format!("{text}: {error}; {WRITES_END}"));
             return Err(StoreError::io(text, error));
         }
         // The flush made the unit read-only; the next appends would fault on it.
@@ -166,6 +169,16 @@ pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
             break true;
         }
         left -= index.put_backlog(left, now_ms);
+        if let Some(stall) = &index.stall {
+            let mut pending = shared.index_pending.lock();
+            if pending.len() >= INDEX_PENDING_MAX {
+                let stall = format!("{stall}; too many keys wait, they are put after a restart");
+                pending.clear();
+                drop(pending);
+                index.give_up(stall);
+            }
+            break false;
+        }
     };
     MutexGuard::unlock_fair(index);
     has_more
@@ -181,7 +194,7 @@ fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result
     }
     for range in &ranges {
         if let Err(error) = range.sync() {
-            shared.fail(format!("{error}; the store takes no more writes"));
+            shared.fail(format!("{error}; {WRITES_END}"));
             return Err(error);
         }
     }
@@ -206,7 +219,9 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
     for file in &files {
         file.sync(0, file.size()).map_err(|error| {
             let text = format!("flushing {}", file.path().display());
-            shared.index.lock().error = Some(format!("{text}: {error}"));
+            let end = "the index goes on after a restart";
+            shared.index.lock().give_up(format!("{text}: {error}; {end}"));
+            Boot::forget(&shared.settings.store_path_root_dir);
             StoreError::io(text, error)
         })?;
     }

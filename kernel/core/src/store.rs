@@ -275,7 +275,7 @@ impl Store {
         self.stop_threads();
         self.shared.ahead.remove_unused();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
-            if self.shared.index.lock().error.is_some() {
+            if self.shared.index.lock().is_behind() {
                 // With the abort file the next opening looks for the keys that are missing.
                 return Ok(());
             }
@@ -395,7 +395,10 @@ impl Store {
     /// Why the store takes no writes, or refused the last one (until one succeeds); why the index
     /// takes no keys.
     pub fn error(&self) -> Option<String> {
-        self.shared.error().or_else(|| self.shared.index.lock().error.clone())
+        self.shared.error().or_else(|| {
+            let index = self.shared.index.lock();
+            index.error.as_ref().or(index.stall.as_ref()).cloned()
+        })
     }
 }
 

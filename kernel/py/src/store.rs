@@ -159,6 +159,12 @@ impl Store {
         self.hot.delete_subscription(group, topic);
     }
 
+    /// Why the store takes no writes, or refused the last one; empty: nothing is wrong.
+    #[getter]
+    fn trouble(&self) -> String {
+        self.hot.store().error().unwrap_or_default()
+    }
+
     /// False: every hot send is cold.
     fn set_writable(&self, writable: bool) {
         self.hot.set_writable(writable);
@@ -172,10 +178,7 @@ impl Store {
     /// Append one record, its queue entry and its index entries; wakes held pulls.
     #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,
-        bit_map=b"".as_slice()),
-        text_signature = "($self, topic, queue_id, flag, sys_flag, born_timestamp, born_host, \
-            store_host, reconsume_times, prepared_transaction_offset, body, properties, \
-            tags_code=None, bit_map=b'')")]
+        bit_map=b"".as_slice()))]
     #[allow(clippy::too_many_arguments)] // the fields of a record
     fn append<'py>(
         &self,
@@ -219,9 +222,7 @@ impl Store {
 
     /// Append (flag, body, properties) items as records that follow each other, or none.
     #[pyo3(signature = (topic, queue_id, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, items, bit_maps=Vec::new()),
-        text_signature = "($self, topic, queue_id, sys_flag, born_timestamp, born_host, \
-            store_host, reconsume_times, items, bit_maps=())")]
+        reconsume_times, items, bit_maps=Vec::new()))]
     #[allow(clippy::too_many_arguments)] // the fields of a batch
     fn append_batch<'py>(
         &self,

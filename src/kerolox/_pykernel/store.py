@@ -448,7 +448,7 @@ class Store(MessageStore):
             self._ready.append((pull.connection_id, self._held_answer(pull, result)))
         self._release_flushed()
         waits = self._flush_waits
-        while waits and waits[0].deadline_ms <= now_ms:
+        while waits and (self.failure or waits[0].deadline_ms <= now_ms):
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
             self._note_flushed(wait, now_ms)

@@ -71,6 +71,9 @@ TICK_SECONDS = 0.1
 DELIVER_SECONDS = 0.1
 EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
+WATCH_SECONDS = 0.25
+"""How often trouble of the store is looked for, and tables that could not be written are tried
+again."""
 VIP_PORT_DISTANCE, HA_PORT_DISTANCE = -2, 1
 
 _log = logging.getLogger(__name__)
@@ -290,6 +293,7 @@ class Broker:
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
             (FILTER_SECONDS, self.filters.persist),
+            (WATCH_SECONDS, self._watch_disk),
         ):
             task = loop.create_task(_repeat(seconds, work))
             self._cleanup.push_async_callback(_cancel, task)
@@ -373,6 +377,11 @@ class Broker:
         if self.store.tick(self.now_ms()):
             self._deliver_ready()
 
+    async def _watch_disk(self) -> None:
+        self.cleaner.tell_trouble()
+        await self.topics.file.retry()
+        await self.groups.file.retry()
+
     async def _expire(self) -> None:
         self.clients.expire()
 
@@ -415,6 +424,8 @@ async def _repeat(
         pause = seconds
         try:
             await work()
+        except OSError as error:
+            _log.error("%s; tried again in %.1f s", error, seconds)
         except Exception:
             _log.exception("background work failed; tried again in %.1f s", seconds)
 

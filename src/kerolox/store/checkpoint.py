@@ -10,6 +10,7 @@ and an exclusive lock on its first byte.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -18,14 +19,12 @@ from typing import ClassVar
 
 from kerolox.store.mapped_file import write_all
 
-__all__ = ["CLOCK_STEP_MS", "AbortFile", "Checkpoint", "StoreLock"]
+__all__ = ["AbortFile", "Checkpoint", "StoreLock"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CHECKPOINT_BYTES = 4_096
 TIMESTAMP_SLACK_MS = 3_000
 """``StoreCheckpoint.getMinTimestamp`` stays this far behind."""
-CLOCK_STEP_MS = 60_000
-"""How far a clock is taken to be set back: times further ahead than this are not believed."""
 
 
 class Checkpoint:
@@ -43,12 +42,6 @@ class Checkpoint:
     def min_timestamp(self) -> int:
         """Log and queues are on disk up to here (``getMinTimestamp``)."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - TIMESTAMP_SLACK_MS)
-
-    def safe_timestamp(self, now_ms: int) -> int:
-        """``min_timestamp``, if that can be: times still to come say nothing, the file or the
-        clock is wrong then."""
-        limit = self.min_timestamp
-        return 0 if limit > now_ms + CLOCK_STEP_MS else limit
 
     def load(self) -> bool:
         """Read the file; False when there is none, or it is too short to hold anything."""
@@ -103,21 +96,26 @@ class AbortFile:
         return bool(found) and found[0] == self.boot_id()
 
     def create(self) -> None:
-        """Write the file with this boot's id, durably."""
-        Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
+        """Write the file with this boot's id, durably. Without room for the id it is left empty:
+        that takes no block.
+
+        Raises:
+            OSError: not even that can be.
+        """
+        try:
+            Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def begin(self) -> None:
-        """Make the file if there is none, without the boot: a recovery that fails must not make
-        the next one trust what a loss of power left."""
-        Path(self.path).touch()
-
     def forget_boot(self) -> None:
-        """A disk that failed may have lost what was written, though the machine ran on."""
+        """A flush failed: what the page cache has may never reach the disk, so the next recovery
+        must not take it for proof. Best effort on a disk that just failed."""
         with contextlib.suppress(OSError):
             os.truncate(self.path, 0)
 

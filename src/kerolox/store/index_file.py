@@ -13,12 +13,13 @@ query may give records of other keys with the same hash, and the asker compares.
 reads on from there, in slices, from its own thread or when a query asks. Nothing is queued, so an
 index that falls behind costs no memory, and recovery is the same walk from an earlier offset.
 Blocks of a file are reserved before they are written through the map: a full disk is an error
-there and not a SIGBUS.
+there and not a SIGBUS. What may be a hole is read with ``pread``, for some file systems give a
+page to whoever reads a hole through a map. An index that can't be written waits where it is and
+is tried again: the log has everything, so writes go on meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import re
@@ -36,17 +37,9 @@ from kerolox.store.layout import (
     RecordView,
     property_value,
 )
-from kerolox.store.mapped_file import (
-    check_file_size,
-    close_map,
-    make_folder,
-    release_pages,
-    sync_folder,
-)
+from kerolox.store.mapped_file import check_file_size, close_map, make_folder, release_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kerolox.store.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
@@ -151,30 +144,27 @@ class IndexFile:
         self.entries = entries
         self.size = HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
         self._entries_at = HEADER_BYTES + slots * SLOT_BYTES
+        self._reserved = 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self._descriptor).st_size
         try:
-            found = os.fstat(self._descriptor).st_size
             if found:
                 check_file_size(path, found, self.size, "maxHashSlotNum and maxIndexNum")
             else:
                 os.ftruncate(self._descriptor, self.size)
+                self._reserve(self._entries_at)
             self._map = mmap.mmap(self._descriptor, self.size)
         except BaseException:
             os.close(self._descriptor)
+            if not found:
+                Path(path).unlink(missing_ok=True)
             raise
         self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = 0, 0, 0, 0
         self.used_slots = 0
         self.count = 1
-        header = _HEADER.unpack_from(self._map)
+        header = _HEADER.unpack(os.pread(self._descriptor, HEADER_BYTES, 0))
         (self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset) = header[:4]
         self.used_slots, self.count = header[4], max(1, header[5])
-        self._reserved = 0
-        self._is_slot_area_reserved = False
-
-    @property
-    def is_sound(self) -> bool:
-        """The header can be true."""
-        return self.count <= self.entries and self.used_slots >= 0 and self.end_offset >= 0
 
     @property
     def is_full(self) -> bool:
@@ -203,14 +193,19 @@ class IndexFile:
 
     def _reserve(self, end: int) -> None:
         """Give the file blocks up to ``end``; a full disk is an ``OSError`` here."""
-        if not self._is_slot_area_reserved:
+        if not self._reserved:
             os.posix_fallocate(self._descriptor, 0, self._entries_at)
-            self._is_slot_area_reserved = True
-        start = max(self._reserved, self._entries_at)
+            self._reserved = self._entries_at
+        start = self._reserved
+        if end <= start:
+            return
         stop = min(self.size, max(end, start + RESERVE_BYTES))
-        if stop > start:
-            os.posix_fallocate(self._descriptor, start, stop - start)
+        os.posix_fallocate(self._descriptor, start, stop - start)
         self._reserved = stop
+
+    def _slot(self, slot_at: int) -> int:
+        """The newest entry of a slot, which may be a hole."""
+        return int.from_bytes(os.pread(self._descriptor, SLOT_BYTES, slot_at), "big", signed=True)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
         """Add an entry; False when the file is full.
@@ -250,9 +245,9 @@ class IndexFile:
         at = self._entries_at + self.count * ENTRY_BYTES
         if self.count >= self.entries:
             return
-        key_hash, _offset, _seconds, before = _ENTRY.unpack_from(self._map, at)
+        key_hash, _, _, before = _ENTRY.unpack(os.pread(self._descriptor, ENTRY_BYTES, at))
         slot_at = HEADER_BYTES + key_hash % self.slots * SLOT_BYTES
-        if _INT.unpack_from(self._map, slot_at)[0] == self.count:
+        if self._slot(slot_at) == self.count:
             _INT.pack_into(self._map, slot_at, before)
 
     def is_time_matched(self, begin: int, end: int) -> bool:
@@ -266,7 +261,7 @@ class IndexFile:
         if count <= 1:
             return
         view = self._map
-        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        at = self._slot(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)
         steps = count
         while 0 < at <= count and len(found) < most and steps:
             # A chain is never longer than the file; a damaged one may be a ring.
@@ -285,7 +280,7 @@ class IndexFile:
     def has(self, key_hash: int, physical_offset: int) -> bool:
         """An entry with this hash and offset is among those of the file's last records."""
         view = self._map
-        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        at = self._slot(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)
         while 0 < at < self.count:
             entry_hash, offset, _seconds, before = _ENTRY.unpack_from(
                 view, self._entries_at + at * ENTRY_BYTES
@@ -343,101 +338,49 @@ class Index:
         """Records before it are indexed."""
         self.followed_count = 0
         self.failure = ""
+        """Why it did not go on the last time; ``follow`` tries again unless ``is_given_up``."""
+        self.is_given_up = False
+        """A flush failed: only recovery can tell what the disk has."""
+        self._is_half_done = False
+        """Some keys of the record at ``followed_offset`` may have been put."""
         self.filled: list[IndexFile] = []
         """Files that became full and are not flushed yet."""
-        self.removed_count = 0
-        """Files that were removed since ``load`` began, to be built again."""
-        self._known: dict[str, int] = {}
         self._hasher = KeyHasher()
         self._last_name = 0
 
-    def load(
-        self,
-        *,
-        clean: bool = True,
-        known: Sequence[tuple[str, int]] = (),
-        min_physical_offset: int = 0,
-    ) -> list[str]:
+    def load(self) -> list[str]:
         """Open the files; notes about what was odd.
 
-        Damaged files are removed, and all behind one that is missing: the log gives their keys
-        again. ``known``: the files that there were, and the offset of the last record in each.
-
         Raises:
-            ValueError: every file has another size than configured, or one is larger.
+            ValueError: a file has another size than configured.
         """
         notes: list[str] = []
-        self._known = dict(known)
-        names = self._list(notes)
-        gone = [n for n, end in known if end >= min_physical_offset and n not in names]
-        size = HEADER_BYTES + self.slots * SLOT_BYTES + self.entries * ENTRY_BYTES
-        # With every file of another size the setting is wrong.
-        may_be_short = not clean or size in names.values()
-        for name in sorted(names):
-            path = os.path.join(self.folder, name)
-            if not names[name]:
-                notes.append(f"index: removed {path}, it was just being created")
-                Path(path).unlink()
-            elif self.removed_count or (gone and name > gone[0]):
-                self._remove(path, "a file before it is missing", notes)
-            elif names[name] < size and may_be_short:
-                self._remove(path, "it is too short", notes)
-            else:
-                file = IndexFile(path, self.slots, self.entries)
-                if file.is_sound:
-                    self.files.append(file)
-                    self._last_name = int(name)
-                else:
-                    file.close()
-                    self._remove(path, "its header is damaged", notes)
-        self.removed_count += bool(gone)
+        try:
+            names = sorted(os.listdir(self.folder))
+        except FileNotFoundError:
+            return notes
+        for name in names:
+            if not _FILE_NAME.match(name):
+                notes.append(f"index: {name} is no file of the index, left alone")
+                continue
+            self.files.append(IndexFile(os.path.join(self.folder, name), self.slots, self.entries))
+            self._last_name = int(name)
         return notes
-
-    def _list(self, notes: list[str]) -> dict[str, int]:
-        """The files by their names, with their sizes."""
-        names: dict[str, int] = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                if _FILE_NAME.match(entry.name) and entry.is_file():
-                    names[entry.name] = entry.stat().st_size
-                else:
-                    notes.append(f"index: {entry.name} is no file of the index, left alone")
-        return names
-
-    def _remove(self, path: str, reason: str, notes: list[str]) -> None:
-        Path(path).unlink()
-        self.removed_count += 1
-        notes.append(f"index: removed {path}, {reason}; it is built again")
 
     def drop_files(self, *, newer_than: int | None, from_offset: int) -> int:
         """Delete the newest files that end after a time, or that name ``from_offset`` or more.
 
-        ``newer_than`` None: times do not matter. How many were deleted since ``load`` began.
+        ``newer_than`` None: times do not matter. How many were deleted.
         """
-        before = self.removed_count
+        dropped = 0
         while self.files:
             last = self.files[-1]
-            is_newer = newer_than is not None and self._may_be_newer(last, newer_than)
+            is_newer = newer_than is not None and last.end_timestamp > newer_than
             if not is_newer and last.end_offset < from_offset and last.count > 1:
                 break
             self.files.pop().delete()
-            self.removed_count += 1
-        if self.removed_count > before:
-            # What comes back after a loss of power would hold keys twice.
-            sync_folder(self.folder)
-        return self.removed_count
-
-    def _may_be_newer(self, file: IndexFile, timestamp: int) -> bool:
-        """Whether a file may have entries of after a time, at which all of it was on the disk."""
-        if file.end_timestamp != timestamp:
-            return file.end_timestamp > timestamp
-        # More of the same millisecond may have come after the flush.
-        known = self._known.get(os.path.basename(file.path))
-        return not file.is_full and known != file.end_offset
-
-    def file_ends(self) -> list[tuple[str, int]]:
-        """The names of the files, and the offset of the last record in each."""
-        return [(os.path.basename(file.path), file.end_offset) for file in self.files]
+            dropped += 1
+        return dropped
 
     def expire(self, min_physical_offset: int) -> list[str]:
         """Take out the oldest files, never the last, that only know records before an offset;
@@ -463,24 +406,21 @@ class Index:
         return self.files[-1].end_timestamp if self.files else 0
 
     def resume(self, log: CommitLog) -> int:
-        """Go on behind the last record that has entries, completing them; the offset."""
+        """Go on at the last record that has entries, completing them; its offset."""
         end_offset = self.end_offset
         record = log.record_at(end_offset) if end_offset >= 0 else None
         if record is None:
             self.followed_offset = log.min_offset
             return log.min_offset
-        for key in record_keys(record.properties):
-            key_hash = self._hasher.hash(record.topic, key)
-            if not any(file.has(key_hash, end_offset) for file in self.files[-2:]):
-                self._put(key_hash, end_offset, record.store_timestamp)
-        self.followed_offset = end_offset + record.size
-        return self.followed_offset
+        self._is_half_done = True
+        self.followed_offset = end_offset
+        return end_offset
 
     def follow(self, log: CommitLog, most: int) -> int:
         """Index up to ``most`` records that are not yet; how many it were."""
         done = 0
         with self.lock:
-            if self.failure:
+            if self.is_given_up:
                 return 0
             offset = self.followed_offset
             end = log.max_offset
@@ -488,15 +428,19 @@ class Index:
                 return 0
             try:
                 for at, record in log.records_from(offset, end):
+                    is_new = not self._is_half_done
                     self._index(at, record)
+                    self._is_half_done = False
                     offset = at + record.size
-                    done += 1
+                    done += is_new
                     if done >= most:
                         break
                 else:
                     offset = end
+                self.failure = ""
             except (OSError, ValueError) as error:
-                self.failure = f"index in {self.folder}: {error}"
+                self._is_half_done = True
+                self.failure = f"the index in {self.folder} can't be written: {error}"
             finally:
                 self.followed_offset = offset
                 self.followed_count += done
@@ -506,7 +450,12 @@ class Index:
         if record.sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
             return
         for key in record_keys(record.properties):
-            self._put(self._hasher.hash(record.topic, key), offset, record.store_timestamp)
+            key_hash = self._hasher.hash(record.topic, key)
+            if not self._is_half_done or not self._has(key_hash, offset):
+                self._put(key_hash, offset, record.store_timestamp)
+
+    def _has(self, key_hash: int, offset: int) -> bool:
+        return any(file.has(key_hash, offset) for file in self.files[-2:])
 
     def _put(self, key_hash: int, offset: int, store_timestamp: int) -> None:
         files = self.files
@@ -552,8 +501,13 @@ class Index:
                 files.append(self.files[-1])
                 timestamp = self.end_timestamp
         for file in files:
-            file.flush()
-        return timestamp
+            try:
+                file.flush()
+            except OSError as error:
+                self.failure = f"flushing {file.path}: {error}; the index goes on after a restart"
+                self.is_given_up = True
+                raise
+        return 0 if self.is_given_up else timestamp
 
     def close(self) -> None:
         """Close all files."""

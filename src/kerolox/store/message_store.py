@@ -135,13 +135,14 @@ class MessageStore(StoreReads):
                 f"record of {size} bytes, a file of the commit log takes "
                 f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
             )
+            self.write_error = self.refusal
             return PutMessageStatus.MESSAGE_ILLEGAL
         if log.allocator is not None and log.allocator.is_busy(log.next_start):
             return PutMessageStatus.OS_PAGECACHE_BUSY
         try:
             log.roll()
         except (OSError, ValueError) as error:
-            self.refusal = f"no new file in {log.folders}: {error}"
+            self.refusal = self.write_error = f"no new file in {log.folders}: {error}"
             return PutMessageStatus.CREATE_MAPEDFILE_FAILED
         return PutMessageStatus.PUT_OK
 
@@ -176,6 +177,7 @@ class MessageStore(StoreReads):
             log.write(b"".join(parts))
         except OSError as error:
             self.refusal = f"{where} can't be written: {error}; nothing was stored"
+            self.write_error = self.refusal
             self._take_back(queues)
             return False
         self.last_store_timestamp = now
@@ -197,6 +199,7 @@ class MessageStore(StoreReads):
                 queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
             )
         self._written = (log.max_offset, now)
+        self.refusal = self.write_error = ""
         flusher = self._log_flusher
         if flusher is not None and flusher.is_woken_by_puts:
             flusher.note_put()

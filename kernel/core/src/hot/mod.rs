@@ -320,7 +320,7 @@ impl HotPath {
         state.tables.refresh(&core);
         state.expire_holds(&mut core, now_ms);
         state.release_flushed(self.store.flushed_offset(), core.now_ms());
-        state.expire_flushes(now_ms);
+        state.expire_flushes(now_ms, core.is_open() && !core.is_writable());
         state.peers.has_ready() || state.has_arrivals()
     }
 

@@ -209,11 +209,11 @@ impl State {
         peers.release_flushed(flushed_offset, note);
     }
 
-    /// Makes the send answers ready whose time is over.
-    pub fn expire_flushes(&mut self, now_ms: i64) {
+    /// Makes the send answers ready whose time is over, or `all`: no flush will come.
+    pub fn expire_flushes(&mut self, now_ms: i64, all: bool) {
         let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
         let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
-        peers.expire_flushes(now_ms, note);
+        peers.expire_flushes(if all { i64::MAX } else { now_ms }, note);
     }
 
     /// Forgets a connection, its held pulls and its answers.

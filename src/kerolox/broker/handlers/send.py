@@ -333,11 +333,13 @@ def code_of(broker: Broker, put: Put) -> ResponseCode:
         raise BrokerError(
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [{_disk_use(broker)}], messages are put to the slave, message "
-            "store has been shut down, etc.",
+            f"store has been shut down, etc.{_trouble(broker)}",
             code=ResponseCode.SERVICE_NOT_AVAILABLE,
         )
     if status == PutMessageStatus.CREATE_MAPEDFILE_FAILED:
-        raise _system_error("create mapped file failed, server is busy or broken.")
+        raise _system_error(
+            f"create mapped file failed, server is busy or broken.{_trouble(broker)}"
+        )
     if status == PutMessageStatus.OS_PAGECACHE_BUSY:
         raise _system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
     if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
@@ -346,6 +348,12 @@ def code_of(broker: Broker, put: Put) -> ResponseCode:
             "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
         )
     raise _system_error("UNKNOWN_ERROR")
+
+
+def _trouble(broker: Broker) -> str:
+    """What the store says beyond RocketMQ's words."""
+    trouble = broker.store.trouble
+    return f" {trouble}" if trouble else ""
 
 
 def _disk_use(broker: Broker) -> str:
