@@ -148,7 +148,7 @@ class RecoveryReport(NamedTuple):
     notes: list[str]
     """One sentence per repair, for the log."""
     same_boot: bool = False
-    """The machine ran on since the store was last open: nothing that was written is lost."""
+    """After a crash: the machine ran on, so nothing that was written is lost."""
     begin_offset: int = 0
     """Physical offset where reading began; what is before it was known to be whole."""
     records: int = 0

@@ -14,7 +14,7 @@ from tests.support.kernels import KERNELS
 if TYPE_CHECKING:
     from pathlib import Path
 
-HARDENED = [kernel for kernel in KERNELS if kernel == "native"]
+
 SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "50"))
 
 
@@ -36,7 +36,7 @@ def lose_power_once(crashable: Crashable, ledger: Ledger, disk: Disk, seed: int)
     return flushed
 
 
-@pytest.mark.parametrize("kernel", HARDENED)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_was_flushed_survives_a_loss_of_power(kernel: str, seed: int, tmp_path: Path) -> None:
     crashable, ledger = Crashable(kernel, tmp_path / "store"), Ledger(seed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HARDENED = [kernel for kernel in KERNELS if kernel == "native"]
+
 SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "60"))
 FILE_BYTES = 16 * 1024
 MESSAGES = 90
@@ -41,7 +41,7 @@ class Killed(NamedTuple):
     ledger: Ledger
 
 
-@pytest.fixture(scope="module", params=HARDENED)
+@pytest.fixture(scope="module", params=KERNELS)
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """A store that was filled and killed; its last records are queued ones, in one file."""
     kernel = request.param

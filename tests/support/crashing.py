@@ -297,13 +297,15 @@ class Disk:
     def lose_power(self, seed: int) -> None:
         """Leave of what was not flushed what a loss of power leaves.
 
-        Each page is kept, lost, or (some) torn at a sector; a new file may be gone or empty; a
-        deleted one may be back. The machine then has another boot.
+        Each page is kept, lost, or (some) torn at a sector; a new file may be gone or empty (the
+        names of one folder reach the disk in the order in which they were made); a deleted one
+        may be back. The machine then has another boot.
         """
         chance = random.Random(seed)
         kept_ratio = chance.choice((0.0, 0.2, 0.5, 0.9, 1.0))
         now = _used(self.folder)
-        for name in now.keys() | self.files.keys():
+        gone: set[Path] = set()
+        for name in sorted(now.keys() | self.files.keys()):
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             new, old = now.get(name), self.files.get(name)
@@ -311,9 +313,13 @@ class Disk:
                 if chance.random() < 0.5:
                     path.write_bytes(old or b"")
                 continue
-            if old is None and chance.random() > kept_ratio:
+            if old is None and (path.parent in gone or chance.random() > kept_ratio):
                 # The name was written, or not; the size was, or not.
-                path.unlink() if chance.random() < 0.7 else path.write_bytes(b"")
+                if path.parent in gone or chance.random() < 0.7:
+                    gone.add(path.parent)
+                    path.unlink()
+                else:
+                    path.write_bytes(b"")
                 continue
             path.write_bytes(_mixed(chance, new, old or bytes(len(new)), kept_ratio))
         (self.folder / "boot").unlink(missing_ok=True)

@@ -326,14 +326,22 @@ fn a_clean_stop_is_reopened_without_reading_the_log() {
 }
 
 #[test]
-fn the_store_time_goes_on_from_the_last_record_unless_that_is_far_ahead_of_the_clock() {
-    for (ahead_ms, goes_on) in [(30_000, true), (3_600_000, false)] {
+fn the_store_time_goes_on_from_the_last_record_but_after_a_crash_not_from_one_far_ahead() {
+    // (how far ahead, whether it was closed cleanly, whether times go on)
+    for (ahead_ms, is_clean, goes_on) in
+        [(30_000, false, true), (3_600_000, false, false), (3_600_000, true, true)]
+    {
         let folder = tempdir().unwrap();
         let store = opened(small(folder.path()));
         let last = now_ms() + ahead_ms;
         store.set_clock(Some(last));
         put(&store, "Topic", 0, b"b");
-        store.close().unwrap();
+        if is_clean {
+            store.close().unwrap();
+        } else {
+            store.abandon();
+        }
+        drop(store);
         let (store, _) = reopened(folder.path());
         let next = put(&store, "Topic", 0, b"b").store_timestamp;
         assert_eq!(next >= last, goes_on, "{ahead_ms}");

@@ -178,7 +178,10 @@ impl Store {
     /// Append one record, its queue entry and its index entries; wakes held pulls.
     #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,
-        bit_map=b"".as_slice()))]
+        bit_map=b"".as_slice()),
+        text_signature = "($self, topic, queue_id, flag, sys_flag, born_timestamp, born_host, \
+            store_host, reconsume_times, prepared_transaction_offset, body, properties, \
+            tags_code=None, bit_map=b'')")]
     #[allow(clippy::too_many_arguments)] // the fields of a record
     fn append<'py>(
         &self,
@@ -222,7 +225,9 @@ impl Store {
 
     /// Append (flag, body, properties) items as records that follow each other, or none.
     #[pyo3(signature = (topic, queue_id, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, items, bit_maps=Vec::new()))]
+        reconsume_times, items, bit_maps=Vec::new()),
+        text_signature = "($self, topic, queue_id, sys_flag, born_timestamp, born_host, \
+            store_host, reconsume_times, items, bit_maps=())")]
     #[allow(clippy::too_many_arguments)] // the fields of a batch
     fn append_batch<'py>(
         &self,

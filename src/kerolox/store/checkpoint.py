@@ -19,12 +19,14 @@ from typing import ClassVar
 
 from kerolox.store.mapped_file import write_all
 
-__all__ = ["AbortFile", "Checkpoint", "StoreLock"]
+__all__ = ["CLOCK_STEP_MS", "AbortFile", "Checkpoint", "StoreLock"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CHECKPOINT_BYTES = 4_096
 TIMESTAMP_SLACK_MS = 3_000
 """``StoreCheckpoint.getMinTimestamp`` stays this far behind."""
+CLOCK_STEP_MS = 60_000
+"""How far a clock is taken to be set back: times further ahead than this are not believed."""
 
 
 class Checkpoint:
@@ -42,6 +44,12 @@ class Checkpoint:
     def min_timestamp(self) -> int:
         """Log and queues are on disk up to here (``getMinTimestamp``)."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - TIMESTAMP_SLACK_MS)
+
+    def safe_timestamp(self, now_ms: int) -> int:
+        """``min_timestamp``, if that can be: times still to come say nothing, the file or the
+        clock is wrong then."""
+        limit = self.min_timestamp
+        return 0 if limit > now_ms + CLOCK_STEP_MS else limit
 
     def load(self) -> bool:
         """Read the file; False when there is none, or it is too short to hold anything."""
@@ -112,6 +120,11 @@ class AbortFile:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def begin(self) -> None:
+        """Make the file if there is none, without the boot: a recovery that fails must not make
+        the next one trust what a loss of power left."""
+        Path(self.path).touch()
 
     def forget_boot(self) -> None:
         """A flush failed: what the page cache has may never reach the disk, so the next recovery

@@ -8,6 +8,7 @@ maps, which is safe because bytes below ``max_offset`` never change.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +69,11 @@ class CommitLog:
         """Makes files ahead while the store is open."""
         self._ask_at = NEVER
 
-    def load(self) -> list[str]:
+    def load(self, *, crashed: bool = False) -> list[str]:
         """Map the files; notes about what was odd. ``max_offset`` is the end of the last file.
 
-        Files at the end that were made ahead and never written are removed.
+        Files at the end that were made ahead and never written are removed. After a crash a file
+        that is too short gets its size again: the log ends in it.
 
         Raises:
             ValueError: a file has another size than configured or stands in two folders, or one
@@ -81,7 +83,7 @@ class CommitLog:
         for folder in self.folders.writable:
             make_folder(folder)
         notes: list[str] = []
-        places = self._places(notes)
+        places = self._places(notes, crashed=crashed)
         starts = sorted(places)
         while len(starts) > 1:
             if not self._is_unwritten(places[starts[-1]], starts[-1]):
@@ -103,7 +105,7 @@ class CommitLog:
         self.max_offset = self.tail.end if self.tail else 0
         return notes
 
-    def _places(self, notes: list[str]) -> dict[int, str]:
+    def _places(self, notes: list[str], *, crashed: bool) -> dict[int, str]:
         """The folder of each file, by its start."""
         found: list[tuple[int, str, int]] = []
         for folder in self.folders.all:
@@ -117,9 +119,15 @@ class CommitLog:
             path = Path(folder, offset_name(start))
             path.unlink()
             notes.append(f"removed {path}: it was just being created")
+        # With every file of another size the setting is wrong.
+        is_sized = len(found) == 1 or any(size == self.file_size for _, _, size in found)
         places: dict[int, str] = {}
-        for start, folder, size in found:
-            path = Path(folder, offset_name(start))
+        for start, folder, found_size in found:
+            path, size = Path(folder, offset_name(start)), found_size
+            if crashed and is_sized and size < self.file_size:
+                os.truncate(path, self.file_size)
+                notes.append(f"lengthened {path}: it had {size} bytes")
+                size = self.file_size
             check_file_size(str(path), size, self.file_size, FILE_SIZE_SETTING)
             twin = places.get(start)
             if twin is None or self._is_unwritten(twin, start):

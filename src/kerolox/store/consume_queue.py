@@ -14,14 +14,23 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, TOPIC_BYTES_MAX, entries_packer
+from kerolox.store.layout import (
+    ENTRY,
+    ENTRY_BYTES,
+    PRE_BLANK,
+    PRE_BLANK_SIZE,
+    TOPIC_BYTES_MAX,
+    entries_packer,
+)
 from kerolox.store.mapped_file import (
     FILE_NAME_DIGITS,
-    list_offset_files,
+    check_file_size,
+    list_sizes,
     make_folder,
     write_all,
     zero_from,
@@ -53,6 +62,17 @@ def check_topic_name(topic: str) -> bytes:
     if topic in {".", ".."} or not _ILLEGAL_IN_NAMES.isdisjoint(topic):
         raise ValueError(f"topic {topic!r} can't name a folder")
     return name
+
+
+@dataclass
+class Loaded:
+    """What loading a queue found."""
+
+    notes: list[str]
+    short_files: dict[str, int]
+    """Paths of files that are shorter than the setting says, with their sizes."""
+    is_short: bool = False
+    """A file is missing, or shorter than it was."""
 
 
 class OpenQueues:
@@ -264,13 +284,16 @@ class ConsumeQueue:
         self.max_offset = self.next_offset = offset
 
     def set_entry(self, offset: int, physical_offset: int, size: int, code: int) -> None:
-        """Overwrite one entry that was lost (recovery)."""
+        """Overwrite one entry that is lost or wrong (recovery)."""
         at = offset * ENTRY_BYTES
         descriptor = os.open(self.path_of(at - at % self.file_size), os.O_RDWR | os.O_CLOEXEC)
         try:
             write_all(descriptor, ENTRY.pack(physical_offset, size, code), at % self.file_size)
         finally:
             os.close(descriptor)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        if offset + 1 == self.max_offset and size != PRE_BLANK_SIZE:
+            self.max_physical_offset = physical_offset + size
 
     def extend(self, store_time: int, bit_maps: Sequence[bytes]) -> None:
         """Give the pending entries units, and their addresses in place of the tags codes.
@@ -341,6 +364,11 @@ class ConsumeQueue:
         physical_offset, size, code = ENTRY.unpack(data)
         return physical_offset, size, code
 
+    def first_entries(self) -> list[tuple[int, int, int]]:
+        """The first entry of each file."""
+        entries = (self.entry(start // ENTRY_BYTES) for start in self.starts)
+        return [entry for entry in entries if entry is not None]
+
     def roll_next(self, offset: int) -> int:
         """The first entry offset of the next file (``rollNextFile``)."""
         per_file = self.file_size // ENTRY_BYTES
@@ -359,29 +387,45 @@ class ConsumeQueue:
         return low
 
     # -- recovery ---------------------------------------------------------------------------
-    def load(self, *, clean: bool) -> list[str]:
-        """Find the files and the last entry; notes about repairs.
+    def load(self, *, clean: bool) -> Loaded:
+        """Find the files and the last entry.
 
         ``clean=False``: entries of the last files are all looked at, and the queue ends before
         the first that is none.
 
         Raises:
-            ValueError: a file has another size than configured.
+            ValueError: a file is larger than configured.
         """
-        starts, others = list_offset_files(self.folder, self.file_size, FILE_SIZE_SETTING)
+        sizes, others = list_sizes(self.folder)
         notes = [f"{self!r}: {name} is no file of the queue, left alone" for name in others]
-        run: list[int] = []
-        for start in reversed(starts):
-            if start % self.file_size or (run and start != run[-1] - self.file_size):
-                notes.append(f"{self!r}: files before {run[-1] if run else start} do not join it")
-                break
-            run.append(start)
-        self.starts = run[::-1]
+        loaded = Loaded(notes, {})
+        for start in sorted(sizes):
+            size, path = sizes[start], self.path_of(start)
+            if size > self.file_size:
+                check_file_size(path, size, self.file_size, FILE_SIZE_SETTING)
+            if size < self.file_size:
+                # A kill between creating the file and giving it its size leaves the last one so.
+                loaded.is_short |= size > 0 or start != max(sizes)
+                loaded.short_files[path] = size
+            elif (
+                start % self.file_size
+                or loaded.short_files
+                or (self.starts and start != self.starts[-1] + self.file_size)
+            ):
+                notes.append(f"{self!r}: removed {path}, the file before it is missing")
+                Path(path).unlink()
+                loaded.is_short = True
+            else:
+                self.starts.append(start)
         if self.ext is not None:
             notes += self.ext.load()
-        if not self.starts:
-            self.fit_ext()
-            return notes
+        if self.starts:
+            self._find_entries(notes, clean=clean)
+        self.fit_ext()
+        self.close()
+        return loaded
+
+    def _find_entries(self, notes: list[str], *, clean: bool) -> None:
         end = self._find_end(clean)
         self.min_offset = self.starts[0] // ENTRY_BYTES
         self.max_offset = end
@@ -389,9 +433,6 @@ class ConsumeQueue:
             notes.append(f"{self!r}: entries from {end} on are torn, cut off")
             self.truncate_entries(end)
         self._note_end()
-        self.fit_ext()
-        self.close()
-        return notes
 
     def _note_end(self) -> None:
         self.next_offset = self.flushed_offset = self.max_offset

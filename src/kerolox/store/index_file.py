@@ -20,6 +20,7 @@ is tried again: the log has everything, so writes go on meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
@@ -37,9 +38,17 @@ from kerolox.store.layout import (
     RecordView,
     property_value,
 )
-from kerolox.store.mapped_file import check_file_size, close_map, make_folder, release_pages
+from kerolox.store.mapped_file import (
+    check_file_size,
+    close_map,
+    make_folder,
+    release_pages,
+    sync_folder,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kerolox.store.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
@@ -165,6 +174,11 @@ class IndexFile:
         header = _HEADER.unpack(os.pread(self._descriptor, HEADER_BYTES, 0))
         (self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset) = header[:4]
         self.used_slots, self.count = header[4], max(1, header[5])
+
+    @property
+    def is_sound(self) -> bool:
+        """The header can be true."""
+        return self.count <= self.entries and self.used_slots >= 0 and self.end_offset >= 0
 
     @property
     def is_full(self) -> bool:
@@ -345,42 +359,99 @@ class Index:
         """Some keys of the record at ``followed_offset`` may have been put."""
         self.filled: list[IndexFile] = []
         """Files that became full and are not flushed yet."""
+        self.removed_count = 0
+        """Files that were removed since ``load`` began, to be built again."""
+        self._known: dict[str, int] = {}
         self._hasher = KeyHasher()
         self._last_name = 0
 
-    def load(self) -> list[str]:
+    def load(
+        self,
+        *,
+        clean: bool = True,
+        known: Sequence[tuple[str, int]] = (),
+        min_physical_offset: int = 0,
+    ) -> list[str]:
         """Open the files; notes about what was odd.
 
+        Damaged files are removed, and all behind one that is missing: the log gives their keys
+        again. ``known``: the files that there were, and the offset of the last record in each.
+
         Raises:
-            ValueError: a file has another size than configured.
+            ValueError: every file has another size than configured, or one is larger.
         """
         notes: list[str] = []
-        try:
-            names = sorted(os.listdir(self.folder))
-        except FileNotFoundError:
-            return notes
-        for name in names:
-            if not _FILE_NAME.match(name):
-                notes.append(f"index: {name} is no file of the index, left alone")
-                continue
-            self.files.append(IndexFile(os.path.join(self.folder, name), self.slots, self.entries))
-            self._last_name = int(name)
+        self._known = dict(known)
+        names = self._list(notes)
+        gone = [n for n, end in known if end >= min_physical_offset and n not in names]
+        size = HEADER_BYTES + self.slots * SLOT_BYTES + self.entries * ENTRY_BYTES
+        # With every file of another size the setting is wrong.
+        may_be_short = not clean or size in names.values()
+        for name in sorted(names):
+            path = os.path.join(self.folder, name)
+            if not names[name]:
+                notes.append(f"index: removed {path}, it was just being created")
+                Path(path).unlink()
+            elif self.removed_count or (gone and name > gone[0]):
+                self._remove(path, "a file before it is missing", notes)
+            elif names[name] < size and may_be_short:
+                self._remove(path, "it is too short", notes)
+            else:
+                file = IndexFile(path, self.slots, self.entries)
+                if file.is_sound:
+                    self.files.append(file)
+                    self._last_name = int(name)
+                else:
+                    file.close()
+                    self._remove(path, "its header is damaged", notes)
+        self.removed_count += bool(gone)
         return notes
+
+    def _list(self, notes: list[str]) -> dict[str, int]:
+        """The files by their names, with their sizes."""
+        names: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if _FILE_NAME.match(entry.name) and entry.is_file():
+                    names[entry.name] = entry.stat().st_size
+                else:
+                    notes.append(f"index: {entry.name} is no file of the index, left alone")
+        return names
+
+    def _remove(self, path: str, reason: str, notes: list[str]) -> None:
+        Path(path).unlink()
+        self.removed_count += 1
+        notes.append(f"index: removed {path}, {reason}; it is built again")
 
     def drop_files(self, *, newer_than: int | None, from_offset: int) -> int:
         """Delete the newest files that end after a time, or that name ``from_offset`` or more.
 
-        ``newer_than`` None: times do not matter. How many were deleted.
+        ``newer_than`` None: times do not matter. How many were deleted since ``load`` began.
         """
-        dropped = 0
+        before = self.removed_count
         while self.files:
             last = self.files[-1]
-            is_newer = newer_than is not None and last.end_timestamp > newer_than
+            is_newer = newer_than is not None and self._may_be_newer(last, newer_than)
             if not is_newer and last.end_offset < from_offset and last.count > 1:
                 break
             self.files.pop().delete()
-            dropped += 1
-        return dropped
+            self.removed_count += 1
+        if self.removed_count > before:
+            # What comes back after a loss of power would hold keys twice.
+            sync_folder(self.folder)
+        return self.removed_count
+
+    def _may_be_newer(self, file: IndexFile, timestamp: int) -> bool:
+        """Whether a file may have entries of after a time, at which all of it was on the disk."""
+        if file.end_timestamp != timestamp:
+            return file.end_timestamp > timestamp
+        # More of the same millisecond may have come after the flush.
+        known = self._known.get(os.path.basename(file.path))
+        return not file.is_full and known != file.end_offset
+
+    def file_ends(self) -> list[tuple[str, int]]:
+        """The names of the files, and the offset of the last record in each."""
+        return [(os.path.basename(file.path), file.end_offset) for file in self.files]
 
     def expire(self, min_physical_offset: int) -> list[str]:
         """Take out the oldest files, never the last, that only know records before an offset;

@@ -2,13 +2,13 @@
 
 The log is the truth. Recovery
 
-1. finds a record from which on queues may lack entries (:meth:`Recovery.find_start`),
-2. walks the log from there to the last whole record, checks each one and writes the queue
-   entries that are missing (:meth:`Recovery.walk`); when a queue lacks entries from before the
-   start, it walks once more from the beginning of the log,
-3. cuts the log behind the last whole record and clears the bytes, so that they never are
-   mistaken for records again; cuts queues and index behind the end of the log,
-4. lets the index go on behind the last record that it holds.
+1. finds a record from which on anything may be missing or torn (:meth:`Recovery.find_start`),
+2. walks the log from there to the last whole record (:meth:`Recovery.walk`), and ends log, queues
+   and index there; the bytes behind are cleared, so that they never are mistaken for records,
+3. reads the records again and writes the queue entries that are missing; a record that its queue
+   knows otherwise than it says itself is damaged, and ends the log, too (``QueueRepair``),
+4. fills queues that lack entries from before the start, from the begin of the log,
+5. lets the index go on behind the last record that it holds.
 
 Where the walk starts: after a clean stop at the last record that any queue knows. After a crash
 at the last record that is older than the checkpoint, as far as queues know (RocketMQ starts at
@@ -21,141 +21,154 @@ the log there. (RocketMQ 4.9.8 does not survive the first of them.)
 
 from __future__ import annotations
 
-import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.kernel import RecoveryReport
-from kerolox.store.consume_queue import ConsumeQueue, is_pre_blank
-from kerolox.store.layout import (
-    RECORD_BYTES_MIN,
-    TRANSACTION_BITS,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    RecordView,
-    crc_matches,
-    is_blank,
-    parse_record,
-    record_tags_code,
-)
-from kerolox.store.mapped_file import zero_from
-from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
+from kerolox.store.checkpoint import CLOCK_STEP_MS
+from kerolox.store.consume_queue import is_pre_blank
+from kerolox.store.layout import crc_matches, is_blank, parse_record
+from kerolox.store.log_cut import LogCut
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Collection
 
     from kerolox.store.checkpoint import Checkpoint
     from kerolox.store.commit_log import CommitLog
-    from kerolox.store.deletions import Deletions
     from kerolox.store.index_file import Index
+    from kerolox.store.inventory import Inventory
+    from kerolox.store.layout import RecordView
+    from kerolox.store.queue_repair import QueueRepair
+    from kerolox.store.settings import StoreSettings
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "StateAtOpen"]
 
 REDO_BYTES = 32 << 20
 """More than one append can write: a chunk with the largest frame, or a batch."""
-PENDING_NUMBERS_MAX = 3 * 512
-"""Entries are written in runs of so many numbers (three per entry)."""
 INDEX_AT_OPEN_SECONDS_MAX = 2.0
 """The index catches up so long before ``open`` returns, with the rest in the background."""
 INDEX_AT_OPEN_RECORDS = 2_048
 """Records between two looks at the clock."""
 
 
+class StateAtOpen(NamedTuple):
+    """What the last run left."""
+
+    clean: bool
+    """It closed the store."""
+    same_boot: bool
+    """It did not, but the machine ran on: nothing that was written is lost."""
+    now_ms: int
+    inventory: Inventory | None
+
+
 class Recovery:
-    """One recovery. ``queue_of`` gives the queue of a (topic, queue id), made when it is new."""
+    """One recovery. The files have been loaded before; ``notes`` gets a sentence per repair."""
 
     def __init__(
         self,
         log: CommitLog,
-        queues: Callable[[], Collection[ConsumeQueue]],
-        queue_of: Callable[[str, int], ConsumeQueue],
+        repair: QueueRepair,
         checkpoint: Checkpoint,
-        delays_ms: tuple[int, ...],
-        deletions: Deletions,
-        *,
-        check_crc: bool,
-        multi_dispatch: bool = False,
-        lmq: bool = False,
+        settings: StoreSettings,
+        notes: list[str],
     ) -> None:
         self._log = log
-        self._queues = queues
-        self._queue_of = queue_of
+        self._repair = repair
         self._checkpoint = checkpoint
-        self._delays_ms = delays_ms
-        self._deletions = deletions
-        self._check_crc = check_crc
-        self._multi_dispatch = multi_dispatch
-        self._lmq = lmq
-        self._touched: dict[ConsumeQueue, None] = {}
+        self._check_crc = settings.check_crc_on_recover
+        self._cut = LogCut(log, notes)
+        self._notes = notes
         self._clean = False
         self._records = 0
-        self._removed_index_files = 0
-        self.notes: list[str] = []
-        self.dispatched = 0
         self.last_store_timestamp = 0
+        """Of the last record; no later one is to fall behind it."""
 
-    def run(self, index: Index | None, *, clean: bool, same_boot: bool) -> RecoveryReport:
-        """Recover; the files have been loaded before."""
+    def run(self, index: Index | None, state: StateAtOpen) -> RecoveryReport:
+        """Recover."""
         began = time.monotonic()
-        self._clean = clean
-        log = self._log
-        start = end = truncated = indexed = cut_entries = 0
-        self._drop_dead_queues()
+        self._clean = state.clean
+        log, repair = self._log, self._repair
+        start = end = indexed = 0
         if log.files:
-            start = self.find_start(clean=clean, same_boot=same_boot)
-            reached = self.walk(start, is_whole=start <= log.min_offset)
-            if reached is None:
-                self.notes.append(
-                    f"queue entries from before {start} are missing, reading the whole log"
-                )
-                start = log.min_offset
-                reached = self.walk(start, is_whole=True)
-            assert reached is not None, "a walk of the whole log never stops at a gap"
-            end = reached
-            truncated = self.cut_log(end)
-            cut_entries = self._cut_queues(end)
+            start = self.find_start(state)
+            end = self.walk(start)
+            self._end_at(end)
+            self._repair_queues(start, state)
         else:
-            self._drop_queues()
+            repair.drop_all()
         if index is not None:
-            indexed = self._recover_index(index, clean=clean, same_boot=same_boot)
-        for queue in self._queues():
+            indexed = self._recover_index(index, state)
+        queues = repair.queues()
+        for queue in queues:
             queue.correct_min_offset(log.min_offset)
             queue.close()
-        if self.dispatched:
-            self.notes.append(f"wrote {self.dispatched} missing queue entries")
+        if repair.dispatched:
+            self._notes.append(f"wrote {repair.dispatched} missing queue entries")
+        self._choose_timestamp(state)
         return RecoveryReport(
-            clean,
+            state.clean,
             log.min_offset,
             log.max_offset,
             end - start,
-            truncated,
-            self.dispatched,
+            self._cut.truncated_bytes,
+            repair.dispatched,
             indexed,
-            len(self._queues()),
-            self.notes,
-            same_boot=same_boot,
+            len(queues),
+            self._notes,
+            same_boot=state.same_boot,
             begin_offset=start,
             records=self._records,
-            cut_entries=cut_entries,
-            removed_index_files=self._removed_index_files,
+            cut_entries=repair.cut_entries,
+            rebuilt_queues=repair.rebuilt_queues,
+            removed_index_files=0 if index is None else index.removed_count,
+            set_aside_files=self._cut.files_set_aside,
             duration_ms=int((time.monotonic() - began) * 1_000),
         )
 
+    def _choose_timestamp(self, state: StateAtOpen) -> None:
+        """A damaged time far ahead of the clock would hold all later ones up. Only a crash damages
+        those of records. (RocketMQ lets times fall back over a restart.)"""
+        believable = state.now_ms + CLOCK_STEP_MS
+        if not state.clean and self.last_store_timestamp > believable:
+            self.last_store_timestamp = 0
+        if self._checkpoint.physic_timestamp <= believable:
+            self.last_store_timestamp = max(
+                self.last_store_timestamp, self._checkpoint.physic_timestamp
+            )
+
+    def _end_at(self, end: int) -> None:
+        self._cut.end_at(end)
+        self._repair.truncate(end)
+
+    def _repair_queues(self, start: int, state: StateAtOpen) -> None:
+        repair = self._repair
+        repair.drop_dead_queues()
+        repair.compare(state.inventory, clean=state.clean)
+        repair.dispatch(start, clean=state.clean)
+        damaged = None if state.clean else repair.find_disowned(start)
+        if damaged is not None:
+            self._notes.append(
+                f"the record at {damaged} says that it is of another place than its queue knows, "
+                "the log ends there"
+            )
+            self._end_at(damaged)
+        if repair.short:
+            repair.fill_short(start)
+
     # -- where to start ---------------------------------------------------------------------
-    def find_start(self, *, clean: bool, same_boot: bool) -> int:
+    def find_start(self, state: StateAtOpen) -> int:
         """Physical offset of a record before which nothing needs to be looked at."""
         log = self._log
+        queues = self._repair.queues()
         starts = [log.min_offset]
-        if clean:
-            starts.extend(
-                self._verified(queue.entry(queue.max_offset - 1)) for queue in self._queues()
-            )
+        if state.clean:
+            starts.extend(self._verified(queue.entry(queue.max_offset - 1)) for queue in queues)
             return max(starts)
-        written = max((queue.max_physical_offset for queue in self._queues()), default=-1)
-        redo = written - REDO_BYTES if same_boot else -1
-        flushed_timestamp = self._checkpoint.min_timestamp
-        for queue in self._queues():
+        written = max((queue.max_physical_offset for queue in queues), default=-1)
+        redo = written - REDO_BYTES if state.same_boot else -1
+        flushed_timestamp = self._checkpoint.safe_timestamp(state.now_ms)
+        for queue in queues:
             if redo > log.min_offset:
                 at = queue.first_where(lambda entry: entry[0] > redo)
                 starts.append(self._verified(queue.entry(at - 1)))
@@ -178,18 +191,14 @@ class Recovery:
         return store_time < 0 or store_time > timestamp
 
     # -- the walk ---------------------------------------------------------------------------
-    def walk(self, start: int, *, is_whole: bool) -> int | None:
-        """Check records from ``start`` on; the end of the last good one.
-
-        None: a queue lacks entries from before ``start`` (never when ``is_whole``).
-        """
+    def walk(self, start: int) -> int:
+        """Check records from ``start`` on; the end of the last good one."""
         log = self._log
         offset = start
-        self._records = 0
         while True:
             file = log.files.get(offset // log.file_size)
             if file is None:
-                break
+                return offset
             view, size = file.view, file.size
             position = offset - file.start
             while True:
@@ -199,23 +208,18 @@ class Recovery:
                 if 0 in record.topic or self._is_torn_text(view, position, size, offset, record):
                     record = None
                     break
-                if not self._dispatch(offset, record, is_whole):
-                    self._write_pending()
-                    return None
                 self.last_store_timestamp = record.store_timestamp
                 self._records += 1
                 offset += record.size
                 position += record.size
             if record is not None:
-                self.notes.append(f"the record at {offset} does not match its CRC")
-                break
+                self._notes.append(f"the record at {offset} does not match its CRC")
+                return offset
             if not is_blank(view, position, size):
                 if any(view[position : position + 8]):
-                    self.notes.append(f"no whole record at {offset}, the log ends there")
-                break
+                    self._notes.append(f"no whole record at {offset}, the log ends there")
+                return offset
             offset = file.end
-        self._write_pending()
-        return offset
 
     def _is_torn_text(
         self, view: mmap.mmap, position: int, limit: int, offset: int, record: RecordView
@@ -231,173 +235,22 @@ class Recovery:
         follows = parse_record(view, behind, limit, offset + record.size)
         return follows is None and not is_blank(view, behind, limit)
 
-    def _dispatch(self, offset: int, record: RecordView, is_whole: bool) -> bool:
-        """See to the queue entries of a record; False: entries before them are missing."""
-        if record.sys_flag & TRANSACTION_BITS in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            return True
-        topic = record.topic.decode("utf-8", "surrogateescape")
-        own = None
-        if not self._deletions.is_over(topic, offset):
-            own = self._queue_of(topic, record.queue_id)
-            if not self._enter(own, record.queue_offset, offset, record, is_whole):
-                return False
-        if self._multi_dispatch and is_multi_dispatch(record.properties):
-            return self._dispatch_further(own, offset, record, is_whole)
-        return True
-
-    def _dispatch_further(
-        self, own: ConsumeQueue | None, offset: int, record: RecordView, is_whole: bool
-    ) -> bool:
-        is_seen = True
-        seen = {own}
-        for name, queue_id, queue_offset in multi_dispatch_targets(
-            record.properties, record.queue_id, lmq=self._lmq
-        ):
-            # Each entry before this one was of a record before this one.
-            if queue_offset > offset // RECORD_BYTES_MIN or self._deletions.is_over(name, offset):
-                continue
-            try:
-                queue = self._queue_of(name, queue_id)
-            except ValueError:
-                continue
-            if queue not in seen:
-                seen.add(queue)
-                is_seen = self._enter(queue, queue_offset, offset, record, is_whole) and is_seen
-        return is_seen
-
-    def _enter(
-        self, queue: ConsumeQueue, wanted: int, offset: int, record: RecordView, is_whole: bool
-    ) -> bool:
-        """See to one queue entry of a record; False: entries before it are missing."""
-        if not queue.pending and offset + record.size <= queue.max_physical_offset:
-            if queue.min_offset <= wanted < queue.max_offset:
-                entry = queue.entry(wanted)
-                if entry is None or entry[1] <= 0 or is_pre_blank(entry):
-                    queue.set_entry(wanted, offset, record.size, self._code(record))
-                    self.dispatched += 1
-            return True
-        if wanted != queue.next_offset and not self._make_room(queue, wanted, is_whole):
-            return False
-        if not queue.pending:
-            self._touched[queue] = None
-        if queue.ext is not None and queue.topic_bytes == record.topic:
-            # Further queues of a record have no units, as in RocketMQ.
-            self._write(queue)
-            queue.pending += (offset, record.size, self._code(record))
-            queue.extend(record.store_timestamp, (queue.ext.full_map,))
-        else:
-            queue.pending += (offset, record.size, self._code(record))
-        queue.next_offset = wanted + 1
-        self.dispatched += 1
-        if len(queue.pending) >= PENDING_NUMBERS_MAX:
-            self._write(queue)
-        return True
-
-    def _code(self, record: RecordView) -> int:
-        return record_tags_code(
-            record.topic, record.properties, record.store_timestamp, self._delays_ms
-        )
-
-    def _make_room(self, queue: ConsumeQueue, wanted: int, is_whole: bool) -> bool:
-        """Let the next entry of a queue be ``wanted``; False: look for earlier records first."""
-        if wanted > queue.next_offset and not is_whole:
-            return False
-        self._write(queue)
-        if not queue.starts:
-            queue.begin_at(wanted)
-        elif wanted > queue.max_offset:
-            self.notes.append(f"{queue!r}: no records for entries before {wanted}, left blank")
-            queue.fill_gap(wanted)
-        else:
-            # The topic was deleted and made again; the later record counts.
-            self.notes.append(f"{queue!r}: begins again at {wanted}")
-            if wanted < queue.starts[0] // 20:
-                queue.delete()
-                queue.begin_at(wanted)
-            else:
-                queue.truncate_entries(wanted)
-        return True
-
-    def _write(self, queue: ConsumeQueue) -> None:
-        if queue.pending:
-            queue.write_entries(queue.pending)
-            queue.pending.clear()
-
-    def _write_pending(self) -> None:
-        for queue in self._touched:
-            self._write(queue)
-        self._touched.clear()
-
-    # -- cutting ----------------------------------------------------------------------------
-    def cut_log(self, end: int) -> int:
-        """Make ``end`` the end of the log; how many bytes stood behind it."""
-        log = self._log
-        truncated = 0
-        for file in log.files.values():
-            if file.read_only and file.start > end:
-                raise ValueError(
-                    f"the commit log ends at {end}, before {file.path}, which is in a folder of "
-                    "readOnlyCommitLogStorePaths; repair the file before it, or take the folder "
-                    "out of that setting"
-                )
-        for file in log.truncate(end):
-            used = zero_from(file.unseal(), 0, file.size)
-            if used:
-                self.notes.append(f"{file.path}: behind the end of the log, deleted")
-            truncated += used
-            file.delete()
-        tail = log.tail
-        if tail is not None and end < tail.end:
-            log.open_tail()
-            used = zero_from(tail.descriptor, end - tail.start, tail.size)
-            if used:
-                self.notes.append(f"{tail.path}: {used} bytes behind {end} cleared")
-                os.fdatasync(tail.descriptor)
-            truncated += used
-        return truncated
-
-    def _cut_queues(self, end: int) -> int:
-        total = 0
-        for queue in self._queues():
-            cut = queue.truncate(end)
-            total += cut
-            if cut:
-                self.notes.append(f"{queue!r}: {cut} entries behind the end of the log cut off")
-        return total
-
-    def _drop_dead_queues(self) -> None:
-        """Delete what a kill in the middle of a deletion left: queues of an earlier life."""
-        if not self._log.files:
-            # Offsets begin anew.
-            self._deletions.settle(0, 0)
-        for queue in self._queues():
-            end = self._deletions.offsets.get(queue.topic, 0)
-            if queue.starts and queue.max_physical_offset <= end and end:
-                self.notes.append(f"{queue!r}: deleted, as its topic was")
-                queue.delete()
-
-    def _drop_queues(self) -> None:
-        for queue in self._queues():
-            if queue.starts:
-                self.notes.append(f"{queue!r}: deleted, the log has no files")
-                queue.delete()
-
     # -- index ------------------------------------------------------------------------------
-    def _recover_index(self, index: Index, *, clean: bool, same_boot: bool) -> int:
+    def _recover_index(self, index: Index, state: StateAtOpen) -> int:
         log = self._log
-        is_trusted = clean or same_boot
-        if index.files and not clean:
+        is_trusted = state.clean or state.same_boot
+        if index.files and not state.clean:
             index.files[-1].repair_last()
         dropped = index.drop_files(
             newer_than=None if is_trusted else self._checkpoint.index_timestamp,
             from_offset=log.max_offset,
         )
-        self._removed_index_files = dropped
         if dropped:
-            self.notes.append(
-                f"index: {dropped} files newer than the checkpoint or the log dropped"
+            self._notes.append(
+                f"index: {dropped} files that were damaged, or newer than the checkpoint or the "
+                "log, are gone; they are built again"
             )
-        if clean and not self.dispatched and not dropped:
+        if state.clean and not self._repair.dispatched and not dropped:
             index.followed_offset = log.max_offset
             return 0
         index.resume(log)
@@ -409,5 +262,5 @@ class Recovery:
             indexed += index.follow(log, INDEX_AT_OPEN_RECORDS)
         behind = log.max_offset - index.followed_offset
         if behind:
-            self.notes.append(f"index: {behind} bytes of the log are indexed in the background")
+            self._notes.append(f"index: {behind} bytes of the log are indexed in the background")
         return indexed

@@ -16,16 +16,19 @@ from kerolox.kernel import QueueBounds, RecoveryReport
 from kerolox.store.allocate import FileAllocator
 from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.commit_log import FILE_SIZE_SETTING, CommitLog
-from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
+from kerolox.store.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
+from kerolox.store.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues
 from kerolox.store.consume_queue_ext import ConsumeQueueExt
 from kerolox.store.deletions import Deletions
 from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index_file import Index
+from kerolox.store.inventory import Inventory
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
-from kerolox.store.mapped_file import make_folder, sync_folder
+from kerolox.store.mapped_file import check_file_size, make_folder, sync_folder
 from kerolox.store.multi_dispatch import LMQ_PREFIX
-from kerolox.store.recovery import Recovery
+from kerolox.store.queue_repair import Dispatching, QueueRepair
+from kerolox.store.recovery import Recovery, StateAtOpen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,40 +124,49 @@ class StoreFiles:
         return report
 
     def _load_and_recover(self) -> RecoveryReport:
-        clean = not self._abort.exists()
-        same_boot = not clean and self._abort.is_same_boot()
-        notes = self.log.load()
-        notes += self._load_queues(clean=clean)
-        self._checkpoint.load()
+        state = StateAtOpen(
+            not self._abort.exists(),
+            self._abort.exists() and self._abort.is_same_boot(),
+            self.now_ms(),
+            Inventory.load(self.root),
+        )
+        notes = self.log.load(crashed=not state.clean)
         self._deletions.load()
-        index = self._index if self.settings.message_index_enable else None
-        if index is not None:
-            notes += index.load()
-        recovery = Recovery(
+        repair = QueueRepair(
             self.log,
             self._queues.values,
             self.queue,
-            self._checkpoint,
-            self._delays_ms,
             self._deletions,
-            check_crc=self.settings.check_crc_on_recover,
-            multi_dispatch=self.settings.enable_multi_dispatch,
-            lmq=self.settings.enable_lmq,
+            Dispatching(
+                self._delays_ms, self.settings.enable_multi_dispatch, self.settings.enable_lmq
+            ),
+            notes,
         )
-        recovery.notes = notes
-        report = recovery.run(index, clean=clean, same_boot=same_boot)
+        self._load_queues(repair, notes, clean=state.clean)
+        self._checkpoint.load()
+        index = self._index if self.settings.message_index_enable else None
+        if index is not None:
+            known = state.inventory.index if state.inventory else ()
+            notes += index.load(
+                clean=state.clean, known=known, min_physical_offset=self.log.min_offset
+            )
+        self._abort.begin()
+        recovery = Recovery(self.log, repair, self._checkpoint, self.settings, notes)
+        report = recovery.run(index, state)
         self._deletions.settle(self.log.min_offset, self.log.max_offset)
-        self.last_store_timestamp = max(
-            recovery.last_store_timestamp, self._checkpoint.physic_timestamp
-        )
+        self.last_store_timestamp = recovery.last_store_timestamp
         self._written = (self.log.max_offset, self.last_store_timestamp)
-        if recovery.dispatched or report.truncated_bytes:
+        # What a killed run left in the page cache may not be on the disk.
+        depth = 0 if report.dispatched or report.cut_entries else RECOVERED_FILES
+        if not report.clean or not depth:
             for queue in self._queues.values():
-                queue.flushed_offset = queue.starts[0] // ENTRY_BYTES if queue.starts else 0
+                if queue.starts:
+                    begin = queue.starts[-depth:][0] // ENTRY_BYTES
+                    queue.flushed_offset = min(queue.flushed_offset, begin)
         return report
 
-    def _load_queues(self, *, clean: bool) -> list[str]:
-        notes: list[str] = []
+    def _load_queues(self, repair: QueueRepair, notes: list[str], *, clean: bool) -> None:
+        short_files: dict[str, int] = {}
         with os.scandir(self._queue_root) as topics:
             for topic in topics:
                 if not topic.is_dir():
@@ -163,8 +175,21 @@ class StoreFiles:
                     for folder in folders:
                         if folder.name.isdecimal() and folder.is_dir():
                             queue = self.queue(topic.name, int(folder.name))
-                            notes += queue.load(clean=clean)
-        return notes
+                            loaded = queue.load(clean=clean)
+                            notes += loaded.notes
+                            short_files |= loaded.short_files
+                            if loaded.is_short:
+                                repair.short[queue] = None
+        has_right_size = any(queue.starts for queue in self._queues.values())
+        for path, size in short_files.items():
+            if clean and size and not has_right_size:
+                # No file has the size that the setting says: then the setting is wrong.
+                check_file_size(path, size, self._queue_file_size, QUEUE_SIZE_SETTING)
+            notes.append(
+                f"removed {path}: it has {size} bytes of {self._queue_file_size}; its entries are "
+                "written again"
+            )
+            os.unlink(path)
 
     def _start_threads(self) -> None:
         self._notify_read, self._notify_write = _make_notify()
@@ -200,6 +225,7 @@ class StoreFiles:
     def _fail(self, reason: str) -> None:
         """Take no more writes. From any thread."""
         self._is_sound = False
+        self._abort.forget_boot()
         if not self.failure:
             self.failure = reason
         self._abort.forget_boot()
@@ -251,6 +277,7 @@ class StoreFiles:
                 is_behind = not self._catch_up()
                 self._flush_all()
                 if self._is_sound and not is_behind:
+                    self._inventory().save(self.root)
                     self._abort.remove()
                     sync_folder(self.root)
         finally:
@@ -262,6 +289,15 @@ class StoreFiles:
                 os.close(descriptor)
             self._notify_read = self._notify_write = -1
             self._lock.release()
+
+    def _inventory(self) -> Inventory:
+        """What the store consists of now."""
+        queues = {
+            (queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset)
+            for queue in self._queues.values()
+            if queue.starts
+        }
+        return Inventory(self.log.max_offset, queues, self._index.file_ends())
 
     def _close_files(self) -> None:
         """Let go of all files: a closed store answers as an empty one, and deletes nothing."""

@@ -1,4 +1,5 @@
-// What a Go application does with the v2.1.2 client, one scenario after another: interop NAMESRV.
+// What a Go application does with the v2.1.2 client: interop NAMESRV BROKER runs sending and reading, one scenario
+// after another, interop NAMESRV BROKER BROKERNAME all else (features.go).
 // Prints one line per scenario: "scenario", its name, "ok" or what went wrong, separated by tabs.
 package main
 
@@ -20,8 +21,9 @@ import (
 )
 
 var (
-	namesrv []string
-	sender  rocketmq.Producer
+	namesrv    []string
+	brokerName string
+	sender     rocketmq.Producer
 )
 
 func main() {
@@ -39,6 +41,12 @@ func main() {
 	if err != nil {
 		fmt.Println("scenario\tstart\t" + err.Error())
 		os.Exit(1)
+	}
+	if len(os.Args) > 3 {
+		brokerName = os.Args[3]
+		features()
+		_ = sender.Shutdown()
+		return
 	}
 	scenario("send", send)
 	scenario("async", async)

@@ -67,7 +67,7 @@ def test_a_read_of_a_file_that_is_gone_finds_nothing(tmp_path: Path) -> None:
 def test_a_queue_loads_with_all_its_entries(tmp_path: Path, clean: bool, count: int) -> None:
     filled(tmp_path, count).close()
     queue = make(tmp_path)
-    assert queue.load(clean=clean) == []
+    assert queue.load(clean=clean).notes == []
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, count, count)
     assert queue.max_physical_offset == (count * 100 if count else -1)
 
@@ -77,7 +77,7 @@ def test_an_unclean_load_ends_at_the_first_entry_that_is_none(tmp_path: Path) ->
     queue.set_entry(12, 0, 0, 0)
     queue.close()
     again = make(tmp_path)
-    notes = again.load(clean=False)
+    notes = again.load(clean=False).notes
     assert again.max_offset == 12
     assert "torn" in notes[0]
     assert (tmp_path / "T" / "3" / f"{200:020d}").read_bytes()[40:] == bytes(160)

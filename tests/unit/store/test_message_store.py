@@ -236,7 +236,7 @@ def test_a_clean_stop_leaves_lock_and_checkpoint_and_no_abort_file(tmp_path: Pat
         put(store)
         assert (tmp_path / "store" / "abort").exists()
     names = {path.name for path in (tmp_path / "store").iterdir()}
-    assert names == {"checkpoint", "commitlog", "consumequeue", "lock"}
+    assert names == {"checkpoint", "commitlog", "consumequeue", "inventory", "lock"}
     assert stat.S_ISREG((tmp_path / "store" / "lock").stat().st_mode)
 
 

@@ -42,11 +42,9 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let root = &settings.store_path_root_dir;
     let abort = abort_path(root);
     let boot = Boot::find(root);
-    let mut report = RecoveryReport {
-        clean: !abort.exists(),
-        same_boot: boot.is_same(),
-        ..RecoveryReport::default()
-    };
+    let clean = !abort.exists();
+    let mut report =
+        RecoveryReport { clean, same_boot: !clean && boot.is_same(), ..RecoveryReport::default() };
     let checkpoint = Checkpoint::open(root)?;
     core.clear();
     core.log = CommitLog::load(
@@ -201,8 +199,11 @@ impl Recovery<'_> {
         }
         let end = self.core.log.max_offset();
         let flushed = if self.report.clean { end } else { sure.min(end) };
-        let last = found.last_timestamp.max(self.believable(checkpoint.physic_ms));
-        Ok(Found { flushed, last_timestamp: self.believable(last) })
+        // Only a crash damages times.
+        let of_log = found.last_timestamp;
+        let of_log = if self.report.clean { of_log } else { self.believable(of_log) };
+        let last_timestamp = of_log.max(self.believable(checkpoint.physic_ms));
+        Ok(Found { flushed, last_timestamp })
     }
 
     /// A time that is not far ahead of the clock; one that is would hold all later ones up. RocketMQ

@@ -30,6 +30,7 @@ from kerolox.store.inspect.index_layout import (
 from kerolox.store.inspect.log_walk import LogWalk, Progress
 from kerolox.store.inspect.places import StorePlaces, is_deleted_topic, offset_files
 from kerolox.store.inspect.queue_writer import QueueWriter
+from kerolox.store.inventory import Inventory
 from kerolox.store.layout import (
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
@@ -227,6 +228,8 @@ class _Rebuild:
                 os.rename(folder, _old(folder))
             if folder in parts:
                 os.rename(_new(folder), folder)
+        # It names the index files that were.
+        Inventory.remove(places.root)
         sync_folder(places.root)
         for folder in (*parts, places.extension_root):
             shutil.rmtree(_old(folder), ignore_errors=True)
