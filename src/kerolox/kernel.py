@@ -23,7 +23,8 @@ Rules that both sides keep:
   big-endian, as the record stores them.
 - Times are milliseconds since the epoch.
 - No method blocks for longer than a memory copy and a page fault, ``open``, ``close`` and
-  ``flush`` excepted.
+  ``flush`` excepted; an append that needs a file of the log that is being made waits for it, 5 s
+  at most.
 """
 
 from __future__ import annotations
