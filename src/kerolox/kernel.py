@@ -178,8 +178,8 @@ class StoreKernel(Protocol):
 
         Raises ``OSError`` (``BlockingIOError`` when another process holds the store,
         ``PermissionError`` when it can't be written) or ``ValueError`` (a file whose size is not
-        the configured one, or a missing file of the log with others on both sides of it; the
-        text names the file, its size and the setting).
+        the configured one, or a missing file of the log: one with others on both sides of it, or
+        the last after a clean stop; the text names the file, its size and the setting).
         """
         ...
 

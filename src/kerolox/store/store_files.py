@@ -25,7 +25,7 @@ from kerolox.store.index_file import Index
 from kerolox.store.inventory import Inventory
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
-from kerolox.store.mapped_file import check_file_size, make_folder, sync_folder
+from kerolox.store.mapped_file import check_file_size, make_folder, offset_name, sync_folder
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 from kerolox.store.queue_repair import Dispatching, QueueRepair
 from kerolox.store.recovery import Recovery, StateAtOpen
@@ -143,6 +143,8 @@ class StoreFiles:
             notes,
         )
         self._load_queues(repair, notes, clean=state.clean)
+        if state.clean:
+            self._check_end(state.inventory)
         self._checkpoint.load()
         index = self._index if self.settings.message_index_enable else None
         if index is not None:
@@ -164,6 +166,23 @@ class StoreFiles:
                     begin = queue.starts[-depth:][0] // ENTRY_BYTES
                     queue.flushed_offset = min(queue.flushed_offset, begin)
         return report
+
+    def _check_end(self, inventory: Inventory | None) -> None:
+        """Refuse a log that ended behind its last file when it was closed: entries of what is in
+        the missing file would be dropped, and others put in their place."""
+        known = (queue.max_physical_offset for queue in self._queues.values())
+        closed_at = max(known, default=0) if inventory is None else inventory.log_end
+        end = self.log.tail.end if self.log.tail else 0
+        if closed_at <= end:
+            return
+        size = self.log.file_size
+        raise ValueError(
+            f"the commit log was closed at {closed_at}, and its files end at {end}: the file "
+            f"{offset_name((closed_at - 1) // size * size)} is missing; bring it back (is one of "
+            "its folders not mounted, or missing in storePathCommitLog or "
+            "readOnlyCommitLogStorePaths?), or, to give up the messages behind "
+            f"{end}, make an empty file {self._abort.path}"
+        )
 
     def _load_queues(self, repair: QueueRepair, notes: list[str], *, clean: bool) -> None:
         short_files: dict[str, int] = {}
