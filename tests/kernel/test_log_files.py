@@ -53,7 +53,7 @@ def test_the_next_file_and_the_one_after_it_are_made_ahead(bench: Bench) -> None
     assert names(folder) == ["commitlog/0"]
     fill(bench, PER_FILE // 2 + 1)
     wait_until(lambda: names(folder) == ["commitlog/0", "commitlog/1", "commitlog/2"])
-    assert {path.stat().st_size for path in folder.iterdir()} == {SIZE}
+    wait_until(lambda: {path.stat().st_size for path in folder.iterdir()} == {SIZE})
     fill(bench, PER_FILE)
     wait_until(lambda: names(folder)[-1] == "commitlog/3")
 
