@@ -45,6 +45,7 @@ from kerolox.broker.handlers import (
 from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
+from kerolox.broker.replies import RepliesUnderWay
 from kerolox.broker.router import Router, not_supported
 from kerolox.broker.schedule import DelaySchedule
 from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
@@ -97,7 +98,7 @@ class Broker:
         port: the port it listens on (after the start).
         recovery: what opening the store found.
         store, topics, groups, offsets, clients, filters, arrivals, locks, schedule, writer,
-            transactions, statistics, cleaner, registration: its parts, for the handlers.
+            transactions, replies, statistics, cleaner, registration: its parts, for the handlers.
     """
 
     store: StoreKernel
@@ -111,6 +112,7 @@ class Broker:
     schedule: DelaySchedule
     writer: RecordWriter
     transactions: Transactions
+    replies: RepliesUnderWay
     statistics: Statistics
     registration: Registration
     cleaner: Cleaner
@@ -236,6 +238,7 @@ class Broker:
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
+        self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()

@@ -46,7 +46,7 @@ UNUSED_KEYS = frozenset(
     adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
     heartbeatThreadPoolNums endTransactionThreadPoolNums flushConsumerOffsetHistoryInterval
     fetchNamesrvAddrByAddressServer sendThreadPoolQueueCapacity putThreadPoolQueueCapacity
-    pullThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity
     clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
     heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity filterServerNums
     highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount
@@ -249,6 +249,8 @@ class BrokerConfig:
     # -- request and reply ------------------------------------------------------------------
     store_reply_message_enable: bool = True
     """Replies are stored as well (``<cluster>_REPLY_TOPIC``), whether they arrived or not."""
+    reply_thread_pool_queue_capacity: int = field(default=10_000, metadata=_BYTES)
+    """Replies that may be on their way to the clients that asked; more are refused as busy."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
