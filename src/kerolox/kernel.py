@@ -416,7 +416,15 @@ class StoreKernel(Protocol):
 
     @property
     def max_physical_offset(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset behind the last record that can be read: with a transient store pool
+        those that are not committed can't be, neither from the log nor from their queues."""
+        ...
+
+    @property
+    def transient_buffers(self) -> int:
+        """Buffers of the transient store pool that belong to no file
+        (``remainTransientStoreBufferNumbs``); -1 without a pool. At 0 every hot send is cold: the
+        handler refuses it (``isTransientStorePoolDeficient``)."""
         ...
 
     @property
@@ -432,8 +440,8 @@ class StoreKernel(Protocol):
     def stats(self) -> dict[str, int]:
         """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
         get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
-        dispatch_behind_bytes, and file_wait_ms (how long an append has waited for a file of the
-        log by now; else 0)."""
+        dispatch_behind_bytes, uncommitted_bytes (in a transient store pool) and file_wait_ms
+        (how long an append has waited for a file of the log by now; else 0)."""
         ...
 
     def take_put_times(self) -> list[tuple[int, int]]:

@@ -418,7 +418,14 @@ impl Store {
         self.hot.store().lock().min_physical_offset()
     }
 
-    /// Physical offset behind the last record.
+    /// Buffers of the transient store pool that are free; -1 without one.
+    #[getter]
+    fn transient_buffers(&self) -> i64 {
+        let free = self.hot.store().free_buffers();
+        free.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// Physical offset behind the last record that can be read.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
         self.hot.store().lock().max_physical_offset()
@@ -451,6 +458,7 @@ impl Store {
             ("index_pending", stats.index_pending),
             ("dispatch_behind_bytes", stats.dispatch_behind_bytes),
             ("file_wait_ms", stats.file_wait_ms),
+            ("uncommitted_bytes", stats.uncommitted_bytes),
         ];
         counters(py, &values)
     }

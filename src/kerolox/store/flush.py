@@ -161,6 +161,8 @@ class CommitLogFlusher(StoreThread):
         is_thorough = now - self._last_thorough >= self._thorough
         if is_thorough:
             self._last_thorough = now
+            if self._log.pool is not None:
+                self._log.pool.commit()
         is_due = is_thorough or self._least_pages == 0
         if self.is_requested or is_due or self._is_enough():
             self.flush()

@@ -27,11 +27,12 @@ from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.mapped_file import check_file_size, make_folder, offset_name, sync_folder
 from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.pool import TransientPool, has_pool
 from kerolox.store.queue_repair import Dispatching, QueueRepair
 from kerolox.store.recovery import Recovery, StateAtOpen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kerolox.store.settings import StoreSettings
 
@@ -96,6 +97,10 @@ class StoreFiles:
         self._queue_flusher: ConsumeQueueFlusher | None = None
         self._index_follower: IndexFollower | None = None
         self._allocator: FileAllocator | None = None
+        self.pool: TransientPool | None = None
+        """The transient store pool, where there is one and the store is open."""
+        self._note_put: Callable[[], None] | None = None
+        """Called after each append, for a thread that puts wake."""
 
     # -- life cycle -------------------------------------------------------------------------
     def open(self) -> RecoveryReport:
@@ -212,11 +217,17 @@ class StoreFiles:
 
     def _start_threads(self) -> None:
         self._notify_read, self._notify_write = _make_notify()
+        if has_pool(self.settings):
+            self.pool = TransientPool(
+                self.settings, lambda: self._written, self._move_end, self._committed
+            )
+            self.log.stage(self.pool)
+        pool = self.pool
         self._log_flusher = CommitLogFlusher(
             self.log,
             self.settings,
             self._checkpoint,
-            lambda: self._written,
+            (lambda: self._written) if pool is None else (lambda: pool.committed),
             self._flushed,
             self._fail,
         )
@@ -233,6 +244,11 @@ class StoreFiles:
         self._queue_flusher.dirty.update(
             queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset
         )
+        if pool is not None:
+            self._note_put = pool.note_put
+            pool.start()
+        elif self._log_flusher.is_woken_by_puts:
+            self._note_put = self._log_flusher.note_put
         self._log_flusher.start()
         self._queue_flusher.start()
         self.log.allocator = self._allocator = FileAllocator(self.settings, FILE_SIZE_SETTING)
@@ -250,6 +266,18 @@ class StoreFiles:
         self._abort.forget_boot()
         self._flushed()
 
+    def _move_end(self, offset: int) -> None:
+        self.log.max_offset = offset
+
+    def _committed(self) -> None:
+        """In the thread that committed: tell the flusher, and the owner, who has pulls."""
+        flusher = self._log_flusher
+        if flusher is not None and flusher.is_requested:
+            flusher.wake()
+        elif flusher is not None and flusher.is_woken_by_puts:
+            flusher.note_put()
+        self.notify()
+
     def _flushed(self) -> None:
         self.put_flushed()
         self.notify()
@@ -257,7 +285,8 @@ class StoreFiles:
     @property
     def trouble(self) -> str:
         """See ``StoreKernel.trouble``."""
-        return self.failure or self.write_error or self._index.failure
+        uncommitted = "" if self.pool is None else self.pool.problem
+        return self.failure or self.write_error or uncommitted or self._index.failure
 
     def put_flushed(self) -> None:
         """Overridable, called in the FLUSH THREAD after ``flushed_offset`` moved and before
@@ -285,6 +314,7 @@ class StoreFiles:
             self._allocator,
             self._index_follower,
             self._queue_flusher,
+            self.pool,
             self._log_flusher,
         ):
             if thread is not None:
@@ -293,9 +323,11 @@ class StoreFiles:
             if is_stopped and self._allocator is not None:
                 self._allocator.remove_unused()
             if is_stopped and self._is_sound:
+                self._commit_all()
                 is_behind = not self._catch_up()
                 self._flush_all()
-                if self._is_sound and not is_behind:
+                is_lost = self.log.end_offset > self.log.max_offset
+                if self._is_sound and not is_behind and not is_lost:
                     self._inventory().save(self.root)
                     self._abort.remove()
                     sync_folder(self.root)
@@ -325,6 +357,8 @@ class StoreFiles:
         self._queues.clear()
         self._index.close()
         self.log.close()
+        if self.pool is not None:
+            self.pool.close()
 
     def _catch_up(self) -> bool:
         """Let the index take in the rest of the log; False when the time was too short."""
@@ -339,6 +373,10 @@ class StoreFiles:
                 return False
         return True
 
+    def _commit_all(self) -> None:
+        if self.pool is not None:
+            self.pool.commit()
+
     def _flush_all(self) -> None:
         if self._log_flusher is not None and self._queue_flusher is not None:
             self._log_flusher.flush()
@@ -347,6 +385,7 @@ class StoreFiles:
     def flush(self) -> int:
         """See ``StoreKernel.flush``."""
         if self._is_open:
+            self._commit_all()
             self._catch_up()
             self._flush_all()
         return self.flushed_offset
@@ -403,12 +442,25 @@ class StoreFiles:
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """See ``StoreKernel.queue_bounds``."""
         queue = self._queues.get((topic, queue_id))
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        return (0, 0) if queue is None else (queue.min_offset, self.readable_end(queue))
+
+    def readable_end(self, queue: ConsumeQueue) -> int:
+        """The max offset of a queue: records that wait in a transient pool have their entries
+        already, and can't be read."""
+        readable = self.log.max_offset
+        if queue.max_physical_offset <= readable:
+            return queue.max_offset
+        return queue.first_where(lambda entry: entry[0] >= readable)
+
+    @property
+    def transient_buffers(self) -> int:
+        """See ``StoreKernel.transient_buffers``."""
+        return -1 if self.pool is None else self.pool.free_count
 
     def queues(self) -> list[QueueBounds]:
         """See ``StoreKernel.queues``: those with files."""
         return [
-            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, self.readable_end(queue))
             for queue in self._queues.values()
             if queue.starts
         ]
@@ -455,7 +507,7 @@ class StoreFiles:
         count = sum(bool(queue.starts) for queue in gone)
         if count:
             # First: a kill among the files must not leave some that look alive.
-            self._deletions.add(topic, self.log.max_offset)
+            self._deletions.add(topic, self.log.end_offset)
         self._delete(gone)
         self._deletions.retry()
         return count

@@ -68,7 +68,21 @@ async def send_batch(broker: Broker, header: SendMessageHeader, request: Request
     return await _send(broker, header, request)
 
 
+def refuse_without_buffers(broker: Broker) -> None:
+    """``rejectRequest``: no buffer of the transient store pool is free.
+
+    Raises:
+        BrokerError: code SYSTEM_BUSY, which lets a producer try another broker.
+    """
+    if broker.store.transient_buffers == 0:
+        raise BrokerError(
+            "[REJECTREQUEST]system busy, start flow control for a while",
+            code=ResponseCode.SYSTEM_BUSY,
+        )
+
+
 async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    refuse_without_buffers(broker)
     # RocketMQ adds these to every answer of a send, the refusals included.
     fields = {
         PropertyKey.MSG_REGION: broker.config.region_id,
@@ -244,6 +258,7 @@ def _dead_letter_topic(broker: Broker, header: SendMessageHeader, request: Reque
 async def send_back(broker: Broker, header: SendBackHeader, request: Request) -> Reply:
     """Store a message again that a consumer could not handle: later into the group's retry topic,
     or, after too many times, into its dead letters."""
+    refuse_without_buffers(broker)
     group = _known_group(broker, header.group)
     config = broker.config
     if not config.broker_permission & Perm.WRITE:
