@@ -101,10 +101,8 @@ pub(crate) struct Index {
     backlog_done: usize,
     /// Files were removed when it was loaded: keys of records that are long indexed are missing.
     pub(crate) is_cut: bool,
-    /// Why keys are not indexed any more; the next opening puts them.
+    /// Why keys are not indexed any more.
     pub(crate) error: Option<String>,
-    /// Why the first key of the backlog could not be put; it is tried again.
-    pub(crate) stall: Option<String>,
 }
 
 impl Index {
@@ -232,6 +230,11 @@ impl Index {
             self.is_cut = true;
             return remove("it goes on behind the checkpoint");
         }
+        if not_after.is_some() && file.header.end_timestamp == 0 && !self.files.is_empty() {
+            // Nothing of it reached the disk, and nothing of a later one.
+            self.is_cut = true;
+            return remove("it is empty");
+        }
         if !file.is_sound() {
             self.is_cut = true;
             return remove("its header is damaged");
@@ -246,7 +249,9 @@ impl Index {
 
     /// Physical offset of the last record in the index; `None` when it is empty.
     pub(crate) fn end_offset(&self) -> Option<i64> {
-        self.files.last().filter(|file| file.header.count > 1).map(|file| file.header.end_offset)
+        // A file that was just made is empty.
+        let file = self.files.iter().rev().find(|file| file.header.count > 1);
+        file.map(|file| file.header.end_offset)
     }
 
     /// Store timestamp of that record.
@@ -294,42 +299,21 @@ impl Index {
         std::mem::swap(&mut self.backlog, pending);
     }
 
-    /// Puts at most `limit` keys of the backlog; how many. Where the disk takes none `stall` is set
-    /// and the key stays the first: the log has everything, so writes go on meanwhile.
+    /// Puts at most `limit` keys of the backlog; how many.
     pub(crate) fn put_backlog(&mut self, limit: usize, now_ms: i64) -> usize {
         let backlog = std::mem::take(&mut self.backlog);
         let keys = &backlog[self.backlog_done..];
         let keys = &keys[..keys.len().min(limit)];
-        let mut count = keys.len();
-        if self.is_enabled() {
-            self.stall = None;
-            for (at, key) in keys.iter().enumerate() {
-                if let Err(error) = self.try_put(key, now_ms) {
-                    self.stall = Some(format!("the index can't be written: {error}"));
-                    count = at;
-                    break;
-                }
-            }
+        for key in keys {
+            self.put(key, now_ms);
         }
-        self.backlog_done += count;
+        self.backlog_done += keys.len();
+        let count = keys.len();
         self.backlog = backlog;
         count
     }
 
-    /// Indexes no more: what waits is left to the next opening.
-    pub(crate) fn give_up(&mut self, error: String) {
-        self.error = Some(error);
-        self.stall = None;
-        self.backlog.clear();
-        self.backlog_done = 0;
-    }
-
-    /// Whether it lacks keys that it was given.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.error.is_some() || !self.backlog_is_empty()
-    }
-
-    /// Adds one key (recovery).
+    /// Adds one key.
     pub(crate) fn put(&mut self, key: &PendingKey, now_ms: i64) {
         if !self.is_enabled() {
             return;
@@ -363,20 +347,8 @@ impl Index {
             }
             number += 1;
         };
-        let made = self.make_file(&path);
-        if made.is_err() {
-            // Else each try would leave one.
-            let _ = fs::remove_file(&path);
-        }
-        self.files.push(made?);
-        Ok(())
-    }
-
-    fn make_file(&self, path: &Path) -> Result<IndexFile, StoreError> {
-        let context = || format!("writing {}", path.display());
-        let map = MappedFile::create(path, 0, file_size(self.slots, self.capacity))?;
+        let map = MappedFile::create(&path, 0, file_size(self.slots, self.capacity))?;
         map.advise_random();
-        map.populate(0, HEADER_SIZE).map_err(|error| StoreError::io(context(), error))?;
         let mut file = IndexFile::new(map, self.slots, self.capacity);
         if let Some(previous) = self.files.last() {
             let last = previous.header;
@@ -389,8 +361,10 @@ impl Index {
                 file.header.end_timestamp = last.end_timestamp;
             }
         }
-        file.write_header().map_err(|error| StoreError::io(context(), error))?;
-        Ok(file)
+        file.write_header()
+            .map_err(|error| StoreError::io(format!("writing {}", path.display()), error))?;
+        self.files.push(file);
+        Ok(())
     }
 
     /// Whether an entry of that hash and offset stands in the last file (recovery: the keys of the

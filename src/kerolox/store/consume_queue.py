@@ -432,6 +432,9 @@ class ConsumeQueue:
         if not clean and self._last_file_bytes() != end * ENTRY_BYTES:
             notes.append(f"{self!r}: entries from {end} on are torn, cut off")
             self.truncate_entries(end)
+        elif len(self.starts) > 1 and self.starts[-1] >= end * ENTRY_BYTES:
+            notes.append(f"{self!r}: files from {end} on hold no entry, deleted")
+            self.truncate_entries(end)
         self._note_end()
 
     def _note_end(self) -> None:
@@ -475,13 +478,20 @@ class ConsumeQueue:
         """The entry offset behind the last good entry."""
         if clean:
             return self._last_file_bytes() // ENTRY_BYTES
-        for start in self.starts[-RECOVERED_FILES:]:
-            used = self._data_bytes(start)
-            with open(self.path_of(start), "rb") as file:
-                good = good_entries(file.read(used))
+        first = max(0, len(self.starts) - RECOVERED_FILES)
+        # When the first of them has none, the one before it may end with none as well.
+        while first and not self._good_entries(self.starts[first]):
+            first -= 1
+        for start in self.starts[first:]:
+            good = self._good_entries(start)
             if good * ENTRY_BYTES < self.file_size:
                 return start // ENTRY_BYTES + good
         return self.starts[-1] // ENTRY_BYTES + self.file_size // ENTRY_BYTES
+
+    def _good_entries(self, start: int) -> int:
+        """How many good entries a file begins with."""
+        with open(self.path_of(start), "rb") as file:
+            return good_entries(file.read(self._data_bytes(start)))
 
     def truncate_entries(self, offset: int) -> None:
         """Cut the queue at an entry offset; what stood behind becomes zero or is deleted."""

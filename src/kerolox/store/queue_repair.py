@@ -375,9 +375,11 @@ class QueueRepair:
         if offset < queue.max_physical_offset:
             return waiting
         if wanted > queue.next_offset:
-            if self._log.min_offset == 0 or queue.starts or queue.pending:
+            has_entries = bool(queue.pending) or queue.max_offset > queue.min_offset
+            if self._log.min_offset == 0 or has_entries:
                 return Waiting(wanted, entry, unit_time)
             # Those before it are no longer in the log.
+            queue.delete()
             queue.begin_at(wanted)
         self._append(queue, entry, unit_time)
         return None

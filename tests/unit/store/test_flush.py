@@ -3,13 +3,14 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import PutMessageStatus
-from tests.unit.store.support import opened, put, small_settings
+from tests.unit.store.support import crash, opened, put, small_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,6 +181,21 @@ def resident_file_kib() -> int:
     with open("/proc/self/status", encoding="ascii") as status:
         [line] = [line for line in status if line.startswith("RssFile:")]
     return int(line.split()[1])
+
+
+def test_what_was_indexed_at_the_opening_does_not_hide_what_is_not_yet(tmp_path: Path) -> None:
+    with opened(small_settings(tmp_path)) as store:
+        for _ in range(20):
+            put(store, properties=b"KEYS\x01k")
+        crash(store)
+    shutil.rmtree(tmp_path / "store" / "index", ignore_errors=True)
+    with opened(small_settings(tmp_path)) as store:
+        assert store._index_follower is not None
+        store._index_follower.stop()
+        put(store, properties=b"KEYS\x01late")
+        assert store.stats()["index_pending"] >= 1
+        store.query_key("T", "late", 1, 0, 10**15)
+        assert store.stats()["index_pending"] == 0
 
 
 def test_what_was_read_does_not_stay_in_the_process(tmp_path: Path) -> None:

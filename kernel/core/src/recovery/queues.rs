@@ -415,10 +415,11 @@ impl Recovery<'_> {
             return Ok(waiting);
         }
         if queue_offset > queue.max() {
-            if has_all || queue.has_files() {
+            if has_all || queue.max() > queue.min() {
                 return Ok(waits);
             }
             // Those before it are no longer in the log.
+            queue.delete();
             queue.begin_at(queue_offset);
         }
         queue.reserve(1, 0, self.shared)?;

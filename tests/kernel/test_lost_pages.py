@@ -1,0 +1,130 @@
+"""What a loss of power leaves of queue and index files: zeros where something was not flushed.
+
+Each of these was found by ``tests/model``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel.support import NOW, Bench, properties
+
+FILE_BYTES = 64 * 1024
+QUEUE_FILE_BYTES, PER_FILE = 20 * 100, 100
+
+
+@pytest.fixture
+def lost(bench: Bench, kernel: Any, tmp_path: Path, closing: list[Bench]) -> Bench:
+    """A copy of the bench's folder in which the machine was restarted, not opened yet."""
+    copy = Bench(kernel, tmp_path / "copy")
+    closing.append(copy)
+    return copy
+
+
+def lose_power(bench: Bench, lost: Bench) -> None:
+    """Copy the files, of another boot."""
+    bench.wait_indexed()
+    shutil.copytree(bench.path, lost.path)
+    (lost.path / "abort").write_bytes(b"")
+    (lost.path / "boot").unlink(missing_ok=True)
+
+
+def fill(bench: Bench, count: int) -> list[int]:
+    """Messages of queue 0 with a key each; where they stand in the log."""
+    text = [properties(KEYS=f"k{number}", UNIQ_KEY=f"U{number}") for number in range(count)]
+    return [bench.append(b"%d" % at, text[at])[1] for at in range(count)]
+
+
+def queue_file(bench: Bench, number: int) -> Path:
+    return bench.path / "consumequeue/T/0" / f"{number * QUEUE_FILE_BYTES:020d}"
+
+
+def clear_from(path: Path, at: int) -> None:
+    """Zeros from a position to the end of a file."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(size - at))
+
+
+def end_log_at(bench: Bench, offset: int) -> None:
+    """What is behind in the log never reached the disk."""
+    for path in sorted((bench.path / "commitlog").iterdir()):
+        start = int(path.name)
+        if start + path.stat().st_size > offset:
+            clear_from(path, max(0, offset - start))
+
+
+def test_a_queue_file_that_holds_nothing_is_not_part_of_the_queue(
+    bench: Bench, lost: Bench
+) -> None:
+    offsets = fill(bench, PER_FILE + 50)
+    lose_power(bench, lost)
+    end_log_at(lost, offsets[60])
+    clear_from(queue_file(lost, 0), 60 * 20)
+    clear_from(queue_file(lost, 1), 0)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (0, 60)
+    assert lost.store.expire_queue("T", 0, 9) == 0
+    assert not queue_file(lost, 1).exists()
+    assert lost.append(b"next")[2] == 60
+
+
+def test_a_queue_ends_before_a_gap_however_many_empty_files_follow(
+    bench: Bench, lost: Bench
+) -> None:
+    offsets = fill(bench, 4 * PER_FILE + 10)
+    lose_power(bench, lost)
+    end_log_at(lost, offsets[50])
+    clear_from(queue_file(lost, 0), 50 * 20)
+    for number in (1, 2, 4):
+        clear_from(queue_file(lost, number), 0)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (0, 50)
+    assert lost.bodies() == [b"%d" % number for number in range(50)]
+    assert lost.append(b"next")[2] == 50
+
+
+def test_a_queue_without_an_entry_begins_where_the_log_does(bench: Bench, lost: Bench) -> None:
+    bench.append(b"old")
+    while bench.store.max_physical_offset < FILE_BYTES:
+        bench.append(b"x" * 3_000, queue_id=1)
+    bench.append(b"last of its queue")
+    dropped = bench.store.drop_log_file()
+    assert dropped is not None
+    Path(dropped).unlink()
+    lose_power(bench, lost)
+    clear_from(queue_file(lost, 0), 0)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (1, 2)
+    assert lost.bodies() == [b"last of its queue"]
+
+
+@pytest.mark.parametrize("is_header_there", [False, True], ids=["lost", "just made"])
+def test_an_empty_index_file_behind_the_others_brings_no_key_twice(
+    bench: Bench, lost: Bench, is_header_there: bool
+) -> None:
+    fill(bench, 40)
+    bench.store.flush()
+    bench.store.set_clock(NOW + 10)
+    bench.append(b"later", properties(KEYS="late"))
+    lose_power(bench, lost)
+    last = max((lost.path / "index").iterdir())
+    header = last.read_bytes()[:40]
+    begin_ms, end_ms, begin, end = struct.unpack_from(">qqqq", header)
+    assert begin_ms < end_ms
+    empty = struct.pack(">qqqqii", end_ms, end_ms, end, end, 0, 1) if is_header_there else b""
+    data = empty.ljust(last.stat().st_size, b"\0")
+    (last.parent / f"{int(last.name) + 1:017d}").write_bytes(data)
+    assert begin < end
+    lost.open()
+    lost.wait_indexed()
+    for key in ("k0", "U0", "k39", "late"):
+        assert len(lost.store.query_key("T", key, 32, 0, NOW * 2)[2]) in range(1, 300), key
+        found = lost.store.query_key("T", key, 32, 0, NOW * 2)[2]
+        assert found.count(b"\xda\xa3\x20\xa7") == 1, key
