@@ -11,6 +11,7 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
 from kerolox.store.inspect.check import check_store
+from kerolox.store.inspect.info import describe_store
 from kerolox.store.layout import ENTRY
 from tests.kernel.support import NOW, Bench, properties
 from tests.support.golden import Golden, copy_golden
@@ -443,6 +444,26 @@ def test_a_checkpoint_ahead_of_the_log_is_found(made: Made, number: int) -> None
     part, path, position, text = only(made)
     assert (part, path, position) == ("checkpoint", "checkpoint", number * 8)
     assert f"up to {NOW + 10**9}, the log's last record is of" in text
+
+
+def test_a_log_without_a_record_is_in_order(tmp_path: Path) -> None:
+    """As a loss of power leaves it in the first file behind those that expired."""
+    bench = Bench(reference, tmp_path / "store")
+    bench.open()
+    bench.append(b"x" * 60_000, properties(KEYS="k"))
+    bench.append(b"x" * 60_000, properties(KEYS="l"), queue_id=1)
+    bench.store.flush()
+    path = bench.store.drop_log_file()
+    assert path is not None
+    Path(path).unlink()
+    bench.store.close()
+    made = Made(tmp_path / "store")
+    made.log_file(1).write_bytes(bytes(FILE_BYTES))
+    made.queue_file("T", 1).write_bytes(bytes(made.queue_file("T", 1).stat().st_size))
+    shutil.rmtree(made.root / "index")
+    assert check(made.root).findings.kept == []
+    info = describe_store(places_of(made.root))
+    assert (info.min_offset, info.max_offset) == (FILE_BYTES, FILE_BYTES)
 
 
 def test_a_short_or_missing_checkpoint_is_found(made: Made) -> None:

@@ -122,8 +122,8 @@ def _check_checkpoint(places: StorePlaces, findings: Findings, last_timestamp: i
         text = f"says that the {_TIMES[number]} is on disk up to {when}"
         if when < 0:
             findings.add("checkpoint", path, number * 8, f"{text}, which is no time")
-        elif when > last_timestamp and not places.is_in_use:
-            # Recovery would begin too late.
+        elif when > last_timestamp and last_timestamp and not places.is_in_use:
+            # Recovery would begin too late. (In a log without a record it begins at once.)
             text += f", the log's last record is of {last_timestamp}"
             findings.add("checkpoint", path, number * 8, text)
 

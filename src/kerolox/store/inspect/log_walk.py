@@ -76,8 +76,8 @@ class LogWalk:
         self._progress = progress
         self._settle_seconds = SETTLE_SECONDS_MAX
         self.files = written_files(files)
-        self.start = self.files[0].start if self.files else 0
-        self.end = find_log_end(self.files) if is_in_use else 0
+        self.start = files[0].start if files else 0
+        self.end = find_log_end(files) if is_in_use else self.start
         """Behind the last record; known at the end of the walk, or fixed from its beginning."""
         self.last_timestamp = 0
         """The largest store timestamp seen."""
@@ -395,7 +395,7 @@ def find_last_record(files: list[LogFile], known: int = 0) -> tuple[int, int]:
     """
     written = written_files(files)
     if not written:
-        return -1, 0
+        return -1, files[0].start if files else 0
     file = written[-1]
     last = -1
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
