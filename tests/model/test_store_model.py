@@ -1,0 +1,78 @@
+"""Random steps, taken by a store and by a plain model of it: they agree after each.
+
+Puts of every kind, batches, chunks of the hot path, ends of files, flushes, clean stops, kills,
+losses of power, deletions, retention, reads by offset, time, key and physical offset. With one
+kernel, and with both in turn on one store.
+
+``KEROLOX_MODEL_STEPS`` says how many steps each takes at least. A failure tells the seed of its
+story; with it in ``KEROLOX_MODEL_SEED`` the story is told again, and made as small as it can be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.kernel.conftest import KERNELS, MODULES
+from tests.model.machine import StoreMachine, machine_of
+
+STEPS = int(os.environ.get("KEROLOX_MODEL_STEPS", "200"))
+STORY_STEPS, STORIES = 60, 4
+GIVEN_SEED = int(os.environ.get("KEROLOX_MODEL_SEED", "0"))
+SEED = GIVEN_SEED or random.SystemRandom().randrange(1, 1 << 31)
+KNOWN_SEED = 20_260_101
+# To make a story that fails small takes minutes.
+PHASES = (Phase.generate, Phase.shrink) if GIVEN_SEED else (Phase.generate,)
+
+PAIRS = [(name,) for name in KERNELS] + ([("python", "native")] if len(KERNELS) > 1 else [])
+
+
+@pytest.fixture
+def fast_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: a story waits for the disk a hundred times."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="kerolox-model-") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("first_seed", [KNOWN_SEED, SEED], ids=["known", "random"])
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+def test_a_store_does_what_its_model_does(
+    names: tuple[str, ...], first_seed: int, fast_path: Path
+) -> None:
+    machine = machine_of(
+        tuple(importlib.import_module(MODULES[name]) for name in names), fast_path / "store"
+    )
+    StoreMachine.steps = 0
+    number = first_seed
+    while StoreMachine.steps < STEPS:
+        try:
+            seed(number)(machine)
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=STORIES,
+                    stateful_step_count=STORY_STEPS,
+                    deadline=None,
+                    database=None,
+                    report_multiple_bugs=False,
+                    phases=PHASES,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+        except BaseException:
+            print(f"KEROLOX_MODEL_SEED={number} tells this story again")
+            raise
+        number += 1
+    print(f"{StoreMachine.steps} steps, seeds {first_seed} to {number - 1}")
