@@ -33,6 +33,8 @@ def missing_tools() -> list[tuple[str, str]]:
             missing += [("java", "no mvn on the PATH; install Maven")]
     if shutil.which("go") is None:
         missing += [("go", "no go on the PATH; install Go 1.20 or newer")]
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing += [("node", "no node and npm on the PATH; install Node.js 18 or newer")]
     return missing
 
 

@@ -23,7 +23,8 @@ Rules that both sides keep:
   big-endian, as the record stores them.
 - Times are milliseconds since the epoch.
 - No method blocks for longer than a memory copy and a page fault, ``open``, ``close`` and
-  ``flush`` excepted.
+  ``flush`` excepted; an append that needs a file of the log that is being made waits for it, 5 s
+  at most.
 """
 
 from __future__ import annotations
@@ -177,8 +178,8 @@ class StoreKernel(Protocol):
 
         Raises ``OSError`` (``BlockingIOError`` when another process holds the store,
         ``PermissionError`` when it can't be written) or ``ValueError`` (a file whose size is not
-        the configured one, or a missing file of the log with others on both sides of it; the
-        text names the file, its size and the setting).
+        the configured one, or a missing file of the log: one with others on both sides of it, or
+        the last after a clean stop; the text names the file, its size and the setting).
         """
         ...
 
@@ -244,6 +245,12 @@ class StoreKernel(Protocol):
 
     def set_writable(self, writable: bool) -> None:
         """False: every hot send is cold (the handler answers with the reason)."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why the store takes no writes, or refused the last one: file, error, what to do. Also
+        why the index lacks keys. Empty: nothing is wrong."""
         ...
 
     def set_full_log_paths(self, paths: Sequence[str]) -> None:
@@ -409,7 +416,15 @@ class StoreKernel(Protocol):
 
     @property
     def max_physical_offset(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset behind the last record that can be read: with a transient store pool
+        those that are not committed can't be, neither from the log nor from their queues."""
+        ...
+
+    @property
+    def transient_buffers(self) -> int:
+        """Buffers of the transient store pool that belong to no file
+        (``remainTransientStoreBufferNumbs``); -1 without a pool. At 0 every hot send is cold: the
+        handler refuses it (``isTransientStorePoolDeficient``)."""
         ...
 
     @property
@@ -425,8 +440,8 @@ class StoreKernel(Protocol):
     def stats(self) -> dict[str, int]:
         """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
         get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
-        dispatch_behind_bytes, and file_wait_ms (how long an append has waited for a file of the
-        log by now; else 0)."""
+        dispatch_behind_bytes, uncommitted_bytes (in a transient store pool) and file_wait_ms
+        (how long an append has waited for a file of the log by now; else 0)."""
         ...
 
     def take_put_times(self) -> list[tuple[int, int]]:
@@ -470,8 +485,8 @@ class StoreKernel(Protocol):
         ...
 
     def tick(self, now_ms: int) -> bool:
-        """Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
-        ``take_ready``. Called every 100 ms."""
+        """Expire held pulls (answer 19) and overdue flush answers (answer 10; all of them once a
+        flush failed). True: see ``take_ready``. Called every 100 ms."""
         ...
 
     def take_ready(self) -> list[tuple[int, bytes]]:

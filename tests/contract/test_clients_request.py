@@ -18,7 +18,7 @@ from kerolox.client import (
     create_reply,
 )
 from kerolox.client import sync as blocking
-from kerolox.errors import BrokerSystemError, RequestTimeoutError
+from kerolox.errors import BrokerBusyError, BrokerSystemError, RequestTimeoutError
 from kerolox.message import Message
 from tests.contract.conftest import FIRST, eventually
 
@@ -55,13 +55,19 @@ async def serve(cluster: Cluster, topic: str, producer: Producer) -> AsyncIterat
 
 
 async def test_each_request_gets_its_own_reply(cluster: Cluster, topic: str, serve: Serve) -> None:
-    """A hundred at once; large ones travel compressed, both ways."""
+    """Forty at once; large ones travel compressed, both ways."""
     await serve(lambda body: b"reply to " + body)
-    bodies = [b"%d " % number * (3_000 if number % 10 == 0 else 1) for number in range(100)]
+    bodies = [b"%d " % number * (3_000 if number % 10 == 0 else 1) for number in range(40)]
     async with Producer(f"askers-{topic}", cluster.name_server) as asker:
-        replies = await asyncio.gather(
-            *(asker.request(Message(topic, body), timeout_ms=20_000) for body in bodies)
-        )
+
+        async def ask(body: bytes) -> MessageExt:
+            while True:
+                try:
+                    return await asker.request(Message(topic, body), timeout_ms=20_000)
+                except BrokerBusyError:  # a Java broker that has just started is so at once
+                    await asyncio.sleep(0.2)
+
+        replies = await asyncio.gather(*map(ask, bodies))
         assert [reply.body for reply in replies] == [b"reply to " + body for body in bodies]
         first = replies[0]
         assert first.topic == REPLY_TOPIC

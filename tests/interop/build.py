@@ -1,4 +1,4 @@
-"""Builds the Java and Go client programs once per checkout, into ``.cache/interop``."""
+"""Builds the Java, Go and Node.js client programs once per checkout, into ``.cache/interop``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["build_go_clients", "build_java_clients", "java_command"]
+__all__ = ["build_go_clients", "build_java_clients", "build_node_clients", "java_command"]
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / ".cache" / "interop"
@@ -58,3 +58,9 @@ def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()
 def build_go_clients() -> Path:
     """The Go program's binary."""
     return _build("go", ["go", "build", "-o", "interop", "."], marker="interop") / "interop"
+
+
+def build_node_clients() -> Path:
+    """The Node.js program, with the client that its lock file names beside it."""
+    command = ["npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+    return _build("node", command, marker="built") / "main.js"

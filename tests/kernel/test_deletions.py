@@ -145,6 +145,7 @@ def test_a_log_that_begins_anew_owes_nothing_to_old_notes(
     filled.store.delete_queues("T")
     filled.store.close()
     shutil.rmtree(filled.path / "commitlog")
+    (filled.path / "abort").touch()
     second = Bench(kernel, filled.path)
     closing.append(second)
     second.open()

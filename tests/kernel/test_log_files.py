@@ -53,7 +53,7 @@ def test_the_next_file_and_the_one_after_it_are_made_ahead(bench: Bench) -> None
     assert names(folder) == ["commitlog/0"]
     fill(bench, PER_FILE // 2 + 1)
     wait_until(lambda: names(folder) == ["commitlog/0", "commitlog/1", "commitlog/2"])
-    assert {path.stat().st_size for path in folder.iterdir()} == {SIZE}
+    wait_until(lambda: {path.stat().st_size for path in folder.iterdir()} == {SIZE})
     fill(bench, PER_FILE)
     wait_until(lambda: names(folder)[-1] == "commitlog/3")
 
@@ -307,6 +307,45 @@ def test_a_hole_can_be_closed_by_giving_up_what_is_before_it(
     assert bench.store.min_physical_offset == 2 * SIZE
     assert bench.store.queue_bounds("T", 0) == (2 * PER_FILE, count)
     assert bench.bodies() == bodies[2 * PER_FILE :]
+
+
+@pytest.mark.parametrize("by_java", [False, True])
+@pytest.mark.parametrize("gone", ["b", "a and b"])
+def test_a_log_that_was_closed_behind_its_last_file_is_refused(
+    closed_bench: Bench, tmp_path: Path, gone: str, *, by_java: bool
+) -> None:
+    bench, a, b = closed_bench, tmp_path / "a", tmp_path / "b"
+    bench.open(**two_folders(tmp_path))
+    count = fill(bench, 2 * PER_FILE - 1)
+    bench.store.close()
+    if by_java:
+        (bench.path / "inventory").unlink()
+    away = [tmp_path / name for name in gone.split(" and ")]
+    for folder in away:
+        folder.rename(folder.with_name(f"{folder.name}-away"))
+    # Twice: it must not look like a crash after the first time.
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"the file {SIZE:020d} is missing; bring it back"):
+            bench.open(**two_folders(tmp_path))
+    for folder in away:
+        assert list(folder.iterdir()) == []
+        folder.rmdir()
+        folder.with_name(f"{folder.name}-away").rename(folder)
+    assert bench.open(**two_folders(tmp_path)).clean
+    assert len(bench.bodies()) == count
+    assert names(a, b) == ["a/0", "b/1"]
+
+
+def test_the_end_of_a_log_can_be_given_up(bench: Bench) -> None:
+    fill(bench, 2 * PER_FILE - 1)
+    bodies = bench.bodies()
+    bench.store.close()
+    (bench.path / "commitlog" / f"{SIZE:020d}").unlink()
+    with pytest.raises(ValueError, match=f"give up the messages .* {bench.path}/abort"):
+        bench.open()
+    (bench.path / "abort").touch()
+    assert bench.open().cut_entries == PER_FILE - 1
+    assert bench.bodies() == bodies[:PER_FILE]
 
 
 @pytest.mark.parametrize("start", [1, SIZE - 1, SIZE + 1_024])

@@ -46,6 +46,7 @@ def test_the_counters_are_those_of_the_face(bench: Bench) -> None:
     assert bench.store.stats().keys() == {
         "put_count", "put_bytes", "get_found", "get_miss", "get_count", "get_bytes", "flush_count",
         "held_pulls", "index_pending", "dispatch_behind_bytes", "get_time_max_ms", "file_wait_ms",
+        "uncommitted_bytes",
     }  # fmt: skip
 
 

@@ -301,6 +301,17 @@ int fallocate64(int fd, int mode, off64_t from, off64_t size) {
     ACT(judge_descriptor("fallocate", fd), real(fd, mode, from, size));
 }
 
+/* These give the error instead of setting errno. */
+int posix_fallocate(int fd, off_t from, off_t size) {
+    REAL(posix_fallocate);
+    int fault = judge_descriptor("fallocate", fd);
+    return fault > 0 ? fault : real(fd, from, size);
+}
+
+int posix_fallocate64(int fd, off64_t from, off64_t size) {
+    return posix_fallocate(fd, from, size);
+}
+
 int ftruncate(int fd, off_t size) {
     REAL(ftruncate);
     ACT(judge_descriptor("ftruncate", fd), real(fd, size));
@@ -309,6 +320,11 @@ int ftruncate(int fd, off_t size) {
 int ftruncate64(int fd, off64_t size) {
     REAL(ftruncate64);
     ACT(judge_descriptor("ftruncate", fd), real(fd, size));
+}
+
+static int judge_open(int folder, const char *path, int flags) {
+    int fault = flags & O_CREAT ? judge_path_at("create", folder, path) : 0;
+    return fault ? fault : judge_path_at("open", folder, path);
 }
 
 #define MODE_OF(flags)                                                                             \
@@ -323,25 +339,25 @@ int ftruncate64(int fd, off64_t size) {
 int open(const char *path, int flags, ...) {
     MODE_OF(flags)
     REAL(open);
-    ACT(judge_path("open", path), real(path, flags, mode));
+    ACT(judge_open(AT_FDCWD, path, flags), real(path, flags, mode));
 }
 
 int open64(const char *path, int flags, ...) {
     MODE_OF(flags)
     REAL(open64);
-    ACT(judge_path("open", path), real(path, flags, mode));
+    ACT(judge_open(AT_FDCWD, path, flags), real(path, flags, mode));
 }
 
 int openat(int folder, const char *path, int flags, ...) {
     MODE_OF(flags)
     REAL(openat);
-    ACT(judge_path_at("open", folder, path), real(folder, path, flags, mode));
+    ACT(judge_open(folder, path, flags), real(folder, path, flags, mode));
 }
 
 int openat64(int folder, const char *path, int flags, ...) {
     MODE_OF(flags)
     REAL(openat64);
-    ACT(judge_path_at("open", folder, path), real(folder, path, flags, mode));
+    ACT(judge_open(folder, path, flags), real(folder, path, flags, mode));
 }
 
 /* A rename is known by its new name. */

@@ -7,7 +7,7 @@ judges its file calls by rules::
 
 - call: ``open`` ``write`` ``pwrite`` ``fsync`` ``fdatasync`` ``msync`` ``madvise`` ``mmap``
   ``fallocate`` ``ftruncate`` ``sync_file_range`` ``rename`` ``unlink`` ``rmdir`` ``mkdir``; the
-  ``64`` and ``at`` forms count as these;
+  ``64`` and ``at`` forms count as these; ``create`` is an ``open`` that may make the file;
 - path-part: a text that the path contains (may be empty; a rename goes by its new name);
 - nth: ``3`` the third call that fits, ``3+`` that and all later ones, ``*`` every one;
 - action: the name of an errno (``EIO``, ``ENOSPC``, ``EROFS``, ...), ``kill-before`` or

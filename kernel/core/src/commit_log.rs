@@ -13,6 +13,7 @@ use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
 use crate::log_cut::{Cut, lengthen};
 use crate::log_folders::LogFolders;
 use crate::map::MappedFile;
+use crate::pool::{Buffer, Pool};
 use crate::record::{BLANK_MAGIC, BLANK_SIZE, Parsed, RecordView, parse};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::Shared;
@@ -36,6 +37,10 @@ pub(crate) struct CommitLog {
     files: Vec<Arc<MappedFile>>,
     /// The file that holds `write`; `None` when that begins a file not made yet.
     tail: Option<Arc<MappedFile>>,
+    /// Where records of the tail are written before they are committed; `None`: to the tail itself.
+    buffer: Option<Arc<Buffer>>,
+    /// The transient store pool, where there is one.
+    pool: Option<Arc<Pool>>,
     /// Physical offset behind the last record.
     write: u64,
     /// Up to here a record can be written without a second look: it leaves room for the blank,
@@ -124,6 +129,29 @@ impl CommitLog {
         self.write
     }
 
+    /// Physical offset behind the last record that can be read: with a transient pool those that are
+    /// not committed can't.
+    #[inline]
+    pub(crate) fn readable(&self) -> u64 {
+        self.pool.as_ref().map_or(self.write, |pool| pool.committed() as u64)
+    }
+
+    /// Whether records wait in a transient pool before they can be read.
+    #[inline]
+    pub(crate) fn is_staged(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// From now on records go through a transient pool, which begins at the end of the log.
+    pub(crate) fn stage(&mut self, pool: &Arc<Pool>) {
+        if let Some(file) = &self.tail {
+            self.buffer = pool.borrow();
+            pool.stage(file, self.buffer.clone(), None);
+            self.asked = u64::MAX;
+        }
+        self.pool = Some(Arc::clone(pool));
+    }
+
     /// Begin of the file after the one that holds an offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
         let size = self.file_size.max(1) as i64;
@@ -142,7 +170,7 @@ impl CommitLog {
     #[inline]
     pub(crate) fn bytes(&self, offset: i64, size: i32) -> Option<&[u8]> {
         let (offset, size) = (u64::try_from(offset).ok()?, u64::try_from(size).ok()?);
-        if size == 0 || offset.checked_add(size)? > self.write {
+        if size == 0 || offset.checked_add(size)? > self.readable() {
             return None;
         }
         let file = self.file_of(offset)?;
@@ -152,9 +180,10 @@ impl CommitLog {
 
     /// The record that starts at a physical offset.
     pub(crate) fn record(&self, offset: i64) -> Option<(RecordView<'_>, &[u8])> {
-        let offset = u64::try_from(offset).ok().filter(|&offset| offset < self.write)?;
+        let readable = self.readable();
+        let offset = u64::try_from(offset).ok().filter(|&offset| offset < readable)?;
         let file = self.file_of(offset)?;
-        let end = self.write.min(file.end());
+        let end = readable.min(file.end());
         let bytes = file.bytes(offset - file.start(), (end - offset) as usize);
         match parse(bytes) {
             Parsed::Record(view) if view.physical_offset as u64 == offset => {
@@ -218,7 +247,8 @@ impl CommitLog {
 
     /// Takes the oldest file out; `None`: it is the only one.
     pub(crate) fn drop_first(&mut self) -> Option<Arc<MappedFile>> {
-        (self.files.len() > 1).then(|| self.files.remove(0))
+        let is_whole = self.files.first().is_some_and(|file| file.end() <= self.readable());
+        (self.files.len() > 1 && is_whole).then(|| self.files.remove(0))
     }
 
     /// Finds room for `size` bytes in one file and makes it writable.
@@ -241,6 +271,10 @@ impl CommitLog {
     pub(crate) fn room(&mut self, ahead: u64, size: u64) -> &mut [u8] {
         let Some(file) = &self.tail else { return &mut [] };
         let position = self.write + ahead - file.start();
+        if let Some(buffer) = &self.buffer {
+            // SAFETY: `&mut self` is the store's lock, and the committer reads before `write` only.
+            return unsafe { buffer.bytes_mut(position, size as usize) };
+        }
         // SAFETY: `&mut self` is the store's lock, and readers get nothing behind `write`.
         unsafe { file.bytes_mut(position, size as usize) }
     }
@@ -268,15 +302,21 @@ impl CommitLog {
         }
         let Some(file) = self.tail.clone() else { return Err(PutStatus::UnknownError) };
         let end = self.write + size;
-        self.ask_ahead(&file, end, now_ms, shared);
+        if self.buffer.is_none() {
+            self.ask_backing(&file, end, now_ms, shared);
+        }
+        self.ask_files(&file, end, shared);
         let position = end - file.start();
-        if position + BLANK_SIZE > file.populated() {
+        if self.buffer.is_none() && position + BLANK_SIZE > file.populated() {
             file.back_new(position + BLANK_SIZE).map_err(|error| {
                 shared.note_refusal(format!("writing {}: {error}", file.path().display()));
                 PutStatus::ServiceNotAvailable
             })?;
         }
-        let backed = file.start() + file.populated();
+        let backed = match self.buffer {
+            Some(_) => u64::MAX,
+            None => file.start() + file.populated(),
+        };
         let is_next_asked = self.next_asked == file.end();
         let ask_next_at = if is_next_asked { u64::MAX } else { self.middle(&file) };
         self.safe_end = backed
@@ -288,7 +328,7 @@ impl CommitLog {
     }
 
     /// Tells the helper what will be written next, and for how much of it there is need.
-    fn ask_ahead(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
+    fn ask_backing(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
         if end + self.window - self.window / STEPS > self.asked && self.asked < file.end() {
             let elapsed = now_ms - self.asked_ms;
             if elapsed < STEP_MS {
@@ -304,6 +344,10 @@ impl CommitLog {
             // Nothing more to ask for in this file: no need to look again before it is full.
             self.asked = u64::MAX;
         }
+    }
+
+    /// Asks the helper for the next two files, in time.
+    fn ask_files(&mut self, file: &Arc<MappedFile>, end: u64, shared: &Shared) {
         let next = file.end();
         if self.next_asked != next && end > self.middle(file) {
             self.next_asked = next;
@@ -327,8 +371,10 @@ impl CommitLog {
             path: self.folders.path_of(start, self.file_size),
             start,
             size: self.file_size,
-            head: self.window,
-            warm_up: settings.warm_maped_file_enable.then_some(WarmUp { flush_pages }),
+            // With a transient pool nothing is written to it by way of its mapping.
+            head: if self.pool.is_some() { 0 } else { self.window },
+            warm_up: (settings.warm_maped_file_enable && self.pool.is_none())
+                .then_some(WarmUp { flush_pages }),
         }
     }
 
@@ -367,25 +413,61 @@ impl CommitLog {
             (None, Some(file)) => file.end().max(self.write),
             (None, None) => self.write / self.file_size * self.file_size,
         };
-        let next = self.next(start, shared)?;
-        if let Some(file) = &self.tail {
-            let position = self.write - file.start();
-            let mut blank = [0_u8; BLANK_SIZE as usize];
-            blank[..4].copy_from_slice(&((file.size() - position) as i32).to_be_bytes());
-            blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
-            // SAFETY: the store's lock is held, and nothing behind the last record was handed out.
-            unsafe { file.patch(position, &blank) }.map_err(|error| {
-                shared.note_refusal(format!("writing {}: {error}", file.path().display()));
-                PutStatus::ServiceNotAvailable
-            })?;
+        let buffer = self.borrow(shared)?;
+        let next =
+            match self.next(start, shared).and_then(|next| self.end_tail(shared).map(|()| next)) {
+                Ok(next) => next,
+                Err(status) => {
+                    self.pool.iter().for_each(|pool| pool.give_back(buffer.clone()));
+                    return Err(status);
+                }
+            };
+        if let Some(pool) = &self.pool {
+            pool.stage(&next, buffer.clone(), Some(self.write + BLANK_SIZE));
         }
+        self.buffer = buffer;
         shared.log_files.lock().push(Arc::clone(&next));
         self.files.push(Arc::clone(&next));
         self.write = start;
         self.tail = Some(next);
-        self.asked = start;
+        self.asked = if self.buffer.is_some() { u64::MAX } else { start };
         self.safe_end = start;
         Ok(())
+    }
+
+    /// A buffer for the next file, where there is a pool. RocketMQ's rule when it is empty: refuse
+    /// the file (`fastFailIfNoBufferInStorePool`), or go without.
+    fn borrow(&self, shared: &Shared) -> Result<Option<Arc<Buffer>>, PutStatus> {
+        let Some(pool) = &self.pool else { return Ok(None) };
+        let buffer = pool.borrow();
+        if buffer.is_none() && pool.is_fast_failing() {
+            shared.note_refusal(
+                "no buffer of the transient store pool is free: the disk is too slow, or raise \
+                 transientStorePoolSize"
+                    .into(),
+            );
+            return Err(PutStatus::CreateMappedFileFailed);
+        }
+        Ok(buffer)
+    }
+
+    /// Ends the tail with a blank.
+    fn end_tail(&self, shared: &Shared) -> Result<(), PutStatus> {
+        let Some(file) = &self.tail else { return Ok(()) };
+        let position = self.write - file.start();
+        let mut blank = [0_u8; BLANK_SIZE as usize];
+        blank[..4].copy_from_slice(&((file.size() - position) as i32).to_be_bytes());
+        blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
+        if let Some(buffer) = &self.buffer {
+            // SAFETY: the store's lock is held, and the committer reads before `write` only.
+            unsafe { buffer.bytes_mut(position, blank.len()) }.copy_from_slice(&blank);
+            return Ok(());
+        }
+        // SAFETY: the store's lock is held, and nothing behind the last record was handed out.
+        unsafe { file.patch(position, &blank) }.map_err(|error| {
+            shared.note_refusal(format!("writing {}: {error}", file.path().display()));
+            PutStatus::ServiceNotAvailable
+        })
     }
 }
 

@@ -462,6 +462,26 @@ impl ConsumeQueue {
         self.max
     }
 
+    /// The max offset of what can be read of a log that is readable up to there: records that wait in
+    /// a transient pool have their entries already.
+    #[inline]
+    pub(crate) fn readable_max(&mut self, readable: i64) -> i64 {
+        if self.max_physical <= readable { self.max } else { self.search_readable(readable) }
+    }
+
+    #[cold]
+    fn search_readable(&mut self, readable: i64) -> i64 {
+        let (mut low, mut high) = (self.min, self.max);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle) {
+                Ok(Some(entry)) if entry.physical_offset >= readable => high = middle,
+                _ => low = middle + 1,
+            }
+        }
+        low
+    }
+
     pub(crate) fn max_physical(&self) -> i64 {
         self.max_physical
     }
@@ -532,7 +552,8 @@ impl ConsumeQueue {
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
             self.create_file(byte / self.file_size * self.file_size)?;
-            self.fill_pre_blank(byte)?;
+            // Without them the file would look as if it began with nothing.
+            self.fill_pre_blank(byte).inspect_err(|_| self.cut_files(0))?;
         }
         if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
             self.open_tail(byte)?;

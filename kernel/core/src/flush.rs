@@ -15,11 +15,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
-use crate::folder::{Checkpoint, sync_folder};
+use crate::folder::{Boot, Checkpoint, sync_folder};
 use crate::map::{PAGE, UNIT};
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
-use crate::state::Core;
+use crate::state::{Core, INDEX_PENDING_MAX};
 
 /// How long index keys wait when they are few.
 const INDEX_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,10 +28,18 @@ const INDEX_SLICE: usize = 2_048;
 /// Longest sleep of the flush thread under `SYNC_FLUSH`, when nobody asks.
 const SYNC_IDLE: Duration = Duration::from_millis(500);
 
+/// After a flush that failed the system takes the pages for clean: no later flush tells the truth.
+const WRITES_END: &str = "the store takes no more writes, repair the disk and restart";
+
 /// Writes the log to the disk up to what is written now, if that is at least `least_pages` pages
 /// (0: anything); the flushed offset.
 pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreError> {
-    flush_log_to(shared, least_pages, shared.written())
+    flush_log_to(shared, least_pages, shared.committed())
+}
+
+/// Commits what a transient pool holds, all of it.
+fn commit_all(shared: &Shared) -> Result<(), StoreError> {
+    shared.pool.as_ref().map_or(Ok(()), |pool| pool.commit(shared, 0).map(drop))
 }
 
 /// As [`flush_log`], up to an offset; with it comes the time of a record before it.
@@ -67,14 +75,14 @@ fn flush_log_to(
         let end = to.min(file.end()) - file.start();
         if let Err(error) = file.sync(begin, end) {
             let text = format!("flushing {}", file.path().display());
-            shared.fail(format!("{text}: {error}; the store takes no more writes"));
+            shared.fail(format!("{text}: {error}; {WRITES_END}"));
             return Err(StoreError::io(text, error));
         }
         // The flush made the unit read-only; the next appends would fault on it.
-        if end < file.size() {
+        if end < file.size() && shared.pool.is_none() {
             let unit_end = (end / UNIT + 1) * UNIT;
             let _ = file.populate(end, unit_end.min(file.populated()).max(end + 1));
-        } else {
+        } else if end == file.size() {
             // A full file is not written again: it need not count as our memory. Who reads it
             // finds it in the page cache.
             file.unlock_pages();
@@ -114,7 +122,7 @@ pub(crate) fn run_log(shared: &Shared) {
     let thorough = Duration::from_millis(settings.flush_commit_log_thorough_interval);
     let mut last_thorough = Instant::now();
     let mut last_flush = Instant::now();
-    let mut seen = shared.written();
+    let mut seen = shared.committed();
     loop {
         if shared.requested() <= shared.flushed() || shared.has_failed() {
             let left = interval.saturating_sub(last_flush.elapsed());
@@ -128,10 +136,15 @@ pub(crate) fn run_log(shared: &Shared) {
             continue;
         }
         let is_thorough = last_thorough.elapsed() >= thorough;
-        let now = shared.written();
+        if is_requested || is_thorough {
+            // Errors refuse the writes and are told by `Store::error`.
+            let _ = commit_all(shared);
+        }
+        let now = shared.committed();
         let (least_pages, target) = match settings.flush_disk_type {
             FlushDiskType::Async if !is_requested && !is_thorough => {
-                let target = if is_woken { now } else { whole_units(seen, now) };
+                let is_whole = is_woken || shared.pool.is_some();
+                let target = if is_whole { now } else { whole_units(seen, now) };
                 (settings.flush_commit_log_least_pages, target)
             }
             _ => (0, now),
@@ -157,15 +170,30 @@ pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
     let has_more = loop {
         if index.backlog_is_empty() {
             let mut pending = shared.index_pending.lock();
-            if pending.is_empty() {
+            // What is not committed may be lost yet: the index must not know it.
+            let readable = shared.pool.as_ref().map_or(i64::MAX, |pool| pool.committed());
+            if pending.first().is_none_or(|key| key.physical_offset >= readable) {
                 break false;
             }
+            let count = pending.partition_point(|key| key.physical_offset < readable);
+            let mut rest = pending.split_off(count);
             index.take_backlog(&mut pending);
+            pending.append(&mut rest);
         }
         if left == 0 {
             break true;
         }
         left -= index.put_backlog(left, now_ms);
+        if let Some(stall) = &index.stall {
+            let mut pending = shared.index_pending.lock();
+            if pending.len() >= INDEX_PENDING_MAX {
+                let stall = format!("{stall}; too many keys wait, they are put after a restart");
+                pending.clear();
+                drop(pending);
+                index.give_up(stall);
+            }
+            break false;
+        }
     };
     MutexGuard::unlock_fair(index);
     has_more
@@ -181,7 +209,7 @@ fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result
     }
     for range in &ranges {
         if let Err(error) = range.sync() {
-            shared.fail(format!("{error}; the store takes no more writes"));
+            shared.fail(format!("{error}; {WRITES_END}"));
             return Err(error);
         }
     }
@@ -206,7 +234,9 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
     for file in &files {
         file.sync(0, file.size()).map_err(|error| {
             let text = format!("flushing {}", file.path().display());
-            shared.index.lock().error = Some(format!("{text}: {error}"));
+            let end = "the index goes on after a restart";
+            shared.index.lock().give_up(format!("{text}: {error}; {end}"));
+            Boot::forget(&shared.settings.store_path_root_dir);
             StoreError::io(text, error)
         })?;
     }
@@ -236,6 +266,7 @@ fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
 /// Flushes everything; the flushed offset.
 pub(crate) fn flush_all(shared: &Shared, core: &Mutex<Core>) -> Result<i64, StoreError> {
     core.lock().hand_over_keys();
+    commit_all(shared)?;
     drain_index(shared, usize::MAX);
     let flushed = flush_log(shared, 0)?;
     flush_queues(shared, core, 0)?;

@@ -101,8 +101,10 @@ pub(crate) struct Index {
     backlog_done: usize,
     /// Files were removed when it was loaded: keys of records that are long indexed are missing.
     pub(crate) is_cut: bool,
-    /// Why keys are not indexed any more.
+    /// Why keys are not indexed any more; the next opening puts them.
     pub(crate) error: Option<String>,
+    /// Why the first key of the backlog could not be put; it is tried again.
+    pub(crate) stall: Option<String>,
 }
 
 impl Index {
@@ -299,21 +301,42 @@ impl Index {
         std::mem::swap(&mut self.backlog, pending);
     }
 
-    /// Puts at most `limit` keys of the backlog; how many.
+    /// Puts at most `limit` keys of the backlog; how many. Where the disk takes none `stall` is set
+    /// and the key stays the first: the log has everything, so writes go on meanwhile.
     pub(crate) fn put_backlog(&mut self, limit: usize, now_ms: i64) -> usize {
         let backlog = std::mem::take(&mut self.backlog);
         let keys = &backlog[self.backlog_done..];
         let keys = &keys[..keys.len().min(limit)];
-        for key in keys {
-            self.put(key, now_ms);
+        let mut count = keys.len();
+        if self.is_enabled() {
+            self.stall = None;
+            for (at, key) in keys.iter().enumerate() {
+                if let Err(error) = self.try_put(key, now_ms) {
+                    self.stall = Some(format!("the index can't be written: {error}"));
+                    count = at;
+                    break;
+                }
+            }
         }
-        self.backlog_done += keys.len();
-        let count = keys.len();
+        self.backlog_done += count;
         self.backlog = backlog;
         count
     }
 
-    /// Adds one key.
+    /// Indexes no more: what waits is left to the next opening.
+    pub(crate) fn give_up(&mut self, error: String) {
+        self.error = Some(error);
+        self.stall = None;
+        self.backlog.clear();
+        self.backlog_done = 0;
+    }
+
+    /// Whether it lacks keys that it was given.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.error.is_some() || !self.backlog_is_empty()
+    }
+
+    /// Adds one key (recovery).
     pub(crate) fn put(&mut self, key: &PendingKey, now_ms: i64) {
         if !self.is_enabled() {
             return;
@@ -347,8 +370,20 @@ impl Index {
             }
             number += 1;
         };
-        let map = MappedFile::create(&path, 0, file_size(self.slots, self.capacity))?;
+        let made = self.make_file(&path);
+        if made.is_err() {
+            // Else each try would leave one.
+            let _ = fs::remove_file(&path);
+        }
+        self.files.push(made?);
+        Ok(())
+    }
+
+    fn make_file(&self, path: &Path) -> Result<IndexFile, StoreError> {
+        let context = || format!("writing {}", path.display());
+        let map = MappedFile::create(path, 0, file_size(self.slots, self.capacity))?;
         map.advise_random();
+        map.populate(0, HEADER_SIZE).map_err(|error| StoreError::io(context(), error))?;
         let mut file = IndexFile::new(map, self.slots, self.capacity);
         if let Some(previous) = self.files.last() {
             let last = previous.header;
@@ -361,10 +396,8 @@ impl Index {
                 file.header.end_timestamp = last.end_timestamp;
             }
         }
-        file.write_header()
-            .map_err(|error| StoreError::io(format!("writing {}", path.display()), error))?;
-        self.files.push(file);
-        Ok(())
+        file.write_header().map_err(|error| StoreError::io(context(), error))?;
+        Ok(file)
     }
 
     /// Whether an entry of that hash and offset stands in the last file (recovery: the keys of the

@@ -23,6 +23,7 @@ mod log_cut;
 mod log_folders;
 mod map;
 mod multi_dispatch;
+mod pool;
 mod queue_ext;
 mod read;
 pub mod record;

@@ -352,12 +352,30 @@ impl MappedFile {
                 _ => return Err(error),
             }
         }
+        self.reserve(from, to)?;
         for page in (from..to).step_by(PAGE as usize) {
             // SAFETY: inside the mapping. An atomic "or 0" changes nothing, whoever writes beside it.
             unsafe { AtomicU8::from_ptr(self.base.add(page as usize)) }
                 .fetch_or(0, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Gives these bytes blocks where pages can't be asked for: on a full disk touching a hole is a
+    /// SIGBUS. A file system that can't do it is taken at its luck.
+    #[cold]
+    fn reserve(&self, from: u64, to: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        let (from, length) = (from as libc::off_t, (to - from) as libc::off_t);
+        // SAFETY: plain system call on an open descriptor.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
+            _ => Err(error),
+        }
     }
 
     /// Whether the page of a position can be read, which may be a hole; false only where that needs

@@ -60,7 +60,8 @@ impl Core {
         let memory_bytes = self.memory_bytes;
         let Some(parts) = self.parts(queue) else { return outcome };
         let (queue, log) = (&mut parts.slot.queue, &*parts.log);
-        (outcome.min_offset, outcome.max_offset) = (queue.min(), queue.max());
+        let readable = log.readable() as i64;
+        (outcome.min_offset, outcome.max_offset) = (queue.min(), queue.readable_max(readable));
         (outcome.status, outcome.next_offset) = match offset {
             _ if outcome.max_offset == 0 => (GetStatus::NoMessageInQueue, 0),
             _ if offset < outcome.min_offset => (GetStatus::OffsetTooSmall, outcome.min_offset),
@@ -80,7 +81,9 @@ impl Core {
             tag_codes = judged.is_some().then_some(&[0]);
         }
         let entries = match judged.as_deref().map_or_else(|| queue.entries(offset), Ok) {
-            Ok(entries) if !entries.is_empty() => entries,
+            Ok(entries) if !entries.is_empty() => {
+                &entries[..entries.len().min((outcome.max_offset - offset) as usize)]
+            }
             // The file can't be mapped or is gone.
             _ => {
                 outcome.status = GetStatus::OffsetFoundNull;
@@ -88,7 +91,7 @@ impl Core {
                 return outcome;
             }
         };
-        let end_offset = log.max_offset() as i64;
+        let end_offset = readable;
         let begin = answer.len();
         let mut looked_at = 0;
         let mut last_offset = 0;
@@ -167,11 +170,13 @@ impl Core {
     }
 
     fn entry(&mut self, handle: QueueHandle, offset: i64) -> Option<Entry> {
+        let readable = self.log.readable() as i64;
         let queue = &mut self.slot_mut(handle)?.queue;
         if offset < queue.min() {
             return None;
         }
-        queue.entry(offset).ok().flatten()
+        let entry = queue.entry(offset).ok().flatten()?;
+        (entry.physical_offset < readable || entry.is_pre_blank()).then_some(entry)
     }
 
     /// The record that starts at a physical offset, appended to `answer`; false when none does.
@@ -270,7 +275,7 @@ impl Core {
 
     /// The queue file to search: (offset where it starts, first and last offset to look at).
     fn file_by_time(&mut self, handle: QueueHandle, timestamp_ms: i64) -> (i64, i64, i64) {
-        let (min, max) = self.bounds(handle);
+        let (min, max) = self.readable_bounds(handle);
         let Some(slot) = self.slot(handle) else { return (0, 0, -1) };
         let mut end = slot.queue.roll_next_file(min);
         let per_file = slot.queue.entries_per_file();

@@ -68,6 +68,15 @@ pub struct Settings {
     // Flush.
     /// Whether the asynchronous flush sleeps its interval through; else a put wakes it.
     pub flush_commit_log_timed: bool,
+    /// Whether records are first written to memory of our own; `ASYNC_FLUSH` only.
+    pub transient_store_pool_enable: bool,
+    /// How many buffers, each as large as a file of the log.
+    pub transient_store_pool_size: usize,
+    /// Whether a file for which there is no buffer is refused; else its records go to it directly.
+    pub fast_fail_if_no_buffer_in_store_pool: bool,
+    pub commit_interval_commit_log: u64,
+    pub commit_commit_log_least_pages: u64,
+    pub commit_commit_log_thorough_interval: u64,
 }
 
 /// `messageDelayLevel` as RocketMQ has it by default.
@@ -142,7 +151,18 @@ impl Settings {
             flush_least_pages_when_warm_maped_file: 4_096,
             os_page_cache_busy_time_out_mills: 1_000,
             flush_commit_log_timed: true,
+            transient_store_pool_enable: false,
+            transient_store_pool_size: 5,
+            fast_fail_if_no_buffer_in_store_pool: false,
+            commit_interval_commit_log: 200,
+            commit_commit_log_least_pages: 4,
+            commit_commit_log_thorough_interval: 200,
         }
+    }
+
+    /// Whether there is a transient store pool (`isTransientStorePoolEnable`).
+    pub(crate) fn has_pool(&self) -> bool {
+        self.transient_store_pool_enable && self.flush_disk_type == FlushDiskType::Async
     }
 
     /// Which file of the log holds an offset.

@@ -16,6 +16,7 @@ use crate::deletions::Deletions;
 use crate::folder::{Boot, Checkpoint};
 use crate::index::{Index, PendingKey};
 use crate::map::{MappedFile, PAGE};
+use crate::pool::Pool;
 use crate::settings::{FlushDiskType, Settings};
 
 const THAWED: i64 = i64::MIN;
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     /// Serializes flushes of the log.
     pub(crate) flushing: Mutex<()>,
     pub(crate) flush_wait: Waiter,
+    /// The transient store pool, where there is one.
+    pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) background_wait: Waiter,
     pub(crate) flush_count: AtomicU64,
     written: AtomicI64,
@@ -65,6 +68,13 @@ impl Shared {
             is_flush_woken: settings.flush_disk_type == FlushDiskType::Async
                 && !settings.flush_commit_log_timed,
             put_noted: AtomicBool::new(false),
+            pool: settings.has_pool().then(|| {
+                let (size, fast) = (
+                    settings.transient_store_pool_size,
+                    settings.fast_fail_if_no_buffer_in_store_pool,
+                );
+                Arc::new(Pool::new(size, fast))
+            }),
             settings,
             notify: EventFd::new(),
             ahead: Ahead::default(),
@@ -121,6 +131,11 @@ impl Shared {
         (self.written.load(Ordering::Acquire), timestamp)
     }
 
+    /// As [`Self::written`], of what is in the files and so can be flushed.
+    pub(crate) fn committed(&self) -> (i64, i64) {
+        self.pool.as_ref().map_or_else(|| self.written(), |pool| pool.committed_with_time())
+    }
+
     pub(crate) fn flushed(&self) -> i64 {
         self.flushed.load(Ordering::Acquire)
     }
@@ -139,21 +154,41 @@ impl Shared {
         }
     }
 
-    /// After puts, once per chunk: wakes the flush thread if it is to be woken, and finds enough.
+    /// After puts, once per chunk: wakes the thread that is to be woken, if it will find enough: the
+    /// committer of the transient pool, or else the flush thread.
     #[inline]
     pub(crate) fn note_put(&self) {
-        if self.is_flush_woken && !self.put_noted.load(Ordering::Relaxed) {
-            self.wake_by_put();
+        if let Some(pool) = &self.pool {
+            self.wake_committer(pool);
+        } else if self.is_flush_woken {
+            self.wake_flusher();
         }
     }
 
-    fn wake_by_put(&self) {
-        let (written, flushed) = (self.written().0 as u64, self.flushed() as u64);
+    /// After a commit: wakes the flush thread if it is to be woken.
+    pub(crate) fn note_commit(&self) {
+        if self.is_flush_woken {
+            self.wake_flusher();
+        }
+    }
+
+    fn wake_flusher(&self) {
+        let (end, flushed) = (self.committed().0 as u64, self.flushed() as u64);
         let least_pages = self.settings.flush_commit_log_least_pages.max(1);
-        if (written / PAGE).saturating_sub(flushed / PAGE) >= least_pages
+        if (end / PAGE).saturating_sub(flushed / PAGE) >= least_pages
             && !self.put_noted.swap(true, Ordering::Relaxed)
         {
             self.flush_wait.wake();
+        }
+    }
+
+    fn wake_committer(&self, pool: &Pool) {
+        let (written, committed) = (self.written().0 as u64, pool.committed() as u64);
+        let least_pages = self.settings.commit_commit_log_least_pages.max(1);
+        if (written / PAGE).saturating_sub(committed / PAGE) >= least_pages
+            && !pool.put_noted.swap(true, Ordering::Relaxed)
+        {
+            pool.wait.wake();
         }
     }
 
@@ -165,7 +200,7 @@ impl Shared {
     /// Takes back a request for more than is written.
     pub(crate) fn drop_excess_request(&self) {
         let flushed = self.flushed();
-        self.requested.fetch_min(flushed.max(self.written().0), Ordering::AcqRel);
+        self.requested.fetch_min(flushed.max(self.committed().0), Ordering::AcqRel);
     }
 
     /// Stops the writes for good: what is on disk can't be told any more.
@@ -282,7 +317,7 @@ impl Waiter {
         self.condvar.notify_one();
     }
 
-    fn reset(&self) {
+    pub(crate) fn reset(&self) {
         *self.state.lock() = WaiterState::default();
     }
 

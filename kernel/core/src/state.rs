@@ -130,7 +130,9 @@ impl Core {
     /// Whether the store is open and takes writes.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        self.is_open && !self.shared.has_failed()
+        self.is_open
+            && !self.shared.has_failed()
+            && !self.shared.pool.as_ref().is_some_and(|pool| pool.is_stuck())
     }
 
     /// Whether index entries are made.
@@ -273,20 +275,29 @@ impl Core {
         self.slot(queue).map_or((0, 0), |slot| (slot.queue.min(), slot.queue.max()))
     }
 
-    /// (min, max) offset by name; (0, 0) when there is none.
-    pub fn queue_bounds(&self, topic: &[u8], queue_id: i32) -> (i64, i64) {
-        self.find_queue(topic, queue_id).map_or((0, 0), |queue| self.bounds(queue))
+    /// As [`Self::bounds`], up to what can be read.
+    pub(crate) fn readable_bounds(&mut self, queue: QueueHandle) -> (i64, i64) {
+        let readable = self.log.readable() as i64;
+        self.slot_mut(queue)
+            .map_or((0, 0), |slot| (slot.queue.min(), slot.queue.readable_max(readable)))
+    }
+
+    /// (min, max) offset by name, of what can be read; (0, 0) when there is none.
+    pub fn queue_bounds(&mut self, topic: &[u8], queue_id: i32) -> (i64, i64) {
+        let queue = self.find_queue(topic, queue_id);
+        queue.map_or((0, 0), |queue| self.readable_bounds(queue))
     }
 
     /// Every queue that has files, in no order.
-    pub fn queues(&self) -> Vec<QueueBounds> {
+    pub fn queues(&mut self) -> Vec<QueueBounds> {
+        let readable = self.log.readable() as i64;
         let mut bounds = Vec::new();
-        for slot in self.slots.iter().flatten().filter(|slot| slot.queue.has_files()) {
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.queue.has_files()) {
             bounds.push(QueueBounds {
                 topic: slot.topic.name.to_string(),
                 queue_id: slot.queue_id,
                 min_offset: slot.queue.min(),
-                max_offset: slot.queue.max(),
+                max_offset: slot.queue.readable_max(readable),
             });
         }
         bounds
@@ -352,10 +363,23 @@ impl Core {
         self.log.min_offset() as i64
     }
 
-    /// Physical offset behind the last record.
+    /// Physical offset behind the last record that can be read.
     #[inline]
     pub fn max_physical_offset(&self) -> i64 {
-        self.log.max_offset() as i64
+        self.log.readable() as i64
+    }
+
+    /// Where the log ends, when its records wait in a transient pool before they can be read.
+    #[inline]
+    pub(crate) fn staged_end(&self) -> Option<i64> {
+        self.log.is_staged().then(|| self.log.max_offset() as i64)
+    }
+
+    /// Buffers of the transient pool that belong to no file (`remainTransientStoreBufferNumbs`);
+    /// `None`: there is no pool.
+    #[inline]
+    pub fn free_buffers(&self) -> Option<usize> {
+        self.shared.pool.as_ref().map(|pool| pool.free_count())
     }
 
     /// Takes folders of the log out of the rotation of new files, and lets in the others; what is no
@@ -371,6 +395,7 @@ impl Core {
             index_pending: pending as u64,
             flush_count: self.shared.flush_count.load(Ordering::Relaxed),
             file_wait_ms: self.shared.waiting_ms() as u64,
+            uncommitted_bytes: self.log.max_offset() - self.log.readable(),
             ..self.stats
         }
     }

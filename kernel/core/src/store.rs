@@ -15,6 +15,7 @@ use crate::error::{GetStatus, StoreError};
 use crate::flush;
 use crate::folder::{FolderLock, abort_path};
 use crate::inventory::Inventory;
+use crate::pool::run_commit;
 use crate::record::{Marks, Text};
 use crate::recovery;
 use crate::settings::Settings;
@@ -183,6 +184,8 @@ pub struct Stats {
     pub dispatch_behind_bytes: u64,
     /// How long an append has waited for a file of the log by now.
     pub file_wait_ms: u64,
+    /// Bytes of a transient pool that are in no file yet.
+    pub uncommitted_bytes: u64,
 }
 
 /// Commit log, consume queues and index of one folder. `Send + Sync`.
@@ -238,6 +241,7 @@ impl Store {
         }
         let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
         let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
+        let recovered = recovered.and_then(|report| self.begin_pool().map(|()| report));
         let report = recovered.inspect_err(|_| self.forget())?;
         let mut threads = Vec::with_capacity(3);
         let started = self.start_threads(&mut threads);
@@ -251,6 +255,15 @@ impl Store {
         Ok(report)
     }
 
+    /// Lets the log that was recovered go on in the transient pool, where there is one.
+    fn begin_pool(&self) -> Result<(), StoreError> {
+        let Some(pool) = &self.shared.pool else { return Ok(()) };
+        let (end, timestamp) = self.shared.written();
+        pool.begin(self.shared.settings.mapped_file_size_commit_log, end, timestamp)?;
+        self.core.lock().log.stage(pool);
+        Ok(())
+    }
+
     fn start_threads(&self, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
         let builder = |name: &str| thread::Builder::new().name(name.to_owned());
         let shared = Arc::clone(&self.shared);
@@ -259,6 +272,10 @@ impl Store {
         threads.push(builder("kerolox-flush").spawn(move || flush::run_log(&shared))?);
         let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
         threads.push(builder("kerolox-back").spawn(move || flush::run_background(&shared, &core))?);
+        if let Some(pool) = &self.shared.pool {
+            let (shared, pool) = (Arc::clone(&self.shared), Arc::clone(pool));
+            threads.push(builder("kerolox-commit").spawn(move || run_commit(&shared, &pool))?);
+        }
         Ok(())
     }
 
@@ -275,7 +292,7 @@ impl Store {
         self.stop_threads();
         self.shared.ahead.remove_unused();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
-            if self.shared.index.lock().error.is_some() {
+            if self.shared.index.lock().is_behind() {
                 // With the abort file the next opening looks for the keys that are missing.
                 return Ok(());
             }
@@ -290,7 +307,7 @@ impl Store {
 
     /// What the store consists of now.
     fn inventory(&self) -> Inventory {
-        let core = self.core.lock();
+        let mut core = self.core.lock();
         let queues = core.queues().into_iter().map(|queue| {
             let name = (queue.topic.into_bytes().into_boxed_slice(), queue.queue_id);
             (name, (queue.min_offset, queue.max_offset))
@@ -320,12 +337,14 @@ impl Store {
         self.shared.index_pending.lock().clear();
         *self.shared.checkpoint.lock() = None;
         *self.shared.deletions.lock() = crate::deletions::Deletions::default();
+        self.shared.pool.iter().for_each(|pool| pool.forget());
     }
 
     fn stop_threads(&self) {
         self.shared.ahead.stop();
         self.shared.flush_wait.stop();
         self.shared.background_wait.stop();
+        self.shared.pool.iter().for_each(|pool| pool.wait.stop());
         let threads = self
             .running
             .lock()
@@ -377,6 +396,11 @@ impl Store {
         self.shared.request_flush(physical_offset);
     }
 
+    /// Buffers of the transient pool that belong to no file; `None`: there is no pool.
+    pub fn free_buffers(&self) -> Option<usize> {
+        self.shared.pool.as_ref().map(|pool| pool.free_count())
+    }
+
     /// Flushes of the log since open.
     pub fn flush_count(&self) -> u64 {
         self.shared.flush_count.load(Ordering::Relaxed)
@@ -395,7 +419,10 @@ impl Store {
     /// Why the store takes no writes, or refused the last one (until one succeeds); why the index
     /// takes no keys.
     pub fn error(&self) -> Option<String> {
-        self.shared.error().or_else(|| self.shared.index.lock().error.clone())
+        self.shared.error().or_else(|| {
+            let index = self.shared.index.lock();
+            index.error.as_ref().or(index.stall.as_ref()).cloned()
+        })
     }
 }
 

@@ -90,7 +90,7 @@ fn an_opening_that_fails_leaves_nothing_behind() {
     fs::write(stray.join("00000000000000000000"), [0; 5_000]).unwrap();
     let store = Store::new(small(folder.path()));
     assert!(store.open().is_err());
-    assert_eq!(bounds(&store.lock(), "Topic", 0), (0, 0), "the store is not open");
+    assert_eq!(bounds(&mut store.lock(), "Topic", 0), (0, 0), "the store is not open");
     assert_eq!(lookup(&store, stored[0].physical_offset), None);
     assert!(store.flush().is_err());
     store.close().unwrap();
@@ -153,7 +153,7 @@ fn damaged_queue_entries_are_never_followed() {
                 overwrite(folder.path(), &name, position, &physical.to_be_bytes());
                 let (store, _) = reopened(folder.path());
                 let case = format!("{is_clean} {physical} {number}");
-                let (mut offset, max) = bounds(&store.lock(), "Topic", 0);
+                let (mut offset, max) = bounds(&mut store.lock(), "Topic", 0);
                 if !is_clean || number == 99 {
                     assert_eq!(max, 100, "{case}");
                 }
@@ -356,7 +356,7 @@ fn threads_that_write_read_delete_and_flush_do_not_get_into_each_other_s_way() {
         scope.spawn(fill_some);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let (low, high) = bounds(&store.lock(), "A", 0);
+                let (low, high) = bounds(&mut store.lock(), "A", 0);
                 let (_, bytes) = read(&store, "A", 0, low.midpoint(high), 32);
                 views(&bytes);
                 drop(query(&store, "C", "k1"));
@@ -370,16 +370,16 @@ fn threads_that_write_read_delete_and_flush_do_not_get_into_each_other_s_way() {
         });
         thread::sleep(std::time::Duration::from_millis(400));
         is_over.store(true, Ordering::Relaxed);
-        bounds(&store.lock(), "C", 0).1
+        bounds(&mut store.lock(), "C", 0).1
     });
     assert!(written > 0);
-    let ends: Vec<_> = ["A", "C"].map(|topic| bounds(&store.lock(), topic, 0)).to_vec();
+    let ends: Vec<_> = ["A", "C"].map(|topic| bounds(&mut store.lock(), topic, 0)).to_vec();
     assert_eq!(store.error(), None);
     store.close().unwrap();
     let (store, report) = reopened(folder.path());
     assert!(report.clean);
     for (topic, end) in ["A", "C"].iter().zip(ends) {
-        assert_eq!(bounds(&store.lock(), topic, 0), end);
+        assert_eq!(bounds(&mut store.lock(), topic, 0), end);
         assert_eq!(bodies(&store, topic, 0).len() as i64, end.1);
     }
 }

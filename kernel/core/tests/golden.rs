@@ -108,7 +108,7 @@ fn a_store_of_the_java_broker_is_read_back_whole() {
     println!("{report:?}");
     assert_manifest(&store, &manifest, true);
     for (queue, before) in queues.iter().zip(before) {
-        let (_, max) = bounds(&store.lock(), &queue.topic, queue.queue_id);
+        let (_, max) = bounds(&mut store.lock(), &queue.topic, queue.queue_id);
         assert_eq!(max, before, "{queue:?}");
     }
     // The queue entries built again are those that the Java broker wrote.

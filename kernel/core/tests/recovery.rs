@@ -233,13 +233,13 @@ fn entries_dropped_with_the_log_s_end_do_not_come_back() {
     let cut = &stored[690];
     damage(folder.path(), cut.physical_offset, &[0; 8]);
     let (store, _) = reopened(folder.path());
-    let bounds_before: Vec<_> = (0..3).map(|id| bounds(&store.lock(), "Topic", id)).collect();
+    let bounds_before: Vec<_> = (0..3).map(|id| bounds(&mut store.lock(), "Topic", id)).collect();
     for _ in 0..60 {
         put(&store, "Other", 0, &[3; 200]);
     }
     store.close().unwrap();
     let (store, _) = reopened(folder.path());
-    let bounds_after: Vec<_> = (0..3).map(|id| bounds(&store.lock(), "Topic", id)).collect();
+    let bounds_after: Vec<_> = (0..3).map(|id| bounds(&mut store.lock(), "Topic", id)).collect();
     assert_eq!(bounds_before, bounds_after);
     assert_eq!(bodies(&store, "Other", 0).len(), 60);
 }
@@ -266,9 +266,12 @@ fn a_log_without_its_first_files_keeps_queue_offsets() {
         let _ = fs::remove_dir_all(folder.path().join(gone));
         let (store, report) = reopened(folder.path());
         assert_eq!(report.min_offset, 65_536);
-        let core = store.lock();
-        let (min, max) =
-            bounds(&core, "Topic", (stored.iter().position(|s| s == first).unwrap() % 3) as i32);
+        let mut core = store.lock();
+        let (min, max) = bounds(
+            &mut core,
+            "Topic",
+            (stored.iter().position(|s| s == first).unwrap() % 3) as i32,
+        );
         assert_eq!(min, first.queue_offset);
         assert!((266..=267).contains(&max));
         drop(core);
@@ -288,12 +291,12 @@ fn a_topic_deleted_and_made_again_stays_as_it_was() {
     fill(&store, "Topic", 1, 40);
     store.abandon();
     let (store, _) = reopened(folder.path());
-    assert_eq!(bounds(&store.lock(), "Topic", 0), (0, 40));
+    assert_eq!(bounds(&mut store.lock(), "Topic", 0), (0, 40));
     assert_eq!(bodies(&store, "Topic", 0).len(), 40);
     store.abandon();
     fs::remove_dir_all(folder.path().join("consumequeue")).unwrap();
     let (store, _) = reopened(folder.path());
-    assert_eq!(bounds(&store.lock(), "Topic", 0), (0, 40));
+    assert_eq!(bounds(&mut store.lock(), "Topic", 0), (0, 40));
     assert_eq!(bodies(&store, "Topic", 0).len(), 40);
 }
 

@@ -79,5 +79,11 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
         flush_least_pages_when_warm_maped_file,
         os_page_cache_busy_time_out_mills,
         flush_commit_log_timed,
+        transient_store_pool_enable,
+        transient_store_pool_size,
+        fast_fail_if_no_buffer_in_store_pool,
+        commit_interval_commit_log,
+        commit_commit_log_least_pages,
+        commit_commit_log_thorough_interval,
     })
 }

@@ -159,6 +159,12 @@ impl Store {
         self.hot.delete_subscription(group, topic);
     }
 
+    /// Why the store takes no writes, or refused the last one; empty: nothing is wrong.
+    #[getter]
+    fn trouble(&self) -> String {
+        self.hot.store().error().unwrap_or_default()
+    }
+
     /// False: every hot send is cold.
     fn set_writable(&self, writable: bool) {
         self.hot.set_writable(writable);
@@ -172,7 +178,10 @@ impl Store {
     /// Append one record, its queue entry and its index entries; wakes held pulls.
     #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,
-        bit_map=b"".as_slice()))]
+        bit_map=b"".as_slice()),
+        text_signature = "($self, topic, queue_id, flag, sys_flag, born_timestamp, born_host, \
+            store_host, reconsume_times, prepared_transaction_offset, body, properties, \
+            tags_code=None, bit_map=b'')")]
     #[allow(clippy::too_many_arguments)] // the fields of a record
     fn append<'py>(
         &self,
@@ -216,7 +225,9 @@ impl Store {
 
     /// Append (flag, body, properties) items as records that follow each other, or none.
     #[pyo3(signature = (topic, queue_id, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, items, bit_maps=Vec::new()))]
+        reconsume_times, items, bit_maps=Vec::new()),
+        text_signature = "($self, topic, queue_id, sys_flag, born_timestamp, born_host, \
+            store_host, reconsume_times, items, bit_maps=())")]
     #[allow(clippy::too_many_arguments)] // the fields of a batch
     fn append_batch<'py>(
         &self,
@@ -407,7 +418,14 @@ impl Store {
         self.hot.store().lock().min_physical_offset()
     }
 
-    /// Physical offset behind the last record.
+    /// Buffers of the transient store pool that are free; -1 without one.
+    #[getter]
+    fn transient_buffers(&self) -> i64 {
+        let free = self.hot.store().free_buffers();
+        free.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// Physical offset behind the last record that can be read.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
         self.hot.store().lock().max_physical_offset()
@@ -440,6 +458,7 @@ impl Store {
             ("index_pending", stats.index_pending),
             ("dispatch_behind_bytes", stats.dispatch_behind_bytes),
             ("file_wait_ms", stats.file_wait_ms),
+            ("uncommitted_bytes", stats.uncommitted_bytes),
         ];
         counters(py, &values)
     }

@@ -204,7 +204,7 @@ class Connection:
         shape_of, take_properties = tables.send_shape, tables.properties.take
         body_limit = store.settings.max_message_size
         room = store.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
-        writable = store.writable and not store.failure
+        writable = store.writable and not store.failure and store.transient_buffers != 0
         items: list[ChunkItem] = []
         sends: list[_Send] = []
         for header, position, body, end in islice(frames, index, None):
@@ -315,6 +315,7 @@ class Connection:
             or not -_INT32_END <= header.opaque < _INT32_END
             or not store.writable
             or store.failure
+            or store.transient_buffers == 0
         ):
             return None
         room = store.settings.mapped_file_size_commit_log - BLANK_BYTES

@@ -89,6 +89,8 @@ class Store(MessageStore):
         self.arrived: dict[QueueKey, set[int]] = {}
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self._held = HeldPulls()
+        self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
+        """(end of the log, queue, tags codes) of what waits in a transient pool."""
         self._ready: list[tuple[int, bytes]] = []
         self._flush_waits: deque[_FlushWait] = deque()
         self._flush_wait_count = 0
@@ -104,6 +106,7 @@ class Store(MessageStore):
         super().close()
         self.tables.forget()
         self._held = HeldPulls()
+        self._staged.clear()
         self.arrived.clear()
 
     # -- policy tables ------------------------------------------------------------------------
@@ -261,7 +264,9 @@ class Store(MessageStore):
     ) -> None:
         """Remember what arrived in queues that somebody waits for."""
         key = (queue.topic, queue.queue_id)
-        if key in self._held:
+        if self.pool is not None:
+            self._staged.append((self.log.end_offset, key, tag_codes))
+        elif key in self._held:
             self.arrived.setdefault(key, set()).update(tag_codes)
 
     # -- read ---------------------------------------------------------------------------------
@@ -443,12 +448,13 @@ class Store(MessageStore):
 
     def tick(self, now_ms: int) -> bool:
         """See ``StoreKernel``."""
+        self._release_committed()
         for pull in self._held.expired(now_ms):
             result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
             self._ready.append((pull.connection_id, self._held_answer(pull, result)))
         self._release_flushed()
         waits = self._flush_waits
-        while waits and waits[0].deadline_ms <= now_ms:
+        while waits and (self.failure or waits[0].deadline_ms <= now_ms):
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
             self._note_flushed(wait, now_ms)
@@ -458,6 +464,7 @@ class Store(MessageStore):
     def take_ready(self) -> list[tuple[int, bytes]]:
         """See ``StoreKernel``."""
         self._release_flushed()
+        self._release_committed()
         ready, self._ready = self._ready, []
         return ready
 
@@ -485,6 +492,16 @@ class Store(MessageStore):
         return self.pull_answer(
             pull.group, pull.key, pull.serialize_type, pull.opaque, pull.offset, result
         )
+
+    def _release_committed(self) -> None:
+        """Wake the pulls that were held for what a transient pool committed."""
+        readable = self.log.max_offset
+        while self._staged and self._staged[0][0] <= readable:
+            _end, key, tag_codes = self._staged.popleft()
+            if key in self._held:
+                self.arrived.setdefault(key, set()).update(tag_codes)
+        if self.arrived:
+            self.wake(_NOBODY)
 
     def _release_flushed(self) -> None:
         waits = self._flush_waits

@@ -45,6 +45,7 @@ from kerolox.broker.handlers import (
 from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
+from kerolox.broker.replies import RepliesUnderWay
 from kerolox.broker.router import Router, not_supported
 from kerolox.broker.schedule import DelaySchedule
 from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
@@ -71,6 +72,9 @@ TICK_SECONDS = 0.1
 DELIVER_SECONDS = 0.1
 EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
+WATCH_SECONDS = 0.25
+"""How often trouble of the store is looked for, and tables that could not be written are tried
+again."""
 VIP_PORT_DISTANCE, HA_PORT_DISTANCE = -2, 1
 
 _log = logging.getLogger(__name__)
@@ -94,7 +98,7 @@ class Broker:
         port: the port it listens on (after the start).
         recovery: what opening the store found.
         store, topics, groups, offsets, clients, filters, arrivals, locks, schedule, writer,
-            transactions, statistics, cleaner, registration: its parts, for the handlers.
+            transactions, replies, statistics, cleaner, registration: its parts, for the handlers.
     """
 
     store: StoreKernel
@@ -108,6 +112,7 @@ class Broker:
     schedule: DelaySchedule
     writer: RecordWriter
     transactions: Transactions
+    replies: RepliesUnderWay
     statistics: Statistics
     registration: Registration
     cleaner: Cleaner
@@ -233,6 +238,7 @@ class Broker:
         self.locks = QueueLocks(self.now_ms)
         self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
+        self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()
@@ -290,6 +296,7 @@ class Broker:
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
             (FILTER_SECONDS, self.filters.persist),
+            (WATCH_SECONDS, self._watch_disk),
         ):
             task = loop.create_task(_repeat(seconds, work))
             self._cleanup.push_async_callback(_cancel, task)
@@ -373,6 +380,11 @@ class Broker:
         if self.store.tick(self.now_ms()):
             self._deliver_ready()
 
+    async def _watch_disk(self) -> None:
+        self.cleaner.tell_trouble()
+        await self.topics.file.retry()
+        await self.groups.file.retry()
+
     async def _expire(self) -> None:
         self.clients.expire()
 
@@ -415,6 +427,8 @@ async def _repeat(
         pause = seconds
         try:
             await work()
+        except OSError as error:
+            _log.error("%s; tried again in %.1f s", error, seconds)
         except Exception:
             _log.exception("background work failed; tried again in %.1f s", seconds)
 

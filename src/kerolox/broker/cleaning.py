@@ -84,6 +84,7 @@ class Cleaner:
         """Files that are out of the store and could not be unlinked; the first is of the log."""
         self._retried_ms = 0
         self._followed_offset = 0
+        self._told = ""
 
     # -- the disk -----------------------------------------------------------------------------
     def log_ratios(self) -> dict[str, float]:
@@ -95,6 +96,16 @@ class Cleaner:
         root = self._config.store_path_root_dir
         folder = root / "consumequeue"
         return self._ratio(str(folder if folder.exists() else root))
+
+    def tell_trouble(self) -> None:
+        """What is wrong with the store goes to the log, once."""
+        trouble = self._store.trouble
+        if trouble != self._told:
+            self._told = trouble
+            if trouble:
+                _log.error("store %s: %s", self._config.store_path_root_dir, trouble)
+            else:
+                _log.warning("store %s can be written again", self._config.store_path_root_dir)
 
     async def check_disk(self) -> None:
         """Look at the disks; refuse writes while one is too full (``isSpaceFull``)."""

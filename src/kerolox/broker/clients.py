@@ -106,8 +106,12 @@ class ClientTable:
     # -- heartbeats ---------------------------------------------------------------------------
     def add_producer(self, group: str, client: Client) -> None:
         """A producer's heartbeat."""
-        self._producers.setdefault(group, {})[client.connection] = client
+        members = self._producers.setdefault(group, {})
+        known = members.get(client.connection)
+        members[client.connection] = client
         self._producer_ids[client.client_id] = client
+        if known is not None and known.client_id != client.client_id:
+            self._forget_producer(known)
 
     def add_consumer(self, data: ConsumerData, client: Client, *, notify: bool) -> bool:
         """A consumer's heartbeat. True: members or topics of the group changed.
@@ -214,7 +218,8 @@ class ClientTable:
         known = self._producer_ids.get(left.client_id)
         if known is None or known.connection is not left.connection:
             return
-        if all(left.connection not in members for members in self._producers.values()):
+        others = (members.get(left.connection) for members in self._producers.values())
+        if all(other is None or other.client_id != left.client_id for other in others):
             del self._producer_ids[left.client_id]
 
     def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:

@@ -46,7 +46,7 @@ UNUSED_KEYS = frozenset(
     adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
     heartbeatThreadPoolNums endTransactionThreadPoolNums flushConsumerOffsetHistoryInterval
     fetchNamesrvAddrByAddressServer sendThreadPoolQueueCapacity putThreadPoolQueueCapacity
-    pullThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity
     clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
     heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity filterServerNums
     highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount
@@ -56,14 +56,12 @@ UNUSED_KEYS = frozenset(
     forceRegister
     enableDetailStat
     autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
-    commitIntervalCommitLog destroyMapedFileIntervalForcibly
-    putMsgIndexHightWater commitCommitLogLeastPages
-    commitCommitLogThoroughInterval haListenPort
+    destroyMapedFileIntervalForcibly
+    putMsgIndexHightWater haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
     haSlaveFallbehindMax slaveTimeout slaveReadEnable
-    offsetCheckInSlave debugLockEnable duplicationEnable
-    transientStorePoolEnable transientStorePoolSize
-    fastFailIfNoBufferInStorePool dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+    offsetCheckInSlave debugLockEnable duplicationEnable dLegerGroup dLegerPeers
+    dLegerSelfId preferredLeaderId
     isEnableBatchPush enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
@@ -227,6 +225,17 @@ class BrokerConfig:
     # -- flush ------------------------------------------------------------------------------
     flush_commit_log_timed: bool = True
     """The asynchronous flush sleeps its interval through; false: a put wakes it."""
+    transient_store_pool_enable: bool = False
+    """Records go to memory of the broker's own first, and to the files when they are committed;
+    with ASYNC_FLUSH and not on a slave."""
+    transient_store_pool_size: int = field(default=5, metadata={"min": 2})
+    """Buffers, each as large as a file of the log. Sends are refused while none is free."""
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    """A file for which there is no buffer can't be begun; false: its records go to it directly."""
+    commit_interval_commit_log: int = field(default=200, metadata=_BYTES)
+    commit_commit_log_least_pages: int = field(default=4, metadata={"min": 0})
+    """Pages of 4 KiB that have to wait for a commit before the thorough interval is over."""
+    commit_commit_log_thorough_interval: int = field(default=200, metadata={"min": 0})
 
     # -- retention --------------------------------------------------------------------------
     delete_when: str = "04"
@@ -249,6 +258,8 @@ class BrokerConfig:
     # -- request and reply ------------------------------------------------------------------
     store_reply_message_enable: bool = True
     """Replies are stored as well (``<cluster>_REPLY_TOPIC``), whether they arrived or not."""
+    reply_thread_pool_queue_capacity: int = field(default=10_000, metadata=_BYTES)
+    """Replies that may be on their way to the clients that asked; more are refused as busy."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
@@ -343,6 +354,9 @@ class BrokerConfig:
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
         is_calculated = self.enable_calc_filter_bit_map and self.enable_consume_queue_ext
         values["bit_map_length_consume_queue_ext"] = self.bloom_filter.bits if is_calculated else 0
+        values["transient_store_pool_enable"] = (
+            self.transient_store_pool_enable and self.broker_role != "SLAVE"
+        )
         values["store_path_root_dir"] = str(self.store_path_root_dir)
         read_only = split_folders(self.read_only_commit_log_store_paths)
         for name, folders in (

@@ -38,6 +38,8 @@ class JsonFile:
     def __init__(self, path: Path, snapshot: Callable[[], object]) -> None:
         self.path = path
         self._snapshot = snapshot
+        self._is_backup_spared = False
+        """The file is broken and its backup is not: it must not replace it."""
         self._changed = 0
         self._written = 0
         self._writer: asyncio.Task[None] | None = None
@@ -64,6 +66,7 @@ class JsonFile:
                 continue
             if reasons:
                 _log.warning("%s; the backup %s is used instead", reasons[0], path)
+                self._is_backup_spared = True
             return table
         if reasons:
             raise StoreError(
@@ -81,6 +84,12 @@ class JsonFile:
         self.mark()
         if self._writer is None or self._writer.done():
             self._start_writer().add_done_callback(self._log_failure)
+
+    async def retry(self) -> None:
+        """Write what could not be written, if it can be now. The first failure was told."""
+        if self._written < self._changed and (self._writer is None or self._writer.done()):
+            with contextlib.suppress(OSError):
+                await self.flush()
 
     async def flush(self) -> None:
         """Wait until every change made so far is on disk.
@@ -103,7 +112,13 @@ class JsonFile:
         while self._written < self._changed:
             version = self._changed
             value = self._snapshot()
-            await asyncio.to_thread(_store, self.path, self.backup_path, value)
+            backup = None if self._is_backup_spared else self.backup_path
+            try:
+                await asyncio.to_thread(_store, self.path, backup, value)
+            except OSError as error:
+                error.filename = error.filename or str(self.path)
+                raise
+            self._is_backup_spared = False
             self._written = version
 
     def _log_failure(self, task: asyncio.Task[None]) -> None:
@@ -122,14 +137,21 @@ def _read(path: Path, table_type: type[_Table]) -> _Table:
     return decode_body(data, table_type)
 
 
-def _store(path: Path, backup: Path, value: object) -> None:
+def _store(path: Path, backup: Path | None, value: object) -> None:
+    """Write the file; what stands there becomes the backup, unless that is None."""
     data = fastjson.dumps_pretty(wire_value(value))
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        # On a full disk it only takes room from the rest.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if backup is not None and path.exists():
         _keep(path, backup)
     temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)

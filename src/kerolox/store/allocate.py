@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.store.flush import StoreThread
 from kerolox.store.mapped_file import MappedFile, sync_folder, write_all
+from kerolox.store.pool import has_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,8 @@ class FileAllocator(StoreThread):
         super().__init__("kerolox-allocate")
         self._file_size = settings.mapped_file_size_commit_log
         self._setting_name = setting_name
-        self._is_warm = settings.warm_maped_file_enable
+        # With a transient pool the file is written by another thread, when that has time for it.
+        self._is_warm = settings.warm_maped_file_enable and not has_pool(settings)
         is_sync = settings.flush_disk_type == "SYNC_FLUSH"
         pages = max(1, settings.flush_least_pages_when_warm_maped_file)
         self._flush_bytes = pages * PAGE_BYTES if is_sync else 0

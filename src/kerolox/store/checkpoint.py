@@ -10,6 +10,7 @@ and an exclusive lock on its first byte.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -103,8 +104,17 @@ class AbortFile:
         return bool(found) and found[0] == self.boot_id()
 
     def create(self) -> None:
-        """Write the file with this boot's id, durably."""
-        Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
+        """Write the file with this boot's id, durably. Without room for the id it is left empty:
+        that takes no block.
+
+        Raises:
+            OSError: not even that can be.
+        """
+        try:
+            Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -117,7 +127,8 @@ class AbortFile:
         Path(self.path).touch()
 
     def forget_boot(self) -> None:
-        """A disk that failed may have lost what was written, though the machine ran on."""
+        """A flush failed: what the page cache has may never reach the disk, so the next recovery
+        must not take it for proof. Best effort on a disk that just failed."""
         with contextlib.suppress(OSError):
             os.truncate(self.path, 0)
 

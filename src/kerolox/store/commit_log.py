@@ -4,6 +4,9 @@ Files are named by the physical offset of their first byte. A record never cross
 does not fit (8 bytes always stay) closes the file with a blank record and goes to the next one.
 Only the thread that owns the store appends; flush and index threads read ``max_offset`` and the
 maps, which is safe because bytes below ``max_offset`` never change.
+
+With a transient store pool records are written to that, at ``end_offset``, and ``max_offset``
+follows when they are committed.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kerolox.store.allocate import FileAllocator
+    from kerolox.store.pool import TransientPool
 
 __all__ = ["CommitLog"]
 
@@ -61,7 +65,10 @@ class CommitLog:
         """By index in the log: start offset // file size. Ascending, without a gap."""
         self.min_offset = 0
         self.max_offset = 0
+        """Behind the last record that can be read."""
+        self.end_offset = 0
         """Behind the last record."""
+        self.pool: TransientPool | None = None
         self.tail: MappedFile | None = None
         self.limit = 0
         """A record must end here or before to go into the tail; 0 without a tail."""
@@ -102,7 +109,7 @@ class CommitLog:
             self.files[start // self.file_size] = file
             file.seal()
         self._reset_bounds()
-        self.max_offset = self.tail.end if self.tail else 0
+        self.max_offset = self.end_offset = self.tail.end if self.tail else 0
         return notes
 
     def _places(self, notes: list[str], *, crashed: bool) -> dict[int, str]:
@@ -207,7 +214,7 @@ class CommitLog:
         MESSAGE_SIZE_EXCEEDED (no file can hold them)."""
         if size > self.record_bytes_max:
             return AppendMessageStatus.MESSAGE_SIZE_EXCEEDED
-        if self.max_offset + size > self.limit:
+        if self.end_offset + size > self.limit:
             return AppendMessageStatus.END_OF_FILE
         return AppendMessageStatus.PUT_OK
 
@@ -216,7 +223,13 @@ class CommitLog:
         """Where the file after the last one begins."""
         if self.tail is not None:
             return self.tail.end
-        return self.max_offset - self.max_offset % self.file_size
+        return self.end_offset - self.end_offset % self.file_size
+
+    def stage(self, pool: TransientPool) -> None:
+        """Let records go through a pool from now on, which begins at the end of the log."""
+        self.pool = pool
+        if self.tail is not None:
+            pool.stage(self.tail, pool.borrow(), -1)
 
     def roll(self) -> None:
         """Close the tail with a blank and go on in a new file; makes the first file too.
@@ -224,45 +237,66 @@ class CommitLog:
         The new name becomes durable with the first flush that reaches the file.
 
         Raises:
-            OSError: the file can't be made; the log is as before.
+            OSError: the file can't be made, or has no buffer; the log is as before.
         """
         tail = self.tail
+        pool = self.pool
+        buffer = None if pool is None else pool.borrow()
+        try:
+            fresh = self._fresh_file()
+            try:
+                if tail and self.end_offset < tail.end:
+                    remaining = tail.end - self.end_offset
+                    blank = BLANK.pack(remaining, BLANK_MAGIC)
+                    (tail if pool is None else pool).write(blank, self.end_offset - tail.start)
+            except OSError:
+                fresh.delete()
+                raise
+        except BaseException:
+            if pool is not None:
+                pool.give_back(buffer)
+            raise
+        if pool is not None:
+            pool.stage(fresh, buffer, self.end_offset + BLANK_BYTES)
+        else:
+            self.max_offset = fresh.start
+        self.files[fresh.start // self.file_size] = fresh
+        self.end_offset = fresh.start
+        self._reset_bounds()
+
+    def _fresh_file(self) -> MappedFile:
         start = self.next_start
         folder = self.folders.folder_of(start // self.file_size)
         fresh = None if self.allocator is None else self.allocator.take(start, folder)
         if fresh is None:
             fresh = MappedFile(folder, start, self.file_size, FILE_SIZE_SETTING)
-        try:
-            if tail and self.max_offset < tail.end:
-                remaining = tail.end - self.max_offset
-                tail.write(BLANK.pack(remaining, BLANK_MAGIC), self.max_offset - tail.start)
-        except OSError:
-            fresh.delete()
-            raise
-        self.files[start // self.file_size] = fresh
-        self.max_offset = start
-        self._reset_bounds()
+        return fresh
 
     def drop_first(self) -> MappedFile | None:
         """Take the oldest file out; None: it is the only one. Who looks at it may go on: the map
         lives as long as anyone holds it."""
-        if len(self.files) < 2:
+        first = next(iter(self.files.values()), None)
+        if len(self.files) < 2 or first is None or first.end > self.max_offset:
             return None
-        file = self.files.pop(next(iter(self.files)))
+        file = self.files.pop(first.start // self.file_size)
         self.min_offset = file.end
         return file
 
     def write(self, data: bytes) -> None:
-        """Write records that fit the tail at ``max_offset`` and move it.
+        """Write records that fit the tail at ``end_offset`` and move it.
 
         Raises:
             OSError: nothing counts as written; the next write overwrites the rest.
         """
         tail = self.tail
         assert tail is not None, "roll() makes the first file"
-        tail.write(data, self.max_offset - tail.start)
-        self.max_offset += len(data)
-        if self.max_offset > self._ask_at:
+        if self.pool is None:
+            tail.write(data, self.end_offset - tail.start)
+            self.max_offset = self.end_offset = self.end_offset + len(data)
+        else:
+            self.pool.write(data, self.end_offset - tail.start)
+            self.end_offset += len(data)
+        if self.end_offset > self._ask_at:
             self._ask_ahead()
 
     def _ask_ahead(self) -> None:
@@ -353,7 +387,7 @@ class CommitLog:
         for file in behind:
             del self.files[file.start // self.file_size]
         self._reset_bounds()
-        self.max_offset = offset
+        self.max_offset = self.end_offset = offset
         return behind
 
     def close(self) -> None:
@@ -362,4 +396,5 @@ class CommitLog:
             file.close()
         self.files.clear()
         self.tail = None
-        self.limit = self.min_offset = self.max_offset = 0
+        self.limit = self.min_offset = self.max_offset = self.end_offset = 0
+        self.pool = None

@@ -39,6 +39,8 @@ STOP_SECONDS_MAX = 5.0
 RELEASE_INTERVAL_SECONDS = 10.0
 """How often mapped pages are let go; touching one again costs a fraction of a microsecond."""
 INDEX_INTERVAL_MS = 50
+INDEX_RETRY_MS = 500
+"""How often an index that can't be written is tried again."""
 INDEX_SLICE_RECORDS = 64
 INDEX_PAUSE_MS = 4
 """Between slices while messages come in, so that the event loop gets the interpreter."""
@@ -159,6 +161,8 @@ class CommitLogFlusher(StoreThread):
         is_thorough = now - self._last_thorough >= self._thorough
         if is_thorough:
             self._last_thorough = now
+            if self._log.pool is not None:
+                self._log.pool.commit()
         is_due = is_thorough or self._least_pages == 0
         if self.is_requested or is_due or self._is_enough():
             self.flush()
@@ -213,7 +217,10 @@ class CommitLogFlusher(StoreThread):
 
 
 class ConsumeQueueFlusher(StoreThread):
-    """Flushes queues with enough new entries, all of them now and then, and the checkpoint."""
+    """Flushes queues with enough new entries, all of them now and then, and the checkpoint.
+
+    ``on_error`` and ``on_doubt`` (the page cache is no proof any more) are called in this thread.
+    """
 
     def __init__(
         self,
@@ -224,8 +231,10 @@ class ConsumeQueueFlusher(StoreThread):
         on_error: Callable[[str], None],
         log: CommitLog,
         deletions: Deletions,
+        on_doubt: Callable[[], None],
     ) -> None:
         super().__init__("kerolox-flush-queues")
+        self._on_doubt = on_doubt
         self._deletions = deletions
         self.dirty: set[ConsumeQueue] = set()
         """Queues with entries that are not flushed. The owner adds, this thread takes out."""
@@ -280,19 +289,30 @@ class ConsumeQueueFlusher(StoreThread):
                         # Taken out first: an entry that comes meanwhile puts it in again.
                         self.dirty.discard(queue)
                         self._sync_queue(queue)
-                index_timestamp = self._index.flush(everything=everything)
-                if index_timestamp > self._checkpoint.index_timestamp:
-                    self._checkpoint.index_timestamp = index_timestamp
-                if everything:
-                    if timestamp > self._checkpoint.logics_timestamp:
-                        self._checkpoint.logics_timestamp = timestamp
-                    self._checkpoint.flush()
             except OSError as error:
                 self.failure = (
                     f"flush of the consume queues failed: {error}; "
                     "the store takes no more writes, repair the disk and restart"
                 )
                 self._on_error(self.failure)
+                return
+            if everything and timestamp > self._checkpoint.logics_timestamp:
+                self._checkpoint.logics_timestamp = timestamp
+            self._flush_index(everything=everything)
+            if everything:
+                # It is written whole each time: an older one only makes recovery longer.
+                with contextlib.suppress(OSError):
+                    self._checkpoint.flush()
+
+    def _flush_index(self, *, everything: bool) -> None:
+        try:
+            timestamp = self._index.flush(everything=everything)
+        except OSError:
+            # The index keeps the reason. The log has what it lacks, so writes go on.
+            self._on_doubt()
+        else:
+            if timestamp > self._checkpoint.index_timestamp:
+                self._checkpoint.index_timestamp = timestamp
 
     def _sync_queue(self, queue: ConsumeQueue) -> None:
         end = queue.max_offset
@@ -315,15 +335,14 @@ class ConsumeQueueFlusher(StoreThread):
 class IndexFollower(StoreThread):
     """Lets the index follow the log: slowly while messages come in, fast when it is quiet."""
 
-    def __init__(self, index: Index, log: CommitLog, on_error: Callable[[str], None]) -> None:
+    def __init__(self, index: Index, log: CommitLog) -> None:
         super().__init__("kerolox-index")
         self._index = index
         self._log = log
-        self._on_error = on_error
 
     def pause_seconds(self) -> float:
-        """How often to look at the log when there was nothing."""
-        return INDEX_INTERVAL_MS / 1_000
+        """How often to look at the log when there was nothing, or the disk took nothing."""
+        return INDEX_RETRY_MS / 1_000 if self._index.failure else INDEX_INTERVAL_MS / 1_000
 
     def run_once(self) -> None:
         """Follow to the end of the log as it is now, in slices."""
@@ -332,7 +351,6 @@ class IndexFollower(StoreThread):
         while self._index.followed_offset < end and not self._is_stopping:
             self._index.follow(self._log, INDEX_SLICE_RECORDS)
             if self._index.failure:
-                self._on_error(self._index.failure)
                 return
             is_busy = self._log.max_offset != seen
             seen = self._log.max_offset

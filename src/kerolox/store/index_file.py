@@ -13,7 +13,9 @@ query may give records of other keys with the same hash, and the asker compares.
 reads on from there, in slices, from its own thread or when a query asks. Nothing is queued, so an
 index that falls behind costs no memory, and recovery is the same walk from an earlier offset.
 Blocks of a file are reserved before they are written through the map: a full disk is an error
-there and not a SIGBUS.
+there and not a SIGBUS. What may be a hole is read with ``pread``, for some file systems give a
+page to whoever reads a hole through a map. An index that can't be written waits where it is and
+is tried again: the log has everything, so writes go on meanwhile.
 """
 
 from __future__ import annotations
@@ -151,25 +153,27 @@ class IndexFile:
         self.entries = entries
         self.size = HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
         self._entries_at = HEADER_BYTES + slots * SLOT_BYTES
+        self._reserved = 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self._descriptor).st_size
         try:
-            found = os.fstat(self._descriptor).st_size
             if found:
                 check_file_size(path, found, self.size, "maxHashSlotNum and maxIndexNum")
             else:
                 os.ftruncate(self._descriptor, self.size)
+                self._reserve(self._entries_at)
             self._map = mmap.mmap(self._descriptor, self.size)
         except BaseException:
             os.close(self._descriptor)
+            if not found:
+                Path(path).unlink(missing_ok=True)
             raise
         self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = 0, 0, 0, 0
         self.used_slots = 0
         self.count = 1
-        header = _HEADER.unpack_from(self._map)
+        header = _HEADER.unpack(os.pread(self._descriptor, HEADER_BYTES, 0))
         (self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset) = header[:4]
         self.used_slots, self.count = header[4], max(1, header[5])
-        self._reserved = 0
-        self._is_slot_area_reserved = False
 
     @property
     def is_sound(self) -> bool:
@@ -203,14 +207,19 @@ class IndexFile:
 
     def _reserve(self, end: int) -> None:
         """Give the file blocks up to ``end``; a full disk is an ``OSError`` here."""
-        if not self._is_slot_area_reserved:
+        if not self._reserved:
             os.posix_fallocate(self._descriptor, 0, self._entries_at)
-            self._is_slot_area_reserved = True
-        start = max(self._reserved, self._entries_at)
+            self._reserved = self._entries_at
+        start = self._reserved
+        if end <= start:
+            return
         stop = min(self.size, max(end, start + RESERVE_BYTES))
-        if stop > start:
-            os.posix_fallocate(self._descriptor, start, stop - start)
+        os.posix_fallocate(self._descriptor, start, stop - start)
         self._reserved = stop
+
+    def _slot(self, slot_at: int) -> int:
+        """The newest entry of a slot, which may be a hole."""
+        return int.from_bytes(os.pread(self._descriptor, SLOT_BYTES, slot_at), "big", signed=True)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
         """Add an entry; False when the file is full.
@@ -250,9 +259,9 @@ class IndexFile:
         at = self._entries_at + self.count * ENTRY_BYTES
         if self.count >= self.entries:
             return
-        key_hash, _offset, _seconds, before = _ENTRY.unpack_from(self._map, at)
+        key_hash, _, _, before = _ENTRY.unpack(os.pread(self._descriptor, ENTRY_BYTES, at))
         slot_at = HEADER_BYTES + key_hash % self.slots * SLOT_BYTES
-        if _INT.unpack_from(self._map, slot_at)[0] == self.count:
+        if self._slot(slot_at) == self.count:
             _INT.pack_into(self._map, slot_at, before)
 
     def is_time_matched(self, begin: int, end: int) -> bool:
@@ -266,7 +275,7 @@ class IndexFile:
         if count <= 1:
             return
         view = self._map
-        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        at = self._slot(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)
         steps = count
         while 0 < at <= count and len(found) < most and steps:
             # A chain is never longer than the file; a damaged one may be a ring.
@@ -285,7 +294,7 @@ class IndexFile:
     def has(self, key_hash: int, physical_offset: int) -> bool:
         """An entry with this hash and offset is among those of the file's last records."""
         view = self._map
-        at = _INT.unpack_from(view, HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)[0]
+        at = self._slot(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)
         while 0 < at < self.count:
             entry_hash, offset, _seconds, before = _ENTRY.unpack_from(
                 view, self._entries_at + at * ENTRY_BYTES
@@ -343,6 +352,11 @@ class Index:
         """Records before it are indexed."""
         self.followed_count = 0
         self.failure = ""
+        """Why it did not go on the last time; ``follow`` tries again unless ``is_given_up``."""
+        self.is_given_up = False
+        """A flush failed: only recovery can tell what the disk has."""
+        self._is_half_done = False
+        """Some keys of the record at ``followed_offset`` may have been put."""
         self.filled: list[IndexFile] = []
         """Files that became full and are not flushed yet."""
         self.removed_count = 0
@@ -463,24 +477,21 @@ class Index:
         return self.files[-1].end_timestamp if self.files else 0
 
     def resume(self, log: CommitLog) -> int:
-        """Go on behind the last record that has entries, completing them; the offset."""
+        """Go on at the last record that has entries, completing them; its offset."""
         end_offset = self.end_offset
         record = log.record_at(end_offset) if end_offset >= 0 else None
         if record is None:
             self.followed_offset = log.min_offset
             return log.min_offset
-        for key in record_keys(record.properties):
-            key_hash = self._hasher.hash(record.topic, key)
-            if not any(file.has(key_hash, end_offset) for file in self.files[-2:]):
-                self._put(key_hash, end_offset, record.store_timestamp)
-        self.followed_offset = end_offset + record.size
-        return self.followed_offset
+        self._is_half_done = True
+        self.followed_offset = end_offset
+        return end_offset
 
     def follow(self, log: CommitLog, most: int) -> int:
         """Index up to ``most`` records that are not yet; how many it were."""
         done = 0
         with self.lock:
-            if self.failure:
+            if self.is_given_up:
                 return 0
             offset = self.followed_offset
             end = log.max_offset
@@ -488,15 +499,19 @@ class Index:
                 return 0
             try:
                 for at, record in log.records_from(offset, end):
+                    is_new = not self._is_half_done
                     self._index(at, record)
+                    self._is_half_done = False
                     offset = at + record.size
-                    done += 1
+                    done += is_new
                     if done >= most:
                         break
                 else:
                     offset = end
+                self.failure = ""
             except (OSError, ValueError) as error:
-                self.failure = f"index in {self.folder}: {error}"
+                self._is_half_done = True
+                self.failure = f"the index in {self.folder} can't be written: {error}"
             finally:
                 self.followed_offset = offset
                 self.followed_count += done
@@ -506,7 +521,12 @@ class Index:
         if record.sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
             return
         for key in record_keys(record.properties):
-            self._put(self._hasher.hash(record.topic, key), offset, record.store_timestamp)
+            key_hash = self._hasher.hash(record.topic, key)
+            if not self._is_half_done or not self._has(key_hash, offset):
+                self._put(key_hash, offset, record.store_timestamp)
+
+    def _has(self, key_hash: int, offset: int) -> bool:
+        return any(file.has(key_hash, offset) for file in self.files[-2:])
 
     def _put(self, key_hash: int, offset: int, store_timestamp: int) -> None:
         files = self.files
@@ -552,8 +572,13 @@ class Index:
                 files.append(self.files[-1])
                 timestamp = self.end_timestamp
         for file in files:
-            file.flush()
-        return timestamp
+            try:
+                file.flush()
+            except OSError as error:
+                self.failure = f"flushing {file.path}: {error}; the index goes on after a restart"
+                self.is_given_up = True
+                raise
+        return 0 if self.is_given_up else timestamp
 
     def close(self) -> None:
         """Close all files."""

@@ -66,11 +66,11 @@ class MessageStore(StoreReads):
         the store refused the rest, nothing of which was stored (``failure`` says why, when it is
         not that a record does not fit a file). The caller has checked limits: properties <= 32767
         bytes, body <= ``max_message_size``, no transaction bits. Host bits of the sys flag are
-        set here. ``max_physical_offset`` is the end of the last record afterwards.
+        set here. ``log.end_offset`` is the end of the last record afterwards.
         Calls ``after_append`` once per queue.
         """
         results: list[tuple[int, int]] = []
-        if self.failure:
+        if self.failure or (self.pool is not None and self.pool.problem):
             return results
         store_host = self.store_host
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
@@ -78,7 +78,7 @@ class MessageStore(StoreReads):
         crc32 = zlib.crc32
         now = self.now_ms()
         log = self.log
-        position = log.max_offset
+        position = log.end_offset
         limit = log.limit
         parts: list[bytes] = []
         touched: list[ConsumeQueue] = []
@@ -96,7 +96,7 @@ class MessageStore(StoreReads):
                     parts, touched = [], []
                 if self._roll(size):
                     return results
-                position = log.max_offset
+                position = log.end_offset
                 limit = log.limit
             queue_offset = queue.next_offset
             queue.next_offset = queue_offset + 1
@@ -135,13 +135,14 @@ class MessageStore(StoreReads):
                 f"record of {size} bytes, a file of the commit log takes "
                 f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
             )
+            self.write_error = self.refusal
             return PutMessageStatus.MESSAGE_ILLEGAL
         if log.allocator is not None and log.allocator.is_busy(log.next_start):
             return PutMessageStatus.OS_PAGECACHE_BUSY
         try:
             log.roll()
         except (OSError, ValueError) as error:
-            self.refusal = f"no new file in {log.folders}: {error}"
+            self.refusal = self.write_error = f"no new file in {log.folders}: {error}"
             return PutMessageStatus.CREATE_MAPEDFILE_FAILED
         return PutMessageStatus.PUT_OK
 
@@ -176,6 +177,7 @@ class MessageStore(StoreReads):
             log.write(b"".join(parts))
         except OSError as error:
             self.refusal = f"{where} can't be written: {error}; nothing was stored"
+            self.write_error = self.refusal
             self._take_back(queues)
             return False
         self.last_store_timestamp = now
@@ -196,10 +198,10 @@ class MessageStore(StoreReads):
             self.after_append(
                 queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
             )
-        self._written = (log.max_offset, now)
-        flusher = self._log_flusher
-        if flusher is not None and flusher.is_woken_by_puts:
-            flusher.note_put()
+        self._written = (log.end_offset, now)
+        self.refusal = self.write_error = ""
+        if self._note_put is not None:
+            self._note_put()
         return True
 
     def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:
@@ -245,7 +247,7 @@ class MessageStore(StoreReads):
         if status := self._make_room(size):
             return Appended(status, 0, 0, 0, 0)
         now = self.now_ms()
-        position = self.log.max_offset
+        position = self.log.end_offset
         kind = sys_flag & TRANSACTION_BITS
         is_queued = kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
         queue_offset = 0
@@ -323,7 +325,7 @@ class MessageStore(StoreReads):
         if status := self._make_room(total):
             return BatchAppended(status, [], 0, 0, 0)
         now = self.now_ms()
-        position = self.log.max_offset
+        position = self.log.end_offset
         first = queue_offset = queue.next_offset
         sys_flag = sys_flag & ~HOST_BITS | host_bits
         topic_field = queue.topic_field
@@ -398,6 +400,9 @@ class MessageStore(StoreReads):
         if self.failure:
             self.refusal = self.failure
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if self.pool is not None and self.pool.problem:
+            self.refusal = self.pool.problem
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if body_bytes > self.settings.max_message_size:
             self.refusal = f"body of {body_bytes} bytes, maxMessageSize is " + str(
                 self.settings.max_message_size
@@ -423,6 +428,8 @@ class MessageStore(StoreReads):
         """See ``StoreKernel.request_flush``."""
         if self._log_flusher is not None:
             self._log_flusher.request(physical_offset)
+        if self.pool is not None:
+            self.pool.force()
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel.stats``."""
@@ -442,6 +449,7 @@ class MessageStore(StoreReads):
             # At least one: what was indexed again at the opening is counted as well.
             "index_pending": max(1, puts - self._index.followed_count) if behind else 0,
             "dispatch_behind_bytes": max(0, behind),
+            "uncommitted_bytes": self.log.end_offset - self.log.max_offset,
             "file_wait_ms": 0 if self._allocator is None else self._allocator.waiting_ms,
         }
 

@@ -95,9 +95,9 @@ class StoreReads(StoreFiles):
         bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
-        high = queue.max_offset
+        high = self.readable_end(queue)
         if low <= offset < high:
-            found = self._read_entries(queue, offset, max_count, tag_codes, bits)
+            found = self._read_entries(queue, offset, high, max_count, tag_codes, bits)
             if found is not None:
                 status, scanned, suggest_slave, count, records = found
                 if count:
@@ -124,6 +124,7 @@ class StoreReads(StoreFiles):
         self,
         queue: ConsumeQueue,
         offset: int,
+        high: int,
         max_count: int,
         tag_codes: AbstractSet[int] | None,
         bits: BitFilter | None,
@@ -134,7 +135,7 @@ class StoreReads(StoreFiles):
         # are gone), the scan begins again with all that it may look at.
         ext = None if tag_codes is None and bits is None else queue.ext
         wanted = max(max_count, 1) + 1 if tag_codes is None and ext is None else scan_entries
-        data = queue.read_entries(offset, wanted)
+        data = queue.read_entries(offset, min(wanted, high - offset))
         if data is None:
             return None
         if ext is not None:
@@ -145,7 +146,7 @@ class StoreReads(StoreFiles):
                 return fast
         found = self._scan(data, max_count, tag_codes)
         if found[1] * ENTRY_BYTES == len(data) == wanted * ENTRY_BYTES and wanted < scan_entries:
-            more = queue.read_entries(offset, scan_entries)
+            more = queue.read_entries(offset, min(scan_entries, high - offset))
             if more is not None:
                 found = self._scan(more, max_count, tag_codes)
         return found
@@ -293,7 +294,9 @@ class StoreReads(StoreFiles):
         """See ``StoreKernel.queue_entry``."""
         queue = self._queues.get((topic, queue_id))
         entry = None if queue is None else queue.entry(offset)
-        if entry is None or queue is None or queue.ext is None or not is_ext_address(entry[2]):
+        if entry is None or queue is None or entry[0] >= self.log.max_offset:
+            return None
+        if queue.ext is None or not is_ext_address(entry[2]):
             return entry
         unit = queue.ext.get(entry[2])
         return entry if unit is None else (entry[0], entry[1], unit.tags_code)
@@ -301,7 +304,9 @@ class StoreReads(StoreFiles):
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
         """See ``StoreKernel.queue_unit``."""
         queue = self._queues.get((topic, queue_id))
-        unit = None if queue is None else queue.unit_of(offset)
+        if queue is None or offset >= self.readable_end(queue):
+            return None
+        unit = queue.unit_of(offset)
         return None if unit is None else (unit.tags_code, unit.store_time, unit.bit_map)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -317,17 +322,18 @@ class StoreReads(StoreFiles):
         earlier one when both are as near.
         """
         queue = self._queues.get((topic, queue_id))
-        if queue is None or queue.min_offset >= queue.max_offset:
+        max_offset = 0 if queue is None else self.readable_end(queue)
+        if queue is None or queue.min_offset >= max_offset:
             return 0
         per_file = queue.file_size // ENTRY_BYTES
         start = queue.starts[-1] // ENTRY_BYTES
         for file_start in queue.starts:
-            last = min((file_start + queue.file_size) // ENTRY_BYTES, queue.max_offset) - 1
+            last = min((file_start + queue.file_size) // ENTRY_BYTES, max_offset) - 1
             if last >= queue.min_offset and self.store_time(topic, queue_id, last) >= timestamp_ms:
                 start = file_start // ENTRY_BYTES
                 break
         low = max(queue.min_offset, start)
-        high = min(start + per_file, queue.max_offset) - 1
+        high = min(start + per_file, max_offset) - 1
         left = right = -1
         left_ms = right_ms = -1
         while low <= high:

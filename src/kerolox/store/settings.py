@@ -67,3 +67,12 @@ class StoreSettings:
     # -- flush ------------------------------------------------------------------------------
     flush_commit_log_timed: bool = True
     """Whether the asynchronous flush sleeps its interval through; else a put wakes it."""
+    transient_store_pool_enable: bool = False
+    """Records are first written to memory of our own (ASYNC_FLUSH only, and not on a slave)."""
+    transient_store_pool_size: int = 5
+    """How many buffers, each as large as a file of the log."""
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    """A file for which there is no buffer is refused; else its records go to it directly."""
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200

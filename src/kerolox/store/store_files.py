@@ -25,13 +25,14 @@ from kerolox.store.index_file import Index
 from kerolox.store.inventory import Inventory
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
-from kerolox.store.mapped_file import check_file_size, make_folder, sync_folder
+from kerolox.store.mapped_file import check_file_size, make_folder, offset_name, sync_folder
 from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.pool import TransientPool, has_pool
 from kerolox.store.queue_repair import Dispatching, QueueRepair
 from kerolox.store.recovery import Recovery, StateAtOpen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kerolox.store.settings import StoreSettings
 
@@ -54,6 +55,8 @@ class StoreFiles:
         """Why the store takes no writes; empty while it does."""
         self.refusal = ""
         """Why the last refused append was refused."""
+        self.write_error = ""
+        """The same when the files were the reason, until an append succeeds."""
         self.last_store_timestamp = 0
         self.log = CommitLog(
             _absolute(settings.store_path_commit_log) or os.path.join(root, "commitlog"),
@@ -94,6 +97,10 @@ class StoreFiles:
         self._queue_flusher: ConsumeQueueFlusher | None = None
         self._index_follower: IndexFollower | None = None
         self._allocator: FileAllocator | None = None
+        self.pool: TransientPool | None = None
+        """The transient store pool, where there is one and the store is open."""
+        self._note_put: Callable[[], None] | None = None
+        """Called after each append, for a thread that puts wake."""
 
     # -- life cycle -------------------------------------------------------------------------
     def open(self) -> RecoveryReport:
@@ -141,6 +148,8 @@ class StoreFiles:
             notes,
         )
         self._load_queues(repair, notes, clean=state.clean)
+        if state.clean:
+            self._check_end(state.inventory)
         self._checkpoint.load()
         index = self._index if self.settings.message_index_enable else None
         if index is not None:
@@ -162,6 +171,23 @@ class StoreFiles:
                     begin = queue.starts[-depth:][0] // ENTRY_BYTES
                     queue.flushed_offset = min(queue.flushed_offset, begin)
         return report
+
+    def _check_end(self, inventory: Inventory | None) -> None:
+        """Refuse a log that ended behind its last file when it was closed: entries of what is in
+        the missing file would be dropped, and others put in their place."""
+        known = (queue.max_physical_offset for queue in self._queues.values())
+        closed_at = max(known, default=0) if inventory is None else inventory.log_end
+        end = self.log.tail.end if self.log.tail else 0
+        if closed_at <= end:
+            return
+        size = self.log.file_size
+        raise ValueError(
+            f"the commit log was closed at {closed_at}, and its files end at {end}: the file "
+            f"{offset_name((closed_at - 1) // size * size)} is missing; bring it back (is one of "
+            "its folders not mounted, or missing in storePathCommitLog or "
+            "readOnlyCommitLogStorePaths?), or, to give up the messages behind "
+            f"{end}, make an empty file {self._abort.path}"
+        )
 
     def _load_queues(self, repair: QueueRepair, notes: list[str], *, clean: bool) -> None:
         short_files: dict[str, int] = {}
@@ -191,11 +217,17 @@ class StoreFiles:
 
     def _start_threads(self) -> None:
         self._notify_read, self._notify_write = _make_notify()
+        if has_pool(self.settings):
+            self.pool = TransientPool(
+                self.settings, lambda: self._written, self._move_end, self._committed
+            )
+            self.log.stage(self.pool)
+        pool = self.pool
         self._log_flusher = CommitLogFlusher(
             self.log,
             self.settings,
             self._checkpoint,
-            lambda: self._written,
+            (lambda: self._written) if pool is None else (lambda: pool.committed),
             self._flushed,
             self._fail,
         )
@@ -207,16 +239,22 @@ class StoreFiles:
             self._fail,
             self.log,
             self._deletions,
+            self._abort.forget_boot,
         )
         self._queue_flusher.dirty.update(
             queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset
         )
+        if pool is not None:
+            self._note_put = pool.note_put
+            pool.start()
+        elif self._log_flusher.is_woken_by_puts:
+            self._note_put = self._log_flusher.note_put
         self._log_flusher.start()
         self._queue_flusher.start()
         self.log.allocator = self._allocator = FileAllocator(self.settings, FILE_SIZE_SETTING)
         self._allocator.start()
         if self.settings.message_index_enable:
-            self._index_follower = IndexFollower(self._index, self.log, self._fail)
+            self._index_follower = IndexFollower(self._index, self.log)
             self._index_follower.start()
 
     def _fail(self, reason: str) -> None:
@@ -225,11 +263,30 @@ class StoreFiles:
         self._abort.forget_boot()
         if not self.failure:
             self.failure = reason
+        self._abort.forget_boot()
         self._flushed()
+
+    def _move_end(self, offset: int) -> None:
+        self.log.max_offset = offset
+
+    def _committed(self) -> None:
+        """In the thread that committed: tell the flusher, and the owner, who has pulls."""
+        flusher = self._log_flusher
+        if flusher is not None and flusher.is_requested:
+            flusher.wake()
+        elif flusher is not None and flusher.is_woken_by_puts:
+            flusher.note_put()
+        self.notify()
 
     def _flushed(self) -> None:
         self.put_flushed()
         self.notify()
+
+    @property
+    def trouble(self) -> str:
+        """See ``StoreKernel.trouble``."""
+        uncommitted = "" if self.pool is None else self.pool.problem
+        return self.failure or self.write_error or uncommitted or self._index.failure
 
     def put_flushed(self) -> None:
         """Overridable, called in the FLUSH THREAD after ``flushed_offset`` moved and before
@@ -257,6 +314,7 @@ class StoreFiles:
             self._allocator,
             self._index_follower,
             self._queue_flusher,
+            self.pool,
             self._log_flusher,
         ):
             if thread is not None:
@@ -265,9 +323,11 @@ class StoreFiles:
             if is_stopped and self._allocator is not None:
                 self._allocator.remove_unused()
             if is_stopped and self._is_sound:
+                self._commit_all()
                 is_behind = not self._catch_up()
                 self._flush_all()
-                if self._is_sound and not is_behind:
+                is_lost = self.log.end_offset > self.log.max_offset
+                if self._is_sound and not is_behind and not is_lost:
                     self._inventory().save(self.root)
                     self._abort.remove()
                     sync_folder(self.root)
@@ -297,17 +357,25 @@ class StoreFiles:
         self._queues.clear()
         self._index.close()
         self.log.close()
+        if self.pool is not None:
+            self.pool.close()
 
     def _catch_up(self) -> bool:
         """Let the index take in the rest of the log; False when the time was too short."""
         if not self.settings.message_index_enable:
             return True
         deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
-        while self._index.followed_offset < self.log.max_offset and not self._index.failure:
+        while self._index.followed_offset < self.log.max_offset:
             if time.monotonic() > deadline:
                 return False
             self._index.follow(self.log, 1_024)
-        return not self._index.failure
+            if self._index.failure:
+                return False
+        return True
+
+    def _commit_all(self) -> None:
+        if self.pool is not None:
+            self.pool.commit()
 
     def _flush_all(self) -> None:
         if self._log_flusher is not None and self._queue_flusher is not None:
@@ -317,6 +385,7 @@ class StoreFiles:
     def flush(self) -> int:
         """See ``StoreKernel.flush``."""
         if self._is_open:
+            self._commit_all()
             self._catch_up()
             self._flush_all()
         return self.flushed_offset
@@ -373,12 +442,25 @@ class StoreFiles:
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """See ``StoreKernel.queue_bounds``."""
         queue = self._queues.get((topic, queue_id))
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        return (0, 0) if queue is None else (queue.min_offset, self.readable_end(queue))
+
+    def readable_end(self, queue: ConsumeQueue) -> int:
+        """The max offset of a queue: records that wait in a transient pool have their entries
+        already, and can't be read."""
+        readable = self.log.max_offset
+        if queue.max_physical_offset <= readable:
+            return queue.max_offset
+        return queue.first_where(lambda entry: entry[0] >= readable)
+
+    @property
+    def transient_buffers(self) -> int:
+        """See ``StoreKernel.transient_buffers``."""
+        return -1 if self.pool is None else self.pool.free_count
 
     def queues(self) -> list[QueueBounds]:
         """See ``StoreKernel.queues``: those with files."""
         return [
-            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, self.readable_end(queue))
             for queue in self._queues.values()
             if queue.starts
         ]
@@ -425,7 +507,7 @@ class StoreFiles:
         count = sum(bool(queue.starts) for queue in gone)
         if count:
             # First: a kill among the files must not leave some that look alive.
-            self._deletions.add(topic, self.log.max_offset)
+            self._deletions.add(topic, self.log.end_offset)
         self._delete(gone)
         self._deletions.retry()
         return count

@@ -136,6 +136,10 @@ async def test_a_broken_table_is_named_unless_its_backup_is_good(tmp_path, name:
         assert broker.topics.get("T") is not None
         assert broker.groups.get("g") is not None
         assert broker.offsets.query("g", "T", 0) == 1
+        for table in (broker.topics, broker.groups, broker.offsets):
+            table.file.mark()
+            await table.file.flush()
+        assert len(path.with_name(name + ".bak").read_bytes()) == len(good)
     assert "the backup" in caplog.text
     for each in (path, path.with_name(name + ".bak")):
         each.write_bytes(b"\x00\x00")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.broker import replies
 from kerolox.broker.broker import Broker
-from kerolox.broker.handlers import reply as reply_handlers
 from kerolox.message import decode_properties, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.remoting.client import RemotingClient
+from kerolox.remoting.server import IN_FLIGHT_MAX
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
@@ -123,7 +125,7 @@ async def test_a_reply_that_reaches_nobody_is_code_1_and_stored_all_the_same(
 async def test_a_client_that_refuses_or_says_nothing_is_code_1(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reply_handlers, "PUSH_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(replies, "PUSH_SECONDS_MAX", 0.2)
 
     async def refuse(command: RemotingCommand, connection: object) -> RemotingCommand | None:
         return None if command.body == b"silence" else command.response(1, "no")
@@ -185,3 +187,49 @@ async def test_a_producer_of_two_groups_is_found_until_it_has_left_both(broker: 
         fields = {"clientID": "asker", "producerGroup": group}
         await peer.ask(RequestCode.UNREGISTER_CLIENT, fields)
         assert (await reply_to(peer)).code == code
+
+
+async def test_a_client_with_a_new_id_on_its_connection_has_that_one_only(
+    broker: Broker, peer: Peer
+):
+    for name in ("first", "second"):
+        await peer.heartbeat(name, group="", producers=["askers"])
+    assert broker.clients.producer("first") is None
+    assert broker.clients.producer("second") is not None
+
+
+async def test_thousands_of_replies_to_oneself_over_one_connection_do_not_wait_for_each_other(
+    broker: Broker, peer: Peer
+):
+    """What a client says to the pushes comes over the connection on which it replies."""
+    await peer.heartbeat("asker", group="", producers=["askers"])
+    answers = await asyncio.gather(*(reply_to(peer) for _ in range(IN_FLIGHT_MAX + 500)))
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    assert len(pushed(peer)) == IN_FLIGHT_MAX + 500
+    assert not len(broker.replies)
+
+
+async def test_replies_beyond_the_bound_are_refused_as_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = small_config(tmp_path, reply_thread_pool_queue_capacity=2)
+    may_answer = asyncio.Event()
+
+    async def slow(command: RemotingCommand, connection: object) -> RemotingCommand:
+        await may_answer.wait()
+        return command.response()
+
+    async with Broker(config) as broker, RemotingClient(on_request=slow) as client:
+        asker = Peer(f"127.0.0.1:{broker.port}", client)
+        await asker.heartbeat("asker", group="", producers=["askers"])
+        first = [asyncio.ensure_future(reply_to(asker)) for _ in range(2)]
+        await until(lambda: len(broker.replies) == 2)
+        refused = await reply_to(asker)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"
+        may_answer.set()
+        assert [answer.code for answer in await asyncio.gather(*first)] == [0, 0]
+        # As many again: those before were counted out, by number and by bytes.
+        assert (await reply_to(asker)).code == ResponseCode.SUCCESS
+        monkeypatch.setattr(replies, "REPLY_BYTES_MAX", 0)
+        assert (await reply_to(asker)).code == ResponseCode.SYSTEM_BUSY

@@ -11,6 +11,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.kernel import Appended
 from kerolox.message import MessageId, PropertyKey
+from kerolox.protocol import fastjson
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
@@ -393,3 +394,35 @@ async def test_every_status_of_a_put_has_its_code_and_text(
     assert answer.code == code
     assert text in (answer.remark or "")
     assert broker.statistics.runtime()["putMessageFailedTimes"] == "1"
+
+
+async def test_without_a_free_buffer_of_the_transient_pool_the_broker_is_busy(tmp_path):
+    never_ms = 3_600_000
+    config = small_config(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 16,
+        max_message_size=20_000,
+        transient_store_pool_enable=True,
+        transient_store_pool_size=2,
+        commit_interval_commit_log=never_ms,
+        commit_commit_log_thorough_interval=never_ms,
+        commit_commit_log_least_pages=1_000_000,
+    )
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for _ in range(100):
+            answer = await peer.send("T", bytes(10_000))
+            if answer.code != ResponseCode.SUCCESS:
+                break
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert answer.remark == "[REJECTREQUEST]system busy, start flow control for a while"
+        back = {"offset": 0, "group": "G", "delayLevel": 0}
+        answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        info = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = fastjson.loads(info.body)["table"]
+        assert table["remainTransientStoreBufferNumbs"] == "0"
+        assert table["remainHowManyDataToCommit"] != "0 B"
+        broker.store.flush()
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        assert len(await peer.messages("T")) > 0

@@ -227,6 +227,7 @@ def test_a_log_that_ends_with_a_blank_goes_on_in_the_next_file(tmp_path: Path) -
         put(store, body=b"x" * 1_900)
         put(store, body=b"y" * 1_900)
     os.unlink(tmp_path / "store" / "commitlog" / f"{2_048:020d}")
+    (tmp_path / "store" / "abort").touch()
     with opened(settings) as store:
         assert [message.body[:1] for message in read_messages(store)] == [b"x"]
         assert store.max_physical_offset == 2_048
@@ -239,6 +240,7 @@ def test_without_a_log_the_queues_go_too(tmp_path: Path) -> None:
     with opened(settings) as store:
         fill(store)
     shutil.rmtree(tmp_path / "store" / "commitlog")
+    (tmp_path / "store" / "abort").touch()
     store = MessageStore(settings)
     report = store.open()
     assert (report.queues, store.queues(), report.max_offset) == (2, [], 0)

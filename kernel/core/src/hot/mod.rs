@@ -235,14 +235,14 @@ impl HotPath {
         let appended = append(&mut core, queue, &mut codes, further);
         if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
             for tags_code in &codes {
-                state.note_arrival(slot, queue_id, *tags_code);
+                state.note_append(&core, slot, queue_id, *tags_code);
             }
         }
         if appended.is_ok() {
             for (name, id) in further.iter() {
                 if let Some(slot) = state.tables.find_topic(name.as_bytes(), policy::NO_SLOT) {
                     for tags_code in &codes {
-                        state.note_arrival(slot, *id, *tags_code);
+                        state.note_append(&core, slot, *id, *tags_code);
                     }
                 }
             }
@@ -318,9 +318,10 @@ impl HotPath {
         let state = &mut *guard;
         let mut core = self.store.lock();
         state.tables.refresh(&core);
+        state.note_committed(&core);
         state.expire_holds(&mut core, now_ms);
         state.release_flushed(self.store.flushed_offset(), core.now_ms());
-        state.expire_flushes(now_ms);
+        state.expire_flushes(now_ms, core.is_open() && !core.is_writable());
         state.peers.has_ready() || state.has_arrivals()
     }
 
@@ -337,9 +338,10 @@ impl HotPath {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.release_flushed(self.store.flushed_offset(), self.store.now_ms());
-        if state.has_arrivals() {
+        if state.has_arrivals() || state.has_staged() {
             let mut core = self.store.lock();
             state.tables.refresh(&core);
+            state.note_committed(&core);
             state.settle(&mut core, None);
         }
         let taken = state.peers.take();

@@ -59,6 +59,7 @@ fn take(
         || !(1..=state.max_message_bytes).contains(&body.len())
         || !state.tables.writable
         || !core.is_writable()
+        || core.free_buffers() == Some(0)
     {
         return None;
     }
@@ -142,7 +143,7 @@ fn append_one(
         bit_map: &[],
     };
     let appended = core.append(queue, &record).ok()?;
-    state.note_arrival(slot, fields.queue_id, appended.tags_code);
+    state.note_append(core, slot, fields.queue_id, appended.tags_code);
     Some(Stored {
         start: appended.physical_offset,
         end: appended.end_offset(),
@@ -174,7 +175,7 @@ fn append_batch(
     let codes = &mut state.batch.tags_codes;
     let appended = core.append_batch(queue, &common, &items, offsets, codes).ok()?;
     for index in 0..state.batch.tags_codes.len() {
-        state.note_arrival(slot, fields.queue_id, state.batch.tags_codes[index]);
+        state.note_append(core, slot, fields.queue_id, state.batch.tags_codes[index]);
     }
     Some(Stored { start: 0, end: appended.end_offset, queue_offset: appended.queue_offset })
 }

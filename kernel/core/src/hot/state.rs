@@ -1,5 +1,7 @@
 //! The state that all connections share: tables, held pulls, answers that come later.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 
 use super::connection::ANSWER_BYTES_MAX;
@@ -26,6 +28,15 @@ struct Arrived {
     tags_codes: Vec<i32>,
 }
 
+/// A record that waits in a transient pool.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    end: i64,
+    topic: u32,
+    queue_id: i32,
+    tags_code: i64,
+}
+
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
 
@@ -42,6 +53,8 @@ pub struct State {
     answer_header: AnswerHeader,
     /// Queues whose held pulls are looked at next, in the order of their first record.
     arrived: Vec<Arrived>,
+    /// What was appended and is not committed by a transient pool, in log order: it arrives then.
+    staged: VecDeque<Staged>,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
     pub sync_flush: bool,
@@ -80,9 +93,32 @@ impl State {
         true
     }
 
-    /// Notes a record that was appended to a queue; `settle` looks at the pulls that wait for it.
+    /// Notes a record that was just appended to a queue: it arrives, now or when it is committed.
     #[inline]
-    pub fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
+    pub fn note_append(&mut self, core: &Core, topic: u32, queue_id: i32, tags_code: i64) {
+        match core.staged_end() {
+            None => self.note_arrival(topic, queue_id, tags_code),
+            Some(end) => self.staged.push_back(Staged { end, topic, queue_id, tags_code }),
+        }
+    }
+
+    /// Lets arrive what is committed by now.
+    pub fn note_committed(&mut self, core: &Core) {
+        let end = core.max_physical_offset();
+        while let Some(record) = self.staged.front().copied().filter(|record| record.end <= end) {
+            self.staged.pop_front();
+            self.note_arrival(record.topic, record.queue_id, record.tags_code);
+        }
+    }
+
+    /// Whether records wait to be committed.
+    pub fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// Notes a record that can be read in a queue; `settle` looks at the pulls that wait for it.
+    #[inline]
+    fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
         let queues = &mut self.tables.topics[topic as usize].queues;
         let Some(queue) = queues.get_mut(queue_id as usize) else {
             return;
@@ -209,11 +245,11 @@ impl State {
         peers.release_flushed(flushed_offset, note);
     }
 
-    /// Makes the send answers ready whose time is over.
-    pub fn expire_flushes(&mut self, now_ms: i64) {
+    /// Makes the send answers ready whose time is over, or `all`: no flush will come.
+    pub fn expire_flushes(&mut self, now_ms: i64, all: bool) {
         let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
         let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
-        peers.expire_flushes(now_ms, note);
+        peers.expire_flushes(if all { i64::MAX } else { now_ms }, note);
     }
 
     /// Forgets a connection, its held pulls and its answers.
@@ -229,6 +265,7 @@ impl State {
 
     /// Drops all held pulls.
     pub fn drop_holds(&mut self) {
+        self.staged.clear();
         for index in self.holds.all() {
             self.release(index);
         }

@@ -22,7 +22,7 @@ use std::time::Instant;
 use crate::commit_log::CommitLog;
 use crate::deletions::Deletions;
 use crate::error::StoreError;
-use crate::folder::{Boot, CLOCK_STEP_MS, Checkpoint, abort_path};
+use crate::folder::{Boot, CLOCK_STEP_MS, Checkpoint, abort_path, offset_name};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::inventory::Inventory;
 use crate::log_folders::LogFolders;
@@ -72,6 +72,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         inventory,
     };
     recovery.load_queues()?;
+    recovery.check_end()?;
     recovery.load_index(&checkpoint)?;
     fs::File::create(&abort)
         .map_err(|error| StoreError::io(format!("creating {}", abort.display()), error))?;
@@ -136,6 +137,29 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
+    /// Refuses a log that ended behind its last file when it was closed: entries of what is in the
+    /// missing file would be dropped, and others put in their place.
+    fn check_end(&self) -> Result<(), StoreError> {
+        let queues_end = || {
+            let handle = self.newest_queue();
+            handle.and_then(|handle| self.core.slot(handle)).map_or(0, |s| s.queue.max_physical())
+        };
+        let closed_at = self.inventory.as_ref().map_or_else(queues_end, |seen| seen.log_end) as u64;
+        let end = self.core.log.files().last().map_or(0, |file| file.end());
+        if !self.report.clean || closed_at <= end {
+            return Ok(());
+        }
+        let size = self.shared.settings.mapped_file_size_commit_log;
+        Err(StoreError::InvalidData(format!(
+            "the commit log was closed at {closed_at}, and its files end at {end}: the file {} is \
+             missing; bring it back (is one of its folders not mounted, or missing in \
+             storePathCommitLog or readOnlyCommitLogStorePaths?), or, to give up the messages \
+             behind {end}, make an empty file {}",
+            offset_name((closed_at - 1) / size * size),
+            abort_path(&self.shared.settings.store_path_root_dir).display()
+        )))
+    }
+
     /// Loads the index, without the files that can't be trusted.
     fn load_index(&mut self, checkpoint: &Checkpoint) -> Result<(), StoreError> {
         let is_whole = self.report.clean || self.report.same_boot;

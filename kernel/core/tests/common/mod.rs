@@ -101,7 +101,7 @@ pub fn views(mut bytes: &[u8]) -> Vec<RecordView<'_>> {
 
 /// Every message of a queue, read in pulls; asserts that the queue is dense.
 pub fn bodies(store: &Store, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
-    let (mut offset, max) = bounds(&store.lock(), topic, queue_id);
+    let (mut offset, max) = bounds(&mut store.lock(), topic, queue_id);
     let mut bodies = Vec::new();
     while offset < max {
         let (outcome, answer) = read(store, topic, queue_id, offset, 32);
@@ -118,7 +118,7 @@ pub fn bodies(store: &Store, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
     bodies
 }
 
-pub fn bounds(core: &Guard<'_>, topic: &str, queue_id: i32) -> (i64, i64) {
+pub fn bounds(core: &mut Guard<'_>, topic: &str, queue_id: i32) -> (i64, i64) {
     core.queue_bounds(topic.as_bytes(), queue_id)
 }
 

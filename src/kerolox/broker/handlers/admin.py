@@ -35,6 +35,7 @@ __all__ = ["router"]
 
 VERSION_TEXT = "V4_9_8"
 REGISTER_SECONDS_MAX = 3.0
+JAVA_INT_MAX = (1 << 31) - 1
 QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""
 
@@ -165,8 +166,11 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
     values["EndTransactionThreadPoolQueueCapacity"] = 0
     values["earliestMessageTimeStamp"] = _earliest(broker)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
-    # No buffer pool: as many as a number of Java can say.
-    values["remainTransientStoreBufferNumbs"] = (1 << 31) - 1
+    buffers = store.transient_buffers
+    values["remainTransientStoreBufferNumbs"] = JAVA_INT_MAX if buffers < 0 else buffers
+    if buffers >= 0:
+        uncommitted = store.stats()["uncommitted_bytes"]
+        values["remainHowManyDataToCommit"] = _bytes_text(uncommitted)
     unflushed = max(store.max_physical_offset - store.flushed_offset, 0)
     values["remainHowManyDataToFlush"] = _bytes_text(unflushed)
     usage = shutil.disk_usage(config.store_path_root_dir)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kerolox.broker import replies
 from kerolox.broker.handlers.send import checked_topic, chosen_queue
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.writer import NewRecord, Put
@@ -30,10 +31,7 @@ from kerolox.protocol.headers import SendMessageHeader
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
 
-__all__ = ["PUSH_SECONDS_MAX", "router"]
-
-PUSH_SECONDS_MAX = 10.0
-"""How long the client that asked may take to say that it has the reply."""
+__all__ = ["router"]
 
 NO_MESSAGE_ID = "0"
 """Stands where an id would, when nothing was stored: clients read an id from every answer."""
@@ -44,18 +42,20 @@ router = Router()
 
 
 @router.on(RequestCode.SEND_REPLY_MESSAGE, SendMessageHeader.decode)
-async def send_reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def send_reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply | None:
     """Hand a reply to the client that waits for it, and store it."""
     return await _reply(broker, header, request)
 
 
 @router.on(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageHeader.decode_short)
-async def send_reply_v2(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def send_reply_v2(
+    broker: Broker, header: SendMessageHeader, request: Request
+) -> Reply | None:
     """As SEND_REPLY_MESSAGE, with one-letter names in the header."""
     return await _reply(broker, header, request)
 
 
-async def _reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def _reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply | None:
     fields: dict[str, object] = {
         PropertyKey.MSG_REGION: broker.config.region_id,
         PropertyKey.TRACE_ON: broker.config.trace_on,
@@ -63,8 +63,39 @@ async def _reply(broker: Broker, header: SendMessageHeader, request: Request) ->
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)
+        broker.replies.begin(len(request.body))
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
+    broker.in_background(_bring(broker, header, request, queue_id, fields))
+    return None
+
+
+async def _bring(
+    broker: Broker,
+    header: SendMessageHeader,
+    request: Request,
+    queue_id: int,
+    fields: dict[str, object],
+) -> None:
+    """Do it, and answer."""
+    try:
+        reply = await _brought(broker, header, request, queue_id, fields)
+    except BrokerError as error:
+        reply = Reply(error.code, error.remark, fields)
+    finally:
+        broker.replies.end(len(request.body))
+    if not request.command.is_oneway and not request.connection.closed:
+        answer = request.command.response(reply.code, reply.remark, reply.fields)
+        request.connection.send_command(answer)
+
+
+async def _brought(
+    broker: Broker,
+    header: SendMessageHeader,
+    request: Request,
+    queue_id: int,
+    fields: dict[str, object],
+) -> Reply:
     failure = await _push(broker, header, request)
     if failure is None:
         fields |= {"msgId": NO_MESSAGE_ID, "queueId": queue_id, "queueOffset": 0}
@@ -116,7 +147,7 @@ async def _push(broker: Broker, header: SendMessageHeader, request: Request) -> 
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, body=request.body
     )
     try:
-        answer = await client.connection.request(push, timeout_seconds=PUSH_SECONDS_MAX)
+        answer = await client.connection.request(push, timeout_seconds=replies.PUSH_SECONDS_MAX)
     except RemotingError as error:
         _log.warning("push of a reply to %s failed: %s", asked_by, error)
         return f"push reply message to {asked_by}fail."

@@ -68,7 +68,21 @@ async def send_batch(broker: Broker, header: SendMessageHeader, request: Request
     return await _send(broker, header, request)
 
 
+def refuse_without_buffers(broker: Broker) -> None:
+    """``rejectRequest``: no buffer of the transient store pool is free.
+
+    Raises:
+        BrokerError: code SYSTEM_BUSY, which lets a producer try another broker.
+    """
+    if broker.store.transient_buffers == 0:
+        raise BrokerError(
+            "[REJECTREQUEST]system busy, start flow control for a while",
+            code=ResponseCode.SYSTEM_BUSY,
+        )
+
+
 async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+    refuse_without_buffers(broker)
     # RocketMQ adds these to every answer of a send, the refusals included.
     fields = {
         PropertyKey.MSG_REGION: broker.config.region_id,
@@ -244,6 +258,7 @@ def _dead_letter_topic(broker: Broker, header: SendMessageHeader, request: Reque
 async def send_back(broker: Broker, header: SendBackHeader, request: Request) -> Reply:
     """Store a message again that a consumer could not handle: later into the group's retry topic,
     or, after too many times, into its dead letters."""
+    refuse_without_buffers(broker)
     group = _known_group(broker, header.group)
     config = broker.config
     if not config.broker_permission & Perm.WRITE:
@@ -333,11 +348,13 @@ def code_of(broker: Broker, put: Put) -> ResponseCode:
         raise BrokerError(
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [{_disk_use(broker)}], messages are put to the slave, message "
-            "store has been shut down, etc.",
+            f"store has been shut down, etc.{_trouble(broker)}",
             code=ResponseCode.SERVICE_NOT_AVAILABLE,
         )
     if status == PutMessageStatus.CREATE_MAPEDFILE_FAILED:
-        raise _system_error("create mapped file failed, server is busy or broken.")
+        raise _system_error(
+            f"create mapped file failed, server is busy or broken.{_trouble(broker)}"
+        )
     if status == PutMessageStatus.OS_PAGECACHE_BUSY:
         raise _system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
     if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
@@ -346,6 +363,12 @@ def code_of(broker: Broker, put: Put) -> ResponseCode:
             "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
         )
     raise _system_error("UNKNOWN_ERROR")
+
+
+def _trouble(broker: Broker) -> str:
+    """What the store says beyond RocketMQ's words."""
+    trouble = broker.store.trouble
+    return f" {trouble}" if trouble else ""
 
 
 def _disk_use(broker: Broker) -> str:

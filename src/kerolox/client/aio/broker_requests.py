@@ -73,7 +73,7 @@ def _running_info(consumer: PushConsumer) -> bytes:
             "PROP_CONSUMEORDERLY": "false",
             "PROP_CONSUMER_START_TIMESTAMP": str(consumer._start_ms),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": ";".join(consumer._name_servers),
+            "PROP_NAMESERVER_ADDR": ";".join(consumer._open_cluster().name_servers),
             "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.consume_concurrency),
         },
         subscriptions=consumer._subscriptions.values(),

@@ -14,6 +14,11 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 
+from kerolox.client.aio.addressing import (
+    ADDRESS_FIRST_MS,
+    ADDRESS_INTERVAL_MS,
+    AddressServer,
+)
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     BrokerError,
@@ -65,6 +70,17 @@ class Repeater:
 
         self.start(loop())
 
+    async def find_name_servers(self, cluster: Cluster) -> None:
+        """Ask the web server, if the cluster has one, now and from time to time."""
+        if cluster.address_server is not None:
+            self.every(
+                ADDRESS_INTERVAL_MS,
+                cluster.find_name_servers,
+                "looking for name servers",
+                first_ms=ADDRESS_FIRST_MS,
+            )
+            await cluster.find_name_servers()
+
     def start(self, coroutine: Awaitable[None]) -> asyncio.Task[None]:
         """Run a coroutine in the background."""
         task = asyncio.ensure_future(coroutine)
@@ -91,13 +107,15 @@ class Cluster:
         api_timeout_ms: int = 3_000,
         on_request: RequestHandler | None = None,
         rpc_hook: RpcHook | None = None,
+        address_server: AddressServer | None = None,
     ) -> None:
         self.client_id = client_id
         self.name_servers = name_servers
         self.remoting = RemotingClient(on_request=on_request, rpc_hook=rpc_hook)
         self.api_timeout_seconds = api_timeout_ms / 1000
         self.routes: dict[str, TopicRoute] = {}
-        self._name_server_index = random.randrange(len(name_servers))
+        self.address_server = address_server
+        self._name_server_index = random.getrandbits(16)
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
 
@@ -126,6 +144,16 @@ class Cluster:
             raise BrokerError.from_response(response.code, response.remark, address)
         return response
 
+    async def find_name_servers(self) -> None:
+        """Ask the web server for the name servers, if there is one; failures are logged."""
+        if self.address_server is None:
+            return
+        found = await self.address_server.fetch()
+        if found and set(found) != set(self.name_servers):
+            known = ", ".join(self.name_servers) or "none"
+            _log.info("name servers are %s; they were %s", ", ".join(found), known)
+            self.name_servers = found
+
     async def ask_name_server(
         self, code: int, ext_fields: Mapping[str, object] | None = None
     ) -> RemotingCommand:
@@ -135,6 +163,8 @@ class Cluster:
             BrokerError: the first that answered refused.
             ConnectError: none answered; the text has each one's reason.
         """
+        if not self.name_servers and self.address_server is not None:
+            raise ConnectError(f"{self.address_server.url} has told of no name server yet")
         reasons: list[str] = []
         for _ in self.name_servers:
             address = self.name_servers[self._name_server_index % len(self.name_servers)]

@@ -31,17 +31,18 @@ def local_ip() -> str:
     return address if address != "0.0.0.0" else FALLBACK_IP
 
 
-def client_id_of(ip: str, instance_name: str, *, keep_default: bool) -> str:
+def client_id_of(ip: str, instance_name: str, *, keep_default: bool, unit_name: str = "") -> str:
     """``ip@pid#nanoseconds``, or ``ip@instance`` for a name that was chosen.
 
     Args:
         ip: our address.
         instance_name: as in the settings.
         keep_default: leave the name DEFAULT as it is.
+        unit_name: a further part, if there is one.
     """
     if instance_name == "DEFAULT" and not keep_default:
         instance_name = f"{os.getpid()}#{time.perf_counter_ns()}"
-    return f"{ip}@{instance_name}"
+    return f"{ip}@{instance_name}@{unit_name}" if unit_name.strip() else f"{ip}@{instance_name}"
 
 
 def namespace_of(given: str, name_server: str) -> str:
@@ -50,18 +51,18 @@ def namespace_of(given: str, name_server: str) -> str:
     return given or namespace_of_endpoint(address)
 
 
-def name_servers_of(text: str) -> tuple[str, ...]:
+def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
     """The addresses of ``a:9876;b:9876``, or of the one endpoint ``http://a:9876``; an empty text
     means ``$NAMESRV_ADDR``.
 
     Raises:
-        ConfigError: none given, or one is not ``host:port``.
+        ConfigError: none given (unless that may be), or one is not ``host:port``.
     """
     text = text.strip() or os.environ.get(NAME_SERVER_VARIABLE, "").strip()
     if text.startswith(ENDPOINT_SCHEME):
         text = text.rpartition("/")[2]
     addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
-    if not addresses:
+    if not addresses and not may_be_none:
         raise ConfigError(
             f"no name server is given; pass name_server='host:9876' or set {NAME_SERVER_VARIABLE}"
         )

@@ -17,8 +17,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from kerolox.client.aio.addressing import sources_of
 from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
+from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
 from kerolox.client.aio.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
@@ -121,9 +122,14 @@ class Producer(ClusterQueries):
         self._namespace = namespace_of(self.settings.namespace, name_server)
         self.group = with_namespace(self._namespace, group)
         check_producer_group(self.group)
-        self._name_servers = name_servers_of(name_server)
+        self._name_servers, self._address_server = sources_of(name_server, self.settings)
         ip = self.settings.client_ip or local_ip()
-        self._client_id = client_id_of(ip, self.settings.instance_name, keep_default=False)
+        self._client_id = client_id_of(
+            ip,
+            self.settings.instance_name,
+            keep_default=False,
+            unit_name=self.settings.unit_name,
+        )
         self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
         self._header = SendHeader(
             self.group,
@@ -193,7 +199,11 @@ class Producer(ClusterQueries):
             api_timeout_ms=settings.api_timeout_ms,
             on_request=self._asked,
             rpc_hook=settings.rpc_hook,
+            address_server=self._address_server,
         )
+        await self._background.find_name_servers(self._cluster)
+        if self._closed:
+            return  # meanwhile
         every = self._background.every
         every(
             settings.route_poll_interval_ms,
@@ -660,6 +670,9 @@ def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSet
         name_servers,
         settings=ProducerSettings(
             client_ip=settings.client_ip,
+            unit_name=settings.unit_name,
+            name_server_domain=settings.name_server_domain,
+            name_server_subgroup=settings.name_server_subgroup,
             rpc_hook=settings.rpc_hook,
             api_timeout_ms=settings.api_timeout_ms,
             send_timeout_ms=TRACE_SEND_TIMEOUT_MS,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from kerolox.client.aio.cluster import Cluster
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
+from kerolox.client.aio.addressing import sources_of
+from kerolox.client.aio.cluster import Cluster, Repeater
+from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
 from kerolox.client.aio.offset_store import BrokerOffsets
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import PullConsumerSettings
@@ -60,10 +61,14 @@ class PullConsumer(ClusterQueries):
         self._namespace = namespace_of(self.settings.namespace, name_server)
         self.group = with_namespace(self._namespace, group)
         check_consumer_group(self.group)
-        self._name_servers = name_servers_of(name_server)
+        self._name_servers, self._address_server = sources_of(name_server, self.settings)
         self._client_id = client_id_of(
-            self.settings.client_ip or local_ip(), self.settings.instance_name, keep_default=False
+            self.settings.client_ip or local_ip(),
+            self.settings.instance_name,
+            keep_default=False,
+            unit_name=self.settings.unit_name,
         )
+        self._background = Repeater()
         self._cluster: Cluster | None = None
         self._closed = False
 
@@ -80,7 +85,7 @@ class PullConsumer(ClusterQueries):
         return self._client_id
 
     async def start(self) -> None:
-        """Make ready; nothing is asked of a server yet.
+        """Make ready; nothing is asked of a name server or broker yet.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
@@ -93,13 +98,16 @@ class PullConsumer(ClusterQueries):
                 client_id=self._client_id,
                 api_timeout_ms=self.settings.api_timeout_ms,
                 rpc_hook=self.settings.rpc_hook,
+                address_server=self._address_server,
             )
+            await self._background.find_name_servers(self._cluster)
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
         self._closed = True
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
+            await self._background.stop()
             await cluster.close()
 
     async def pull(

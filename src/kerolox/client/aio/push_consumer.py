@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
+from kerolox.client.aio.addressing import sources_of
 from kerolox.client.aio.broker_requests import answer_broker
 from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
 from kerolox.client.aio.consuming import (
@@ -31,7 +32,7 @@ from kerolox.client.aio.consuming import (
     MessageListener,
     is_flow_control,
 )
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of, namespace_of
+from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
 from kerolox.client.aio.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from kerolox.client.aio.producer import trace_producer
 from kerolox.client.aio.query import ClusterQueries
@@ -125,13 +126,14 @@ class PushConsumer(ClusterQueries):
         self._namespace = namespace_of(self.settings.namespace, name_server)
         self.group = with_namespace(self._namespace, group)
         check_consumer_group(self.group)
-        self._name_servers = name_servers_of(name_server)
+        self._name_servers, self._address_server = sources_of(name_server, self.settings)
         self._is_broadcasting = self.settings.message_model is MessageModel.BROADCASTING
         ip = self.settings.client_ip or local_ip()
         self._client_id = client_id_of(
             ip,
             self.settings.instance_name,
             keep_default=self._is_broadcasting,
+            unit_name=self.settings.unit_name,
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, MessageListener] = {}
@@ -268,6 +270,7 @@ class PushConsumer(ClusterQueries):
             api_timeout_ms=settings.api_timeout_ms,
             on_request=self._on_request,
             rpc_hook=settings.rpc_hook,
+            address_server=self._address_server,
         )
         self._cluster = cluster
         if self._is_broadcasting:
@@ -286,9 +289,11 @@ class PushConsumer(ClusterQueries):
         )
         self._consuming.listeners = self._listeners
         try:
+            await self._background.find_name_servers(cluster)
             await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
         except BaseException:
             self._cluster = None
+            await self._background.stop()
             await cluster.close()
             raise
         if self._tracing is not None:

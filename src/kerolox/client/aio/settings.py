@@ -45,6 +45,13 @@ class ClientSettings:
     """Second half of the client id. DEFAULT becomes pid#nanoseconds, so that each client object is
     its own instance; only broadcasting consumers keep it, since it names their offset folder."""
     unit_mode: bool = False
+    unit_name: str = ""
+    """Part of the client id, and of the web server's address, in a cluster of several units."""
+    name_server_domain: str = ""
+    """Host, or ``host:port``, of the web server that is asked for name servers when none are given
+    (``rocketmq.namesrv.domain``); empty: ``$ROCKETMQ_NAMESRV_DOMAIN``."""
+    name_server_subgroup: str = "nsaddr"
+    """Last part of that server's address (``rocketmq.namesrv.domain.subgroup``)."""
     namespace: str = ""
     """Prefix of all our topics and groups; empty: that of a name server address of the form
     ``http://MQ_INST_1_b.host:80``, else none."""

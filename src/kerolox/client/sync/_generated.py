@@ -434,7 +434,7 @@ class PullConsumer(ClusterQueries):
         return self._client.client_id
 
     def start(self) -> None:
-        """Make ready; nothing is asked of a server yet.
+        """Make ready; nothing is asked of a name server or broker yet.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

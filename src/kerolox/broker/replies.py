@@ -1,0 +1,51 @@
+"""Replies that the broker is bringing to the clients that asked.
+
+Whoever replied is answered when the client that asked has the reply, which may take
+``PUSH_SECONDS_MAX``. Both may share one connection: so the wait must not count among the requests
+of that connection that have it read no further, or the answers waited for would never be read.
+"""
+
+from __future__ import annotations
+
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import ResponseCode
+
+__all__ = ["PUSH_SECONDS_MAX", "REPLY_BYTES_MAX", "RepliesUnderWay"]
+
+PUSH_SECONDS_MAX = 10.0
+"""How long the client that asked may take to say that it has the reply."""
+
+REPLY_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of all replies that are under way."""
+
+
+class RepliesUnderWay:
+    """Counts them; there is a bound in number (``replyThreadPoolQueueCapacity``) and in bytes."""
+
+    def __init__(self, count_max: int) -> None:
+        """None is under way. ``count_max``: how many may be."""
+        self._count_max = count_max
+        self._count = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, size: int) -> None:
+        """One more, of so many bytes; :meth:`end` it whatever comes.
+
+        Raises:
+            BrokerError: code 2; there are too many already.
+        """
+        if self._count >= self._count_max or self._bytes >= REPLY_BYTES_MAX:
+            raise BrokerError(
+                "[OVERLOAD]system busy, start flow control for a while",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+        self._count += 1
+        self._bytes += size
+
+    def end(self, size: int) -> None:
+        """It arrived, or did not."""
+        self._count -= 1
+        self._bytes -= size
