@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "50"))
+SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "20"))
 
 
 def lose_power_once(crashable: Crashable, ledger: Ledger, disk: Disk, seed: int) -> int:

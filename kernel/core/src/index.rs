@@ -161,12 +161,25 @@ impl Index {
             };
             index.load_file(path, not_after, is_behind, may_be_short, is_known, notes)?;
         }
+        index.drop_empty(notes)?;
         if index.is_cut {
             // What comes back after a loss of power would hold keys twice.
             sync_folder(&index.folder);
         }
         index.is_cut |= missing.is_some();
         Ok(index)
+    }
+
+    /// Removes a last file without entries: a kill came before its first one, perhaps before its
+    /// header said where the file before it ends.
+    fn drop_empty(&mut self, notes: &mut Vec<String>) -> Result<(), StoreError> {
+        while let Some(file) = self.files.pop_if(|file| file.header.count <= 1) {
+            let path = file.map.path();
+            fs::remove_file(path)
+                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            notes.push(format!("removed {}: it was just being created", path.display()));
+        }
+        Ok(())
     }
 
     /// The names of the files, and the offset of the last record in each.
