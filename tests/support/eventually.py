@@ -11,8 +11,8 @@ __all__ = ["until"]
 SECONDS_MAX = 10.0
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = SECONDS_MAX) -> None:
     """Let the loop run until ``condition`` holds; it may be a coroutine function."""
-    async with asyncio.timeout(SECONDS_MAX):
+    async with asyncio.timeout(seconds):
         while not (await met if inspect.isawaitable(met := condition()) else met):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
