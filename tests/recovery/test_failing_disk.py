@@ -237,6 +237,10 @@ PARTS: dict[str, tuple[list[str], set[int]]] = {
         [*everywhere("/consumequeue/", "ENOSPC", WRITES), "madvise:/consumequeue/:*:EFAULT"],
         {ResponseCode.SERVICE_NOT_AVAILABLE},
     ),
+    "queues are full on a system that gives no pages ahead": (
+        [*everywhere("/consumequeue/", "ENOSPC", WRITES), "madvise:/store/:*:EINVAL"],
+        {ResponseCode.SERVICE_NOT_AVAILABLE},
+    ),
     "read-only": (
         [
             *everywhere("/store/", "EROFS", f"{WRITES} create ftruncate rename unlink mkdir"),

@@ -245,6 +245,18 @@ impl CommitLog {
         Ok(cut)
     }
 
+    /// Makes the pages from an offset on dirty again. After a flush that failed the system takes
+    /// them for clean, and no flush of ours would ever bring them to the disk.
+    pub(crate) fn dirty_again(&self, from: u64) -> Result<(), StoreError> {
+        for file in self.files.iter().filter(|file| file.end() > from && file.is_writable()) {
+            let end = self.write.min(file.end()).saturating_sub(file.start());
+            file.populate(from.saturating_sub(file.start()), end).map_err(|error| {
+                StoreError::io(format!("writing {}", file.path().display()), error)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Takes the oldest file out; `None`: it is the only one.
     pub(crate) fn drop_first(&mut self) -> Option<Arc<MappedFile>> {
         let is_whole = self.files.first().is_some_and(|file| file.end() <= self.readable());

@@ -8,7 +8,7 @@
 //! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as an
 //! error instead; that is also what keeps page faults out of the append.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -86,8 +86,15 @@ impl MappedFile {
             .truncate(false)
             .open(path)
             .map_err(|error| StoreError::io(context(), error))?;
-        file.set_len(size).map_err(|error| StoreError::io(context(), error))?;
-        Self::map(&file, path, start, size, true)
+        file.set_len(size)
+            .map_err(|error| StoreError::io(context(), error))
+            .and_then(|()| Self::map(&file, path, start, size, true))
+            .inspect_err(|_| {
+                // One that has no size yet would look like damage behind the next file.
+                if file.metadata().is_ok_and(|found| found.len() == 0) {
+                    let _ = fs::remove_file(path);
+                }
+            })
     }
 
     /// Maps an existing file, whose size must be `size`; `setting` is named when it is not.

@@ -30,6 +30,7 @@ from kerolox.store.mapped_file import (
     list_sizes,
     make_folder,
     offset_name,
+    write_all,
 )
 from kerolox.store.status import AppendMessageStatus
 
@@ -43,6 +44,7 @@ __all__ = ["CommitLog"]
 
 FILE_SIZE_SETTING = "mappedFileSizeCommitLog"
 FILE_BYTES_MIN = 1_024
+WRITE_AGAIN_BYTES = 1 << 20
 NEVER = 1 << 63
 """An offset that no log reaches."""
 
@@ -373,6 +375,26 @@ class CommitLog:
             if offset >= end or file.end >= end:
                 return
             offset = file.end
+
+    def write_again(self, offset: int) -> None:
+        """Write what stands from an offset on once more, as it is. After a flush that failed the
+        system takes its pages for clean, and no flush would ever bring them to the disk.
+
+        Raises:
+            OSError: it can't be read or written.
+        """
+        for file in self.files.values():
+            end = min(file.end, self.max_offset)
+            if end <= offset or file.read_only:
+                continue
+            descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                for at in range(max(offset, file.start), end, WRITE_AGAIN_BYTES):
+                    size = min(WRITE_AGAIN_BYTES, end - at)
+                    data = os.pread(descriptor, size, at - file.start)
+                    write_all(descriptor, data, at - file.start)
+            finally:
+                os.close(descriptor)
 
     def roll_next(self, offset: int) -> int:
         """Start of the file behind the one that holds ``offset`` (``rollNextFile``)."""

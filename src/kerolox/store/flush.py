@@ -205,7 +205,8 @@ class CommitLogFlusher(StoreThread):
             if file is None:
                 return
             sync_folder(file.folder)
-            self._descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+            mode = os.O_RDONLY if file.read_only else os.O_RDWR
+            self._descriptor = os.open(file.path, mode | os.O_CLOEXEC)
             self._descriptor_index = index
         os.fdatasync(self._descriptor)
 

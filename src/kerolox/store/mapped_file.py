@@ -182,8 +182,8 @@ class MappedFile:
         self._lock_map: mmap.mmap | None = None
         mode = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
         self.descriptor = os.open(self.path, mode | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self.descriptor).st_size
         try:
-            found = os.fstat(self.descriptor).st_size
             if found == 0 and not read_only:
                 os.ftruncate(self.descriptor, size)
             else:
@@ -191,6 +191,10 @@ class MappedFile:
             self.view = mmap.mmap(self.descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
         except BaseException:
             os.close(self.descriptor)
+            if not found and not read_only:
+                # One that has no size yet would look like damage behind the next file.
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
             raise
 
     def seal(self) -> None:

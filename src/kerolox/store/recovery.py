@@ -83,6 +83,8 @@ class Recovery:
         self._records = 0
         self.last_store_timestamp = 0
         """Of the last record; no later one is to fall behind it."""
+        self.flushed_offset = 0
+        """Before it the log is known to be on the disk."""
 
     def run(self, index: Index | None, state: StateAtOpen) -> RecoveryReport:
         """Recover."""
@@ -92,9 +94,14 @@ class Recovery:
         start = end = indexed = 0
         if log.files:
             start = self.find_start(state)
+            sure = start
+            if state.same_boot and not state.clean:
+                # Before the queues change, which tell it.
+                sure = self.find_start(state._replace(same_boot=False))
             end = self.walk(start)
             self._end_at(end)
             self._repair_queues(start, state)
+            self.flushed_offset = log.max_offset if state.clean else min(sure, log.max_offset)
         else:
             repair.drop_all()
         if index is not None:

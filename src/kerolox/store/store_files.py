@@ -85,6 +85,8 @@ class StoreFiles:
         self._is_sound = True
         self._frozen_ms: int | None = None
         self._written = (0, 0)
+        self._sure_offset = 0
+        """Up to where recovery knows the log to be on the disk."""
         self._retired: dict[str, tuple[int, int]] = {}
         self._put_count = self._put_bytes = 0
         self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
@@ -163,6 +165,9 @@ class StoreFiles:
         self._deletions.settle(self.log.min_offset, self.log.max_offset)
         self.last_store_timestamp = recovery.last_store_timestamp
         self._written = (self.log.max_offset, self.last_store_timestamp)
+        self._sure_offset = recovery.flushed_offset
+        if not state.clean and not state.same_boot:
+            self.log.write_again(self._sure_offset)
         # What a killed run left in the page cache may not be on the disk.
         depth = 0 if report.dispatched or report.cut_entries else RECOVERED_FILES
         if not report.clean or not depth:
@@ -231,6 +236,7 @@ class StoreFiles:
             self._flushed,
             self._fail,
         )
+        self._log_flusher.flushed_offset = self._sure_offset
         self._queue_flusher = ConsumeQueueFlusher(
             self.settings,
             self._checkpoint,
@@ -260,7 +266,6 @@ class StoreFiles:
     def _fail(self, reason: str) -> None:
         """Take no more writes. From any thread."""
         self._is_sound = False
-        self._abort.forget_boot()
         if not self.failure:
             self.failure = reason
         self._abort.forget_boot()

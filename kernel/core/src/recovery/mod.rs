@@ -78,6 +78,9 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         .map_err(|error| StoreError::io(format!("creating {}", abort.display()), error))?;
     let found = recovery.run(&checkpoint)?;
 
+    if !report.clean && !report.same_boot {
+        core.log.dirty_again(found.flushed)?;
+    }
     let end = core.log.max_offset() as i64;
     for file in core.log.files() {
         file.release_pages();
