@@ -19,7 +19,11 @@ from kerolox.client import (
 )
 from kerolox.client import sync as blocking
 from kerolox.errors import BrokerBusyError, BrokerSystemError, RequestTimeoutError
-from kerolox.message import Message
+from kerolox.message import Message, decode_properties
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.fastjson import dumps
+from kerolox.remoting.client import RemotingClient
 from tests.contract.conftest import FIRST, eventually
 
 if TYPE_CHECKING:
@@ -132,3 +136,88 @@ async def test_the_blocking_producer_does_the_same(
             return asker.request(Message(topic, b"hello"), timeout_ms=20_000).body
 
     assert await asyncio.to_thread(run) == b"HELLO"
+
+
+FIELDS = {
+    "a": "answers-repliers",
+    "b": REPLY_TOPIC,
+    "c": "TBW102",
+    "d": "4",
+    "e": "0",
+    "f": "0",
+    "g": "1700000000000",
+    "h": "7",
+    "i": "MSG_TYPE\x01reply\x02CORRELATION_ID\x01c1\x02REPLY_TO_CLIENT\x01raw-asker",
+    "j": "2",
+    "k": "false",
+    "m": "false",
+}
+STORED = {"MSG_REGION", "TRACE_ON", "msgId", "queueId", "queueOffset"}
+
+
+async def test_both_brokers_push_and_answer_the_same(cluster: Cluster) -> None:
+    """The frames themselves: what the client that asked is told, and what whoever replied."""
+    pushed: list[RemotingCommand] = []
+    told = ResponseCode.SUCCESS
+
+    async def on_request(command: RemotingCommand, connection: object) -> RemotingCommand:
+        pushed.append(command)
+        return command.response(told)
+
+    async with RemotingClient(on_request=on_request) as client:
+
+        async def reply(**changes: str | None) -> RemotingCommand:
+            given = {**FIELDS, **changes}
+            fields = {name: value for name, value in given.items() if value is not None}
+            request = RemotingCommand.request(
+                RequestCode.SEND_REPLY_MESSAGE_V2, fields, body=b"yes"
+            )
+            return await client.invoke(cluster.broker, request, timeout_seconds=15)
+
+        beat = {"clientID": "raw-asker", "producerDataSet": [{"groupName": "raw-askers"}]}
+        hello = RemotingCommand.request(
+            RequestCode.HEART_BEAT, {}, body=dumps({**beat, "consumerDataSet": []})
+        )
+        await client.invoke(cluster.broker, hello)
+        answer = await reply()
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        assert answer.ext_fields.keys() == STORED
+        [push] = pushed
+        assert (push.code, push.body) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"yes")
+        fields = dict(push.ext_fields)
+        properties = decode_properties(fields.pop("properties"))
+        assert properties.pop("PUSH_REPLY_TIME").isdecimal()
+        assert properties == decode_properties(FIELDS["i"])
+        assert fields.pop("storeTimestamp").isdecimal()
+        assert fields.pop("bornHost").startswith("127.0.0.1:")
+        assert fields.pop("storeHost") == cluster.broker
+        assert fields == {
+            "producerGroup": "answers-repliers",
+            "topic": REPLY_TOPIC,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4",
+            "queueId": "0",
+            "sysFlag": "0",
+            "bornTimestamp": "1700000000000",
+            "flag": "7",
+            "reconsumeTimes": "2",
+            "unitMode": "false",
+        }
+        told = ResponseCode.SYSTEM_ERROR
+        answer = await reply()
+        assert (answer.code, answer.remark) == (1, "push reply message to raw-askerfail.")
+        assert answer.ext_fields.keys() == STORED
+        answer = await reply(i="CORRELATION_ID\x01c1")
+        assert answer.remark == "reply message properties[REPLY_TO_CLIENT] is null"
+        answer = await reply(i=None)
+        assert answer.remark == "reply message properties[REPLY_TO_CLIENT] is null"
+        answer = await reply(i="REPLY_TO_CLIENT\x01nobody")
+        assert answer.remark == "push reply message fail, channel of <nobody> not found."
+        assert (answer.code, answer.ext_fields.keys()) == (1, STORED)
+        answer = await reply(b="a b")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.ext_fields.keys() & STORED == {"MSG_REGION", "TRACE_ON"}
+        answer = await reply(e="99")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "queueId[99] is illegal" in (answer.remark or "")
+    assert len(pushed) == 2
