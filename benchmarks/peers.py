@@ -81,6 +81,7 @@ def our_broker(data: Path, kernel: str, *settings: str) -> Iterator[Target]:
     command = [sys.executable, "-m", "kerolox.cli", "up", "--port", str(port)]
     command += ["--namesrv-port", str(free_port()), "--data", str(data / "store")]
     command += ["-c", str(conf), "--ready-file", str(ready)]
+    ready.unlink(missing_ok=True)
     with (data / "log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env={**os.environ, "KEROLOX_KERNEL": kernel}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -203,3 +204,16 @@ def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -
         done = kerolox("send", "T", "hello", "-n", server.addresses["namesrv"])
         assert done.returncode == 0, done.stderr
         assert server.stop() < 5
+
+
+def test_a_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        with Server(tmp_path, *up_arguments(tmp_path)) as server:
+            text = Path(f"/proc/{server.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    match = re.search(r"Max open files +(\w+) +(\w+)", text)
+    assert match is not None
+    assert match[1] == match[2]

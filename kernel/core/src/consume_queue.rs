@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::StoreError;
@@ -95,6 +95,13 @@ pub(crate) enum DirtyRange {
 }
 
 impl DirtyRange {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            DirtyRange::Mapped(file, _, _) => file.path(),
+            DirtyRange::Unmapped(path) => path,
+        }
+    }
+
     /// Begins to write it, without waiting. Best effort: [`Self::sync`] does what is left.
     pub(crate) fn begin_sync(&self) {
         let (path, from, length) = match self {
@@ -250,6 +257,7 @@ impl ConsumeQueue {
     /// Lets the maps go; they come back when they are needed.
     pub(crate) fn unmap(&mut self) {
         self.tail = None;
+        self.asked = 0;
         for file in &mut self.files {
             file.map = None;
         }

@@ -8,6 +8,10 @@
 //!
 //! Neither holds the store's lock while the disk works.
 
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -25,6 +29,8 @@ use crate::state::{Core, INDEX_PENDING_MAX};
 const INDEX_INTERVAL: Duration = Duration::from_millis(100);
 /// Keys put into the index between two chances for others to take its lock.
 const INDEX_SLICE: usize = 2_048;
+/// From so many files on, the file system is written whole: one wait instead of thousands.
+const FILES_SYNCED_AT_ONCE: usize = 512;
 /// Longest sleep of the flush thread under `SYNC_FLUSH`, when nobody asks.
 const SYNC_IDLE: Duration = Duration::from_millis(500);
 
@@ -202,21 +208,51 @@ pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
 /// Writes the queues to the disk, those with at least `least_pages` pages to write.
 fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result<(), StoreError> {
     let (ranges, timestamp) = core.lock().collect_dirty(least_pages);
-    // Blocks are allocated when writing begins, and each wait for the disk commits what was
-    // allocated: begun together, many files need one commit instead of one each.
-    if ranges.len() > 1 {
-        ranges.iter().for_each(DirtyRange::begin_sync);
-    }
-    for range in &ranges {
-        if let Err(error) = range.sync() {
+    if ranges.len() < FILES_SYNCED_AT_ONCE || sync_file_systems(&ranges).is_err() {
+        sync_each(&ranges).inspect_err(|error| {
             shared.fail(format!("{error}; {WRITES_END}"));
-            return Err(error);
-        }
+        })?;
     }
     if least_pages == 0
         && let Some(checkpoint) = shared.checkpoint.lock().as_mut()
     {
         checkpoint.logics_ms = checkpoint.logics_ms.max(timestamp);
+    }
+    Ok(())
+}
+
+fn sync_each(ranges: &[DirtyRange]) -> Result<(), StoreError> {
+    // Blocks are allocated when writing begins, and each wait for the disk commits what was
+    // allocated: begun together, many files need one commit instead of one each.
+    if ranges.len() > 1 {
+        ranges.iter().for_each(DirtyRange::begin_sync);
+    }
+    ranges.iter().try_for_each(DirtyRange::sync)
+}
+
+/// Writes the whole file systems that files lie on. An error may be of a file that is not ours, or of
+/// an older kernel: then each file has to tell for itself.
+fn sync_file_systems(ranges: &[DirtyRange]) -> io::Result<()> {
+    let mut devices = Vec::new();
+    for range in ranges {
+        let device = match fs::metadata(range.path()) {
+            Ok(metadata) => metadata.dev(),
+            // Deleted meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if devices.contains(&device) {
+            continue;
+        }
+        let file = match File::open(range.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            result => result?,
+        };
+        // SAFETY: plain system call on an open descriptor.
+        if unsafe { libc::syncfs(file.as_raw_fd()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        devices.push(device);
     }
     Ok(())
 }

@@ -34,6 +34,8 @@ mod state;
 pub mod store;
 
 pub use error::{GetStatus, PutStatus, StoreError};
+#[doc(hidden)]
+pub use map::set_maps_max;
 pub use queue_ext::{BitFilter, ExtUnit, Filter};
 pub use record::{Marks, Text};
 pub use settings::{FlushDiskType, Settings};

@@ -8,12 +8,13 @@
 //! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as an
 //! error instead; that is also what keeps page faults out of the append.
 
+use std::fmt::Write;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -41,6 +42,40 @@ const LOCKED: u8 = 1;
 const RELEASED: u8 = 2;
 
 static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Maps of this process that are ours.
+static MAPS: AtomicUsize = AtomicUsize::new(0);
+/// From so many on, queues give theirs back; 0: not looked up yet.
+static MAPS_MAX: AtomicUsize = AtomicUsize::new(0);
+/// What `vm.max_map_count` is where nobody tells.
+const MAX_MAP_COUNT: usize = 65_530;
+
+/// Whether queues that are not at work must let their maps go: half of what the system allows is
+/// taken. The other half is for the allocator, threads, libraries.
+#[inline]
+pub(crate) fn are_too_many() -> bool {
+    let most = MAPS_MAX.load(Ordering::Relaxed);
+    MAPS.load(Ordering::Relaxed) > most && most > 0
+}
+
+/// Says how many maps may be held (tests); 0: what the system allows.
+#[doc(hidden)]
+pub fn set_maps_max(most: usize) {
+    let most = if most > 0 { most } else { max_map_count() / 2 };
+    MAPS_MAX.store(most, Ordering::Relaxed);
+}
+
+/// Looks up how many maps may be held, unless somebody said so.
+pub(crate) fn find_maps_max() {
+    if MAPS_MAX.load(Ordering::Relaxed) == 0 {
+        set_maps_max(0);
+    }
+}
+
+fn max_map_count() -> usize {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(MAX_MAP_COUNT)
+}
 
 /// A mapped file.
 pub(crate) struct MappedFile {
@@ -148,8 +183,17 @@ impl MappedFile {
         };
         if base == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            return Err(StoreError::io(format!("mapping {}", path.display()), error));
+            let mut context = format!("mapping {}", path.display());
+            if error.raw_os_error() == Some(libc::ENOMEM) {
+                let (held, most) = (MAPS.load(Ordering::Relaxed), max_map_count());
+                let _ = write!(
+                    context,
+                    " beside {held} other files of the store (vm.max_map_count is {most}; raise it)"
+                );
+            }
+            return Err(StoreError::io(context, error));
         }
+        MAPS.fetch_add(1, Ordering::Relaxed);
         Ok(MappedFile {
             path: path.to_owned(),
             start,
@@ -512,6 +556,7 @@ impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: our own mapping, unmapped once; slices borrow from `self` and are gone.
         unsafe { libc::munmap(self.base.cast(), self.size as usize) };
+        MAPS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

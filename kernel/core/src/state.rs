@@ -12,6 +12,7 @@ use crate::consume_queue::{ConsumeQueue, DirtyRange};
 use crate::error::PutStatus;
 use crate::flush::drain_index;
 use crate::index::PendingKey;
+use crate::map::are_too_many;
 use crate::multi_dispatch::LMQ_PREFIX;
 use crate::queue_ext::QueueExt;
 use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
@@ -98,8 +99,25 @@ impl Core {
         }
     }
 
-    pub(crate) fn refresh_clock(&mut self) {
+    /// What every guard begins with.
+    pub(crate) fn begin_guard(&mut self) {
         self.now_ms = self.shared.now_ms();
+        self.bound_maps();
+    }
+
+    /// Lets the maps of all queues go when they are too many; they come back when they are needed.
+    #[inline]
+    pub(crate) fn bound_maps(&mut self) {
+        if are_too_many() {
+            self.unmap_queues();
+        }
+    }
+
+    #[cold]
+    fn unmap_queues(&mut self) {
+        for slot in self.slots.iter_mut().flatten() {
+            slot.queue.unmap();
+        }
     }
 
     pub(crate) fn set_open(&mut self, is_open: bool) {

@@ -371,7 +371,7 @@ impl Store {
     /// Takes the lock; also while closed (then writes give `ServiceNotAvailable`, reads nothing).
     pub fn lock(&self) -> Guard<'_> {
         let mut core = self.core.lock();
-        core.refresh_clock();
+        core.begin_guard();
         Guard { core }
     }
 

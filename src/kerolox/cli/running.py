@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -17,7 +18,7 @@ import click
 
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "configure_logging", "run", "say", "serve"]
+__all__ = ["Role", "configure_logging", "raise_descriptor_limit", "run", "say", "serve"]
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -52,6 +53,17 @@ def say(text: str) -> None:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.close(devnull)
+
+
+def raise_descriptor_limit() -> None:
+    """Let the process open as many files and sockets as the system lets it (``ulimit -Hn``)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        _log.warning("at most %d files and sockets can be open: %s", soft, error)
 
 
 def configure_logging(level: str) -> None:

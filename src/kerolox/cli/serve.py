@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kerolox.cli.running import configure_logging, run, running, say, serve
+from kerolox.cli.running import (
+    configure_logging,
+    raise_descriptor_limit,
+    run,
+    running,
+    say,
+    serve,
+)
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,6 +85,7 @@ def up(
     from kerolox.namesrv.config import NamesrvConfig
 
     configure_logging(log_level)
+    raise_descriptor_limit()
     broker_config = BrokerConfig.load(config_file, listen_port=port, store_path_root_dir=data)
     namesrv_config = NamesrvConfig.load(
         None, listen_port=namesrv_port, **_namesrv_files(data or broker_config.store_path_root_dir)
@@ -99,6 +107,7 @@ def namesrv(
     from kerolox.namesrv.config import NamesrvConfig
 
     configure_logging(log_level)
+    raise_descriptor_limit()
     files = _namesrv_files(data) if data is not None else {}
     if config_file is not None:
         files["config_store_path"] = config_file
@@ -128,6 +137,7 @@ def broker(
     from kerolox.broker.config import BrokerConfig
 
     configure_logging(log_level)
+    raise_descriptor_limit()
     config = BrokerConfig.load(
         config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=name_server
     )

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
+import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,9 @@ HANDLERS_SECONDS_MAX = 0.3
 CONNECTIONS_MAX = 65_536
 """Open connections; more are closed at once."""
 
+DESCRIPTORS_KEPT_MAX = 1024
+"""File descriptors that connections leave to the rest of the process; never more than half."""
+
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
 
@@ -78,6 +83,16 @@ class ServerConnection(FrameConnection):
                 "refusing %s: there are %d connections already",
                 self.remote_address,
                 server._connections_max,
+            )
+            self._kernel = _FrameFeeder()
+            self.abort()
+            return
+        # The lowest free number is given, so it tells how many are open in the whole process.
+        if transport.get_extra_info("socket").fileno() >= server._descriptors_max:
+            _log.warning(
+                "refusing %s: the process has nearly all file descriptors that it may open; "
+                "raise the limit (ulimit -n)",
+                self.remote_address,
             )
             self._kernel = _FrameFeeder()
             self.abort()
@@ -202,7 +217,8 @@ class RemotingServer:
             idle_seconds_max: a connection without traffic for so long is closed.
             backlog: connections the operating system may keep until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
-            connections_max: open connections; more are closed at once.
+            connections_max: open connections; more are closed at once, and so are those that would
+                take the process's last file descriptors.
         """
         self.port = port
         self.on_ready: Callable[[], None] = _nothing
@@ -216,6 +232,7 @@ class RemotingServer:
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
         self._connections_max = connections_max
+        self._descriptors_max = _descriptors_max()
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: dict[int, ServerConnection] = {}
@@ -316,6 +333,14 @@ class _FrameFeeder:
 
 def _nothing() -> None:
     pass
+
+
+def _descriptors_max() -> int:
+    """From this file descriptor on there are too few left."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return soft - min(DESCRIPTORS_KEPT_MAX, soft // 2)
 
 
 def _listen_error(error: OSError, host: str, port: int) -> str:

@@ -328,6 +328,20 @@ async def test_a_connection_too_many_is_closed_and_the_others_go_on(caplog) -> N
     assert "there are 1 connections already" in caplog.text
 
 
+async def test_a_connection_that_would_take_the_last_descriptors_is_closed(
+    caplog, monkeypatch
+) -> None:
+    async with serving() as (server, _handler, connect):
+        first = await connect()
+        first.send(request(ECHO, 1))
+        await first.receive()
+        monkeypatch.setattr(server, "_descriptors_max", 0)
+        assert await (await connect()).at_end()
+        first.send(request(ECHO, 2))
+        assert (await first.receive()).opaque == 2
+    assert "raise the limit (ulimit -n)" in caplog.text
+
+
 async def test_a_port_in_use_is_an_error_that_names_it() -> None:
     async with serving() as (server, handler, _connect):
         with pytest.raises(ConfigError, match=rf"port {server.port} .* in use .* choose another"):

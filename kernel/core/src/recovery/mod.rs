@@ -26,6 +26,7 @@ use crate::folder::{Boot, CLOCK_STEP_MS, Checkpoint, abort_path, offset_name};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::inventory::Inventory;
 use crate::log_folders::LogFolders;
+use crate::map::find_maps_max;
 use crate::record::{Marks, Parsed, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse};
 use crate::shared::Shared;
 use crate::state::Core;
@@ -38,6 +39,7 @@ const FILES_READ: usize = 3;
 /// Loads and recovers; leaves the core ready, but not open.
 pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport, StoreError> {
     let started = Instant::now();
+    find_maps_max();
     let settings = &shared.settings;
     let root = &settings.store_path_root_dir;
     let abort = abort_path(root);

@@ -143,6 +143,7 @@ impl Recovery<'_> {
             if offset >= index_from {
                 self.index_one(view);
             }
+            self.core.bound_maps();
             Ok(())
         });
         self.core.log = log;
@@ -182,6 +183,7 @@ impl Recovery<'_> {
             }
             let seen = Seen { from: low, end: queue.max(), claimed: 0 };
             self.check.seen[handle.index as usize] = seen;
+            self.core.bound_maps();
         }
         Ok(())
     }
@@ -356,6 +358,7 @@ impl Recovery<'_> {
                     self.check.short.insert(handle.index, waiting);
                 }
             }
+            self.core.bound_maps();
             Ok(())
         });
         self.core.log = log;
