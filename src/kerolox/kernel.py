@@ -456,8 +456,9 @@ class StoreKernel(Protocol):
         """(topic, messages put, bytes put) since open."""
         ...
 
-    def group_stats(self) -> list[tuple[str, str, int, int]]:
-        """(group, topic, messages got, bytes got) since open."""
+    def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
+        """(group, topic, queue id, reads that found messages, messages, bytes, milliseconds that
+        those reads took) since open."""
         ...
 
     def fall_behind(self) -> list[tuple[str, str, int, int]]:

@@ -44,7 +44,7 @@ def test_a_send_on_another_connection_wakes(bench: Bench, encoding: SerializeTyp
     assert answer.ext_fields["nextBeginOffset"] == "2"
     assert held(bench) == 0
     assert bench.take_ready() == {}
-    assert bench.store.group_stats()[0][:3] == ("G", "T", 2)
+    assert bench.store.group_stats()[0][:5] == ("G", "T", 0, 1, 2)
 
 
 def test_a_send_on_the_same_connection_wakes_at_the_end_of_the_chunk(bench: Bench) -> None:

@@ -26,8 +26,9 @@ impl Core {
         answer: &mut Vec<u8>,
     ) -> ReadOutcome {
         let begin = coarse_ms();
-        let outcome = self.read(queue, offset, max_count, filter, answer);
-        self.stats.get_time_max_ms = self.stats.get_time_max_ms.max(coarse_ms().abs_diff(begin));
+        let mut outcome = self.read(queue, offset, max_count, filter, answer);
+        outcome.milliseconds = coarse_ms().abs_diff(begin);
+        self.stats.get_time_max_ms = self.stats.get_time_max_ms.max(outcome.milliseconds);
         if outcome.status == GetStatus::Found {
             self.stats.get_found += 1;
             self.stats.get_count += u64::from(outcome.count);
@@ -55,6 +56,7 @@ impl Core {
             count: 0,
             bytes: 0,
             behind: -1,
+            milliseconds: 0,
         };
         let limits = Limits::new(&self.shared.settings, max_count);
         let memory_bytes = self.memory_bytes;

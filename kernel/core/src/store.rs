@@ -123,6 +123,8 @@ pub struct ReadOutcome {
     pub bytes: usize,
     /// Bytes between the last entry looked at and the end of the log; -1 when none was.
     pub behind: i64,
+    /// How long the read took.
+    pub milliseconds: u64,
 }
 
 /// One consume queue of the store.

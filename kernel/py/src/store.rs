@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::hot::{
-    Commit, Encoding, FallBehind, HotPath, NewHold, NewIdentity, Subscription,
+    Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, Subscription,
 };
 use kerolox_core::{BatchItem, BitFilter, Filter, NewBatch, NewRecord, RecoveryReport, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -473,8 +473,8 @@ impl Store {
         self.hot.store().lock().topic_stats()
     }
 
-    /// (group, topic, messages got, bytes got) since open.
-    fn group_stats(&self) -> Vec<(String, String, u64, u64)> {
+    /// (group, topic, queue id, reads, messages, bytes, milliseconds) since open.
+    fn group_stats(&self) -> Vec<GroupStats> {
         self.hot.group_stats()
     }
 

@@ -97,7 +97,7 @@ class Store(MessageStore):
         self.answered_puts = 0
         """Sends that are answered at the end of the current feed."""
         self._put_times: Counter[int] = Counter()
-        self._group_counts: dict[tuple[str, str], list[int]] = {}
+        self._group_counts: dict[tuple[str, str, int], list[int]] = {}
         self._fall_behind: dict[tuple[str, str, int], int] = {}
 
     def close(self) -> None:
@@ -323,11 +323,13 @@ class Store(MessageStore):
         if self.last_behind < 0:
             return
         if count:
-            counts = self._group_counts.get((group, key[0]))
+            counts = self._group_counts.get((group, *key))
             if counts is None:
-                counts = self._group_counts[group, key[0]] = [0, 0]
-            counts[0] += count
-            counts[1] += size
+                counts = self._group_counts[group, *key] = [0, 0, 0, 0]
+            counts[0] += 1
+            counts[1] += count
+            counts[2] += size
+            counts[3] += self.last_read_ms
         if self.settings.disk_fall_recorded:
             self._fall_behind[group, *key] = self.last_behind
 
@@ -357,11 +359,11 @@ class Store(MessageStore):
         begin_ms = wait.deadline_ms - self.settings.sync_flush_timeout
         self._note_puts(now_ms - begin_ms, len(wait.headers))
 
-    def group_stats(self) -> list[tuple[str, str, int, int]]:
+    def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """See ``StoreKernel``."""
         return [
-            (group, topic, messages, size)
-            for (group, topic), (messages, size) in self._group_counts.items()
+            (*key, reads, messages, size, milliseconds)
+            for key, (reads, messages, size, milliseconds) in self._group_counts.items()
         ]
 
     # -- answers that come later --------------------------------------------------------------

@@ -35,6 +35,7 @@ from kerolox.broker.groups import GroupTable
 from kerolox.broker.handlers import (
     admin,
     client,
+    figures,
     monitor,
     pull,
     query,
@@ -50,6 +51,8 @@ from kerolox.broker.router import Router, not_supported
 from kerolox.broker.schedule import DelaySchedule
 from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
 from kerolox.broker.topics import TopicTable
+from kerolox.broker.traffic import SAMPLE_SECONDS as TRAFFIC_SECONDS
+from kerolox.broker.traffic import Traffic
 from kerolox.broker.transactions import Transactions
 from kerolox.broker.writer import RecordWriter
 from kerolox.errors import ConfigError, StoreError
@@ -82,7 +85,7 @@ _log = logging.getLogger(__name__)
 
 def _all_routes() -> Router:
     router = Router()
-    for module in (send, reply, transaction, pull, query, client, admin, monitor):
+    for module in (send, reply, transaction, pull, query, client, admin, monitor, figures):
         router.include(module.router)
     return router
 
@@ -114,6 +117,7 @@ class Broker:
     transactions: Transactions
     replies: RepliesUnderWay
     statistics: Statistics
+    traffic: Traffic
     registration: Registration
     cleaner: Cleaner
     recovery: RecoveryReport
@@ -240,6 +244,7 @@ class Broker:
         self.transactions = Transactions(self, self.now_ms)
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
+        self.traffic = Traffic(config, store, self.now_ms)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self._set_identity()
         # After the ports have closed and before the store does: the last changes of the tables.
@@ -292,6 +297,7 @@ class Broker:
             (DELIVER_SECONDS, self.schedule.deliver_due),
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
+            (TRAFFIC_SECONDS, self._sample_traffic),
             (config.transaction_check_interval / 1000, self.transactions.check),
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
@@ -390,6 +396,9 @@ class Broker:
 
     async def _sample(self) -> None:
         self.statistics.sample()
+
+    async def _sample_traffic(self) -> None:
+        self.traffic.sample()
 
     def _set_writable(self, writable: bool) -> None:
         self.store.set_writable(writable)

@@ -54,8 +54,7 @@ UNUSED_KEYS = frozenset(
     consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
     forceRegister
-    enableDetailStat
-    autoDeleteUnusedStats isolateLogEnable configBlackList storePathDLedgerCommitLog
+    isolateLogEnable configBlackList storePathDLedgerCommitLog
     destroyMapedFileIntervalForcibly
     putMsgIndexHightWater haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
@@ -260,6 +259,12 @@ class BrokerConfig:
     """Replies are stored as well (``<cluster>_REPLY_TOPIC``), whether they arrived or not."""
     reply_thread_pool_queue_capacity: int = field(default=10_000, metadata=_BYTES)
     """Replies that may be on their way to the clients that asked; more are refused as busy."""
+
+    # -- statistics -------------------------------------------------------------------------
+    enable_detail_stat: bool = True
+    """How long gets took is kept by queue, not only by topic and group."""
+    auto_delete_unused_stats: bool = False
+    """The figures of a topic or group go when it is deleted."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):

@@ -284,6 +284,19 @@ class ConsumerStatsHeader(Header, frozen=True, kw_only=True):
     topic: str = ""
 
 
+class ConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool
+
+
+class ViewBrokerStatsHeader(Header, frozen=True, kw_only=True):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
 class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
 

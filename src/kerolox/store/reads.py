@@ -77,11 +77,12 @@ class StoreReads(StoreFiles):
         """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``.
 
         ``last_behind`` says afterwards how far behind the end of the log the last entry was that
-        it looked at; -1 when it looked at none.
+        it looked at; -1 when it looked at none. ``last_read_ms`` is how long the read took.
         """
         begin_ns = time.monotonic_ns()
         result = self._read_queue(queue, offset, max_count, tag_codes, bits)
         elapsed_ms = (time.monotonic_ns() - begin_ns) // 1_000_000
+        self.last_read_ms = elapsed_ms
         if elapsed_ms > self._get_time_max_ms:
             self._get_time_max_ms = elapsed_ms
         return result

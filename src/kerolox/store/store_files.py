@@ -92,6 +92,7 @@ class StoreFiles:
         self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
         self._get_time_max_ms = 0
         self.last_behind = -1
+        self.last_read_ms = 0
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
         self._notify_read = self._notify_write = -1

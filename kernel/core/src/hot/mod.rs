@@ -85,8 +85,8 @@ pub type Commit = (String, String, i32, i64);
 /// How far behind a group's last read was: group, topic, queue id, bytes.
 pub type FallBehind = (String, String, i32, i64);
 
-/// What a group got of a topic: group, topic, messages, bytes.
-pub type GroupStats = (String, String, u64, u64);
+/// What a group got of a queue: group, topic, queue id, reads, messages, bytes, milliseconds.
+pub type GroupStats = (String, String, i32, u64, u64, u64, u64);
 
 impl HotPath {
     /// Touches no file.
@@ -373,10 +373,18 @@ impl HotPath {
         let guard = self.state.lock();
         let mut stats = Vec::new();
         for group in &guard.tables.groups {
-            for (topic, got) in &group.got {
-                if got.messages > 0 {
-                    let topic = text(&guard.tables.topics[*topic as usize].name);
-                    stats.push((text(&group.name), topic, got.messages, got.bytes));
+            for (topic, queues) in &group.got {
+                let topic = &guard.tables.topics[*topic as usize].name;
+                for (queue_id, got) in queues.iter().enumerate().filter(|each| each.1.reads > 0) {
+                    stats.push((
+                        text(&group.name),
+                        text(topic),
+                        queue_id as i32,
+                        got.reads,
+                        got.messages,
+                        got.bytes,
+                        got.milliseconds,
+                    ));
                 }
             }
         }
@@ -390,10 +398,10 @@ impl HotPath {
         let guard = self.state.lock();
         let mut behind = Vec::new();
         for group in &guard.tables.groups {
-            for (topic, got) in &group.got {
+            for (topic, queues) in &group.got {
                 let topic = text(&guard.tables.topics[*topic as usize].name);
-                for (queue_id, bytes) in got.behind.iter().enumerate().filter(|each| *each.1 >= 0) {
-                    behind.push((text(&group.name), topic.clone(), queue_id as i32, *bytes));
+                for (queue_id, got) in queues.iter().enumerate().filter(|each| each.1.behind >= 0) {
+                    behind.push((text(&group.name), topic.clone(), queue_id as i32, got.behind));
                 }
             }
         }

@@ -55,13 +55,22 @@ pub struct Subscription {
     pub tag_codes: Option<Box<[i32]>>,
 }
 
-/// What a group got of one topic.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a group got of one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {
+    /// Reads that found messages, and how long those took in all.
+    pub reads: u64,
+    pub milliseconds: u64,
     pub messages: u64,
     pub bytes: u64,
-    /// By queue id: how far behind the end of the log the last read was; -1 before the first.
-    pub behind: Vec<i64>,
+    /// How far behind the end of the log the last read was; -1 before the first.
+    pub behind: i64,
+}
+
+impl Default for Got {
+    fn default() -> Self {
+        Self { reads: 0, milliseconds: 0, messages: 0, bytes: 0, behind: -1 }
+    }
 }
 
 /// One consumer group.
@@ -74,7 +83,7 @@ pub struct Group {
     /// By topic slot.
     pub subscriptions: HashMap<u32, Subscription>,
     /// By topic slot.
-    pub got: HashMap<u32, Got>,
+    pub got: HashMap<u32, Vec<Got>>,
 }
 
 /// Who the broker is: what goes into records and answers.
@@ -257,17 +266,24 @@ impl Tables {
     /// Counts a read that looked at entries of a queue.
     #[inline]
     pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
-        let got = self.groups[group as usize].got.entry(topic).or_default();
-        got.messages += u64::from(outcome.count);
-        got.bytes += outcome.bytes as u64;
-        if !self.disk_fall_recorded || !(0..QUEUE_IDS_MAX).contains(&queue_id) {
+        if !(0..QUEUE_IDS_MAX).contains(&queue_id) {
             return;
         }
+        let queues = self.groups[group as usize].got.entry(topic).or_default();
         let index = queue_id as usize;
-        if index >= got.behind.len() {
-            got.behind.resize(index + 1, -1);
+        if index >= queues.len() {
+            queues.resize(index + 1, Got::default());
         }
-        got.behind[index] = outcome.behind;
+        let got = &mut queues[index];
+        if outcome.count > 0 {
+            got.reads += 1;
+            got.milliseconds += outcome.milliseconds;
+            got.messages += u64::from(outcome.count);
+            got.bytes += outcome.bytes as u64;
+        }
+        if self.disk_fall_recorded {
+            got.behind = outcome.behind;
+        }
     }
 
     /// Drops the cached queue handles when the store says that some went stale.

@@ -21,6 +21,7 @@ pub const NO_QUEUE: ReadOutcome = ReadOutcome {
     count: 0,
     bytes: 0,
     behind: -1,
+    milliseconds: 0,
 };
 
 /// Pull sysFlag bits.

@@ -87,6 +87,7 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
     deleted = broker.topics.delete(header.topic)
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
+    broker.traffic.forget_topic(header.topic)
     if deleted:
         await broker.topics.file.flush()
     return Reply()
@@ -129,6 +130,7 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
         await broker.groups.file.flush()
     if header.remove_offset:
         broker.offsets.remove_group(header.group_name)
+    broker.traffic.forget_group(header.group_name)
     return Reply()
 
 

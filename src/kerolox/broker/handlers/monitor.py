@@ -1,4 +1,4 @@
-"""Who is online and how far they are: connections (203, 204, 328), progress (208, 300, 303, 308),
+"""Who is online and how far they are: connections (203, 204, 328), progress (300, 303, 308),
 offsets (43, 45, 222, 223, 314), and questions that the broker passes on to a consumer (307,
 309)."""
 
@@ -21,7 +21,6 @@ from kerolox.protocol.headers import (
     CloneGroupOffsetHeader,
     ConsumeDirectlyHeader,
     ConsumerGroupHeader,
-    ConsumerStatsHeader,
     ConsumerStatusHeader,
     ConsumeTimeSpanHeader,
     CorrectionOffsetHeader,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.broker.clients import Client, ConsumerGroup
 
-__all__ = ["router"]
+__all__ = ["consumes", "router"]
 
 CALL_SECONDS_MAX = 10.0
 STATUS_SECONDS_MAX = 5.0
@@ -103,28 +102,6 @@ async def all_producers(broker: Broker, header: EmptyHeader, request: Request) -
 
 
 # -- progress ---------------------------------------------------------------------------------
-@router.on(RequestCode.GET_CONSUME_STATS, ConsumerStatsHeader.decode)
-async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Request) -> Reply:
-    """How far a group is in each queue."""
-    group = header.consumer_group
-    topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
-    offsets = {}
-    for name in topics:
-        topic = broker.topics.get(name)
-        if topic is None or not _consumes(broker, group, name):
-            continue
-        for queue_id in range(topic.read_queue_nums):
-            high = broker.store.queue_bounds(name, queue_id)[1]
-            consumed = max(broker.offsets.query(group, name, queue_id), 0)
-            last = broker.store.store_time(name, queue_id, consumed - 1) if consumed else 0
-            offsets[_queue(broker, name, queue_id)] = {
-                "brokerOffset": high,
-                "consumerOffset": consumed,
-                "lastTimestamp": max(last, 0),
-            }
-    return Reply(body=encode_body({"consumeTps": 0.0, "offsetTable": offsets}))
-
-
 @router.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader.decode)
 async def consumed_by(broker: Broker, header: TopicHeader, request: Request) -> Reply:
     """The groups that consume a topic, online or not."""
@@ -196,7 +173,7 @@ async def clone_offsets(broker: Broker, header: CloneGroupOffsetHeader, request:
         topics = broker.offsets.topics_of(header.src_group)
     for topic in topics:
         known = topic in broker.topics
-        if known and (header.offline or _consumes(broker, header.src_group, topic)):
+        if known and (header.offline or consumes(broker, header.src_group, topic)):
             broker.offsets.clone(header.src_group, header.dest_group, topic)
     return Reply()
 
@@ -359,7 +336,7 @@ def _reset_table(
     return table
 
 
-def _consumes(broker: Broker, group: str, topic: str) -> bool:
+def consumes(broker: Broker, group: str, topic: str) -> bool:
     """False: the group is online and does not subscribe to the topic."""
     online: ConsumerGroup | None = broker.clients.group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions

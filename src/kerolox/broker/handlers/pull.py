@@ -8,6 +8,7 @@ finds nothing and may wait is handed to the kernel, which answers it when a reco
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,13 +72,31 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
     if wanted.filter is None:
         result = Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
     else:
-        result = filtered_pull.read(broker, place, wanted.filter)
+        result = _read_filtered(broker, header, place, wanted.filter)
     code = _code_of(GetMessageStatus(result.status), header.queue_offset)
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
         await _tell_offset_moved(broker, header, result.next_offset)
     return _reply(code, result)
+
+
+def _read_filtered(
+    broker: Broker, header: PullMessageHeader, place: PullPlace, wanted: PullFilter
+) -> Read:
+    """Read with a filter, and count what was found."""
+    begin = time.monotonic()
+    result = filtered_pull.read(broker, place, wanted)
+    if result.count:
+        broker.traffic.note_got(
+            header.consumer_group,
+            place.topic,
+            place.queue_id,
+            messages=result.count,
+            size=len(result.records),
+            milliseconds=round((time.monotonic() - begin) * 1000),
+        )
+    return result
 
 
 def _reply(code: ResponseCode, result: Read) -> Reply:
@@ -265,7 +284,7 @@ async def _wait_for_match(
 ) -> None:
     """Answer a pull when something came that matches, or its time is over."""
     deadline_ms = broker.now_ms() + wait_ms
-    result = filtered_pull.read(broker, place, wanted)
+    result = _read_filtered(broker, header, place, wanted)
     while not result.records and not request.connection.closed:
         if result.next_offset > place.offset:
             # What was looked at is not looked at again.
@@ -274,7 +293,7 @@ async def _wait_for_match(
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
-        result = filtered_pull.read(broker, place, wanted)
+        result = _read_filtered(broker, header, place, wanted)
     if not request.connection.closed:
         code = _code_of(GetMessageStatus(result.status), place.offset)
         reply = _reply(code, result)

@@ -288,6 +288,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
     put = await broker.writer.put(record)
     if put.status != PutMessageStatus.PUT_OK:
         raise _system_error(put.status.name)
+    broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     return Reply()
 
 

@@ -1,0 +1,94 @@
+"""How far groups are and how much goes through: of one group (208), of all (317), and single
+figures (315)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.broker.handlers.monitor import consumes
+from kerolox.broker.router import Reply, Request, Router
+from kerolox.errors import BrokerError
+from kerolox.message import MessageQueue
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.headers import (
+    ConsumerStatsHeader,
+    ConsumeStatsInBrokerHeader,
+    ViewBrokerStatsHeader,
+)
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["router"]
+
+router = Router()
+
+_Progress = dict[MessageQueue, dict[str, int]]
+
+
+@router.on(RequestCode.GET_CONSUME_STATS, ConsumerStatsHeader.decode)
+async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Request) -> Reply:
+    """How far a group is in each queue, and how fast."""
+    group = header.consumer_group
+    topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
+    offsets: _Progress = {}
+    rate = 0.0
+    for name in topics:
+        topic = broker.topics.get(name)
+        if topic is None or not consumes(broker, group, name):
+            continue
+        offsets |= _progress(broker, group, name, topic.read_queue_nums)
+        rate += broker.traffic.got_per_second(group, name)
+    return Reply(body=encode_body({"consumeTps": rate, "offsetTable": offsets}))
+
+
+@router.on(RequestCode.GET_BROKER_CONSUME_STATS, ConsumeStatsInBrokerHeader.decode)
+async def all_consume_stats(
+    broker: Broker, header: ConsumeStatsInBrokerHeader, request: Request
+) -> Reply:
+    """The same of all groups, topic by topic; of ordered topics only, if that is wanted."""
+    groups: list[dict[str, list[dict[str, object]]]] = []
+    behind = 0
+    for group in broker.groups.names:
+        found: list[dict[str, object]] = []
+        for name in broker.offsets.topics_of(group):
+            topic = broker.topics.get(name)
+            if topic is None or (header.is_order and not topic.order):
+                continue
+            if not consumes(broker, group, name):
+                continue
+            table = _progress(broker, group, name, topic.write_queue_nums)
+            behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+            rate = broker.traffic.got_per_second(group, name)
+            found.append({"consumeTps": rate, "offsetTable": table})
+        groups.append({group: found})
+    body = {"brokerAddr": broker.address, "consumeStatsList": groups, "totalDiff": behind}
+    return Reply(body=encode_body(body))
+
+
+@router.on(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsHeader.decode)
+async def view_stats(broker: Broker, header: ViewBrokerStatsHeader, request: Request) -> Reply:
+    """One figure over the last minute, hour and day."""
+    found = broker.traffic.view(header.stats_name, header.stats_key)
+    if found is None:
+        raise BrokerError(
+            f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    return Reply(body=encode_body(found))
+
+
+def _progress(broker: Broker, group: str, topic: str, queues: int) -> _Progress:
+    """``OffsetWrapper`` by queue."""
+    table: _Progress = {}
+    for queue_id in range(queues):
+        high = broker.store.queue_bounds(topic, queue_id)[1]
+        consumed = max(broker.offsets.query(group, topic, queue_id), 0)
+        last = broker.store.store_time(topic, queue_id, consumed - 1) if consumed else 0
+        table[MessageQueue(topic, broker.config.broker_name, queue_id)] = {
+            "brokerOffset": high,
+            "consumerOffset": consumed,
+            "lastTimestamp": max(last, 0),
+        }
+    return table
