@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import KERNELS
+from tests.kernel.conftest import KERNELS, MODULES
 from tests.kernel.support import Bench, commands, send, wait_until
 from tests.support.faults import Faults
 
@@ -193,12 +193,12 @@ say(f"abort {(bench.path / 'abort').exists()}")
 
 
 @contextmanager
-def talking(module: str, folder: Path, faults: Faults) -> Iterator[Any]:
-    """The process of ``FAILING``: a function that lets it go on and gives its next line."""
+def talking(module: str, folder: Path, faults: Faults, story: str) -> Iterator[Any]:
+    """The process of a story: a function that lets it go on and gives its next line."""
     root = Path(__file__).resolve().parents[2]
     paths = [str(root), *sys.path]
     with subprocess.Popen(
-        [sys.executable, "-c", FAILING, module, str(folder)],
+        [sys.executable, "-c", story, module, str(folder)],
         env={**os.environ, **faults.environment, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -220,14 +220,42 @@ def talking(module: str, folder: Path, faults: Faults) -> Iterator[Any]:
             process.kill()
 
 
+GROUPS = """
+import importlib, sys
+from pathlib import Path
+from tests.kernel.support import Bench, send
+bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
+bench.open(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=1 << 20)
+wires = [bench.connect() for _ in range(4)]
+answered = 0
+for _ in range(10):
+    for wire in wires:
+        wire.feed(*(send(bytes(100)) for _ in range(16)))
+while answered < 640:
+    answered += sum(map(len, bench.wait_ready().values()))
+print(bench.store.stats()["flush_count"], flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_group_costs_the_disk_one_call(name: str, tmp_path: Path) -> None:
+    faults = Faults(tmp_path)
+    faults.set("msync:commitlog/0:*:note", "fdatasync:commitlog/0:*:note")
+    with talking(MODULES[name], tmp_path, faults, GROUPS) as go_on:
+        flushes = int(go_on(True))
+    assert 0 < flushes <= 40
+    assert len(faults.fired()) == flushes
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_a_failed_flush_stops_the_writes_and_moves_nothing(
     name: str, error: str, tmp_path: Path
 ) -> None:
-    module = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}[name]
+    module = MODULES[name]
     faults = Faults(tmp_path)
-    with talking(module, tmp_path, faults) as go_on:
+    with talking(module, tmp_path, faults, FAILING) as go_on:
         assert go_on(True) == "flushed 0 True"
         faults.set(f"msync:commitlog:1:{error}", f"fdatasync:commitlog:1:{error}")
         # A later flush would succeed, though pages were dropped: nobody may believe it.
