@@ -100,7 +100,7 @@ async def test_a_tenant_pulls_commits_batches_and_selects(
     given = PullConsumerSettings(namespace="ns")
     async with PullConsumer(group, cluster.name_server, settings=given) as consumer:
         queue = chosen.queue
-        pulled = [await consumer.pull(each, 0) for each in (sent.queue, queue)]
+        pulled = [await consumer.pull(each, 0, wait=True) for each in (sent.queue, queue)]
         assert [r.status for r in pulled] == [PullStatus.FOUND] * 2
         assert {m.topic for result in pulled for m in result.messages} == {topic}
         await consumer.commit(queue, 1)

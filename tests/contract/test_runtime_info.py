@@ -37,7 +37,7 @@ FORMS = {
     r"V\d_\d_\d": "brokerVersionDesc",
     r"null|\[<=0ms\]:\d+ .*": "putMessageDistributeTime",
     r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]": "runtime",
-    r"\d+ B": "remainHowManyDataToFlush",
+    r"\d+ B|\d+\.\d [KMGTP]iB": "remainHowManyDataToFlush",
     r"Total : \d+\.\d [KMGTP]iB, Free : \d+\.\d [KMGTP]iB\.": "commitLogDirCapacity",
 }
 

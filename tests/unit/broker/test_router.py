@@ -52,6 +52,5 @@ def test_a_code_has_one_handler():
 def test_the_broker_answers_the_codes_that_clients_and_mqadmin_need():
     needed = {10, 11, 12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42}
     needed |= {43, 45, 46, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 305}
-    needed |= {307, 308}
-    needed |= {306, 309, 310, 314, 316, 320, 321, 323, 328, 329}
+    needed |= {306, 307, 308, 309, 310, 314, 316, 320, 321, 323, 324, 325, 328, 329}
     assert _ROUTER.codes == needed
