@@ -95,6 +95,9 @@ class JavaPeer:
             f"storePathRootDir={self.data / 'store'}",
             f"storePathCommitLog={self.data / 'store' / 'commitlog'}",
             "mappedFileSizeCommitLog=67108864",
+            # A machine that is busy with other tests is no reason to refuse a send.
+            "waitTimeMillsInSendQueue=10000",
+            "osPageCacheBusyTimeOutMills=10000",
             *self.settings,
         ]
 
