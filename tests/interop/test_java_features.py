@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
 SCENARIOS = (
-    "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves transactions "
-    "request_reply request_callback request_to_kerolox from_first from_last from_timestamp "
-    "pull_held pull_filtered lite_assign_and_seek lite_by_time lite_subscribe_sql directly "
-    "clone_offset reset reset_offline"
+    "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves orderly_kill "
+    "transactions request_reply request_callback request_to_kerolox from_first from_last "
+    "from_timestamp pull_held pull_filtered lite_assign_and_seek lite_by_time lite_subscribe_sql "
+    "directly clone_offset reset reset_offline"
 ).split()
 
 SETTINGS = {
@@ -38,11 +38,14 @@ SETTINGS = {
     "messageDelayLevel": "1s " * 17 + "3s",
     "transactionCheckInterval": 500,
     "transactionTimeOut": 300,
+    # The queues of a consumer that was killed wait so long for another one.
+    "rebalanceLockMaxLiveTime": 3_000,
 }
 
 # Queues are shared anew within a second instead of 20.
 OPTIONS = (
     "-Drocketmq.client.rebalance.waitInterval=1000",
+    "-Drocketmq.client.rebalance.lockInterval=500",
     "-Drocketmq.client.unlockDelayTimeMills=1000",
 )
 

@@ -239,7 +239,7 @@ class Broker:
             on_group_gone=self.filters.unregister,
         )
         self.groups.on_change = self.clients.refresh
-        self.locks = QueueLocks(self.now_ms)
+        self.locks = QueueLocks(self.now_ms, config.rebalance_lock_max_live_time)
         self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)

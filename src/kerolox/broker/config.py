@@ -266,6 +266,11 @@ class BrokerConfig:
     auto_delete_unused_stats: bool = False
     """The figures of a topic or group go when it is deleted."""
 
+    # -- order ------------------------------------------------------------------------------
+    rebalance_lock_max_live_time: int = field(default=60_000, metadata=_BYTES)
+    """How long a consumer owns a queue that it locked and did not renew. A system property in
+    RocketMQ (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
             object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))

@@ -1,6 +1,7 @@
 """Locks on queues for orderly consumers: ``RebalanceLockManager`` of RocketMQ.
 
-A lock belongs to one client of a group and ends :data:`LOCK_MS` after it was last taken or renewed.
+A lock belongs to one client of a group and ends some time after it was last taken or renewed
+(``rebalanceLockMaxLiveTime``): so long the queues of a client that died wait for another one.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueLocks"]
 
-LOCK_MS = 60_000
-"""How long a lock lives (rocketmq.broker.rebalance.lockMaxLiveTime)."""
-
 
 class QueueLocks:
     """The queue locks of all groups."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], live_ms: int) -> None:
+        """None is taken. ``now_ms``: the clock; ``live_ms``: how long a lock lives."""
         self._now_ms = now_ms
+        self._live_ms = live_ms
         self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
 
     def lock(
@@ -33,7 +33,7 @@ class QueueLocks:
         held = []
         for queue in queues:
             owner, since = locks.get(queue, (client_id, now))
-            if owner == client_id or now - since > LOCK_MS:
+            if owner == client_id or now - since > self._live_ms:
                 locks[queue] = (client_id, now)
                 held.append(queue)
         return held

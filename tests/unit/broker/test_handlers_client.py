@@ -6,7 +6,6 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.clients import EXPIRED_MS
-from kerolox.broker.locks import LOCK_MS
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
@@ -132,7 +131,7 @@ async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues) == queues[:1]
     await ask(RequestCode.UNLOCK_BATCH_MQ, "c2", queues)
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues) == queues
-    later = broker.now_ms() + LOCK_MS + 1
+    later = broker.now_ms() + 60_001
     monkeypatch.setattr(broker.locks, "_now_ms", lambda: later)
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c2", queues) == queues
 

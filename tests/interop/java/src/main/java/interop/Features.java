@@ -1,5 +1,7 @@
 package interop;
 
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.text.SimpleDateFormat;
 import java.util.ArrayList;
@@ -22,6 +24,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -77,6 +80,10 @@ public class Features {
 
     public static void main(String[] args) throws Exception {
         namesrv = args[0];
+        if (args.length > 1) {
+            beKilled();
+            return;
+        }
         producer = new DefaultMQProducer("features-producer");
         producer.setNamesrvAddr(namesrv);
         producer.start();
@@ -93,6 +100,7 @@ public class Features {
         scenarios.put("straight_to_dlq", Features::straightToDeadLetters);
         scenarios.put("orderly_retry", Features::orderlyRetry);
         scenarios.put("orderly_joins_and_leaves", Features::orderlyJoinsAndLeaves);
+        scenarios.put("orderly_kill", Features::orderlyKill);
         scenarios.put("transactions", Features::transactions);
         scenarios.put("request_reply", Features::requestReply);
         scenarios.put("request_callback", Features::requestCallback);
@@ -425,6 +433,83 @@ public class Features {
         check(members.size() > 1, "only " + members + " got something");
     }
 
+    /** A member of a group that is killed: the others go on where it was, in order, once its locks are over. */
+    private static void orderlyKill() throws Exception {
+        int[] last = {-1, -1, -1, -1};
+        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
+        AtomicInteger done = new AtomicInteger();
+        AtomicInteger byVictim = new AtomicInteger();
+        BiConsumer<String, String> take = (member, body) -> {
+            String[] parts = body.split(":");
+            int queue = Integer.parseInt(parts[0]);
+            int number = Integer.parseInt(parts[1]);
+            synchronized (last) {
+                if (number > last[queue] + 1) {
+                    wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
+                }
+                if (number == last[queue] + 1) {
+                    last[queue] = number;
+                    done.incrementAndGet();
+                }
+            }
+        };
+        put(new Message("FeatKill", "other", bytes("the topic exists")));
+        Process victim = new ProcessBuilder(ProcessHandle.current().info().command().get(), "-Xmx128m", "-XX:TieredStopAtLevel=1",
+            "-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=500",
+            "-cp", System.getProperty("java.class.path"), "interop.Features", namesrv, "victim").redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        Thread reader = new Thread(() -> new BufferedReader(new InputStreamReader(victim.getInputStream())).lines().forEach(line -> {
+            take.accept("victim", line);
+            byVictim.incrementAndGet();
+        }));
+        reader.start();
+        DefaultMQPushConsumer survivor = consumer("feat-kill");
+        survivor.subscribe("FeatKill", "T");
+        survivor.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            messages.forEach(message -> take.accept("survivor", text(message)));
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        int count = 0;
+        try {
+            long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
+            while (byVictim.get() < 20) {
+                check(System.currentTimeMillis() < deadline, "the victim got " + byVictim.get());
+                sendInOrder(count++);
+            }
+            survivor.start();
+            while (done.get() - byVictim.get() < 20) {
+                check(System.currentTimeMillis() < deadline, "the survivor got " + (done.get() - byVictim.get()));
+                sendInOrder(count++);
+            }
+        } finally {
+            victim.destroyForcibly();
+        }
+        reader.join(SECONDS_MAX * 1000);
+        for (int i = 0; i < 40; i++) {
+            sendInOrder(count++);
+        }
+        int all = count;
+        eventually(() -> done.get() == all, "consumed " + done.get() + " of " + all);
+        survivor.shutdown();
+        check(wrong.isEmpty(), wrong.toString());
+    }
+
+    private static void sendInOrder(int number) throws Exception {
+        producer.send(new Message("FeatKill", "T", bytes(number % 4 + ":" + number / 4)), (queues, message, arg) -> queues.get((int) arg), number % 4);
+        Thread.sleep(10);
+    }
+
+    /** The process that is killed: says what it consumes, before the broker knows. */
+    private static void beKilled() throws Exception {
+        DefaultMQPushConsumer consumer = consumer("feat-kill");
+        consumer.subscribe("FeatKill", "T");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            messages.forEach(message -> System.out.println(text(message)));
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        new CountDownLatch(1).await();
+    }
+
     // -- transactions -------------------------------------------------------------------------------------------------
     private static void transactions() throws Exception {
         put(new Message("FeatTran", "other", bytes("the topic exists")));
@@ -442,7 +527,7 @@ public class Features {
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
                 asked.add(text(message));
-                return text(message).startsWith("later commit") ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
+                return text(message).contains("commit") ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
             }
         });
         sender.start();
@@ -463,7 +548,8 @@ public class Features {
         consumer.subscribe("FeatTran", "T");
         List<MessageExt> seen = collect(consumer);
         eventually(() -> texts(seen).containsAll(expected), "all commits");
-        eventually(() -> asked.equals(unclear), "asked about " + asked);
+        // when the machine is busy, the broker may ask about others too before it hears of them
+        eventually(() -> asked.containsAll(unclear), "asked about " + asked);
         consumer.shutdown();
         sender.shutdown();
         check(seen.size() == expected.size(), "saw " + texts(seen));
