@@ -1,0 +1,56 @@
+"""mqadmin shows our broker's figures: how much goes through, how far groups are, its settings."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.client.sync import Producer, PullConsumer
+from kerolox.message import Message
+from tests.interop.test_java_clients import mqadmin
+from tests.support.up import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+
+TOPIC, GROUP = "Figures", "figures-readers"
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A broker with ten messages, of which a group got all and committed four."""
+    with Up(tmp_path_factory.mktemp("figures")) as server:
+        with (
+            Producer("figures", server.namesrv) as producer,
+            PullConsumer(GROUP, server.namesrv) as consumer,
+        ):
+            queue = producer.send(Message(TOPIC, b"x")).queue
+            for _ in range(9):
+                producer.send(Message(TOPIC, b"x"), queue=queue)
+            assert len(consumer.pull(queue, 0).messages) == 10
+            consumer.commit(queue, 4)
+        yield server
+
+
+def test_broker_consume_stats_shows_the_distance_of_each_queue(up: Up) -> None:
+    text = mqadmin(up, "brokerConsumeStats", "-b", up.broker)
+    row = next(line for line in text.splitlines() if line.startswith(TOPIC) and " 10 " in line)
+    assert re.search(rf"{GROUP} +\S+ +\d+ +10 +4 +6 ", row), text
+    assert "Diff Total: 6" in text
+
+
+def test_stats_all_shows_what_goes_in_and_out(up: Up) -> None:
+    deadline = time.monotonic() + 40
+    while True:
+        text = mqadmin(up, "statsAll", "-t", TOPIC)
+        row = next(line.split() for line in text.splitlines() if line.startswith(TOPIC))
+        # Figures are samples of every ten seconds.
+        if row[-1] == "10" or time.monotonic() > deadline:
+            break
+    topic, group, _behind, _in_rate, _out_rate, in_day, out_day = row
+    assert (topic, group, in_day, out_day) == (TOPIC, GROUP, "10", "10")
