@@ -63,6 +63,7 @@ from kerolox.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.hooks import PullHook
     from kerolox.kernel import StoreKernel
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.server import ServerConnection
@@ -123,10 +124,22 @@ class Broker:
     recovery: RecoveryReport
     store_host: bytes
 
-    def __init__(self, config: BrokerConfig, *, kernel: str | None = None) -> None:
-        """Nothing is opened before ``start``. ``kernel``: native or python; None: see
-        :func:`kerolox.kernel.kernel_name`."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        kernel: str | None = None,
+        pull_hooks: tuple[PullHook, ...] = (),
+    ) -> None:
+        """Nothing is opened before ``start``.
+
+        Args:
+            config: all settings.
+            kernel: native or python; None: see :func:`kerolox.kernel.kernel_name`.
+            pull_hooks: run before each answer to a pull; with any, no pull is hot.
+        """
         self.config = config
+        self.pull_hooks = pull_hooks
         self.port = config.listen_port
         self._kernel_name = kernel
         self._server: RemotingServer | None = None
@@ -222,7 +235,7 @@ class Broker:
     def _make_parts(self) -> None:
         config, store = self.config, self.store
         self.topics = TopicTable(config, store, self.now_ms)
-        self.groups = GroupTable(config, store, self.now_ms)
+        self.groups = GroupTable(config, store, self.now_ms, may_be_hot=not self.pull_hooks)
         self.offsets = OffsetTable(config.config_folder, store)
         self.filters = FilterTable(config, self.now_ms)
         self.topics.is_filtered = self.filters.needs_bit_map

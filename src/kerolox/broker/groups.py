@@ -33,7 +33,15 @@ MASTER_ID = 0
 class GroupTable:
     """All consumer groups of one broker, in the kernel's table and ``subscriptionGroup.json``."""
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        now_ms: Callable[[], int],
+        *,
+        may_be_hot: bool = True,
+    ) -> None:
+        self._may_be_hot = may_be_hot
         self._config = config
         self._store = store
         self._now_ms = now_ms
@@ -119,7 +127,7 @@ class GroupTable:
 
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
-        hot = readable and group.consume_enable
+        hot = self._may_be_hot and readable and group.consume_enable
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
         self._store.set_group(group.group_name, hot, MASTER_ID)
 

@@ -16,6 +16,7 @@ from kerolox.broker import filtered_pull
 from kerolox.broker.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import SEE_FAQ
+from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.broker.writer import NewRecord
@@ -69,16 +70,38 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
             header.commit_offset,
             request.connection.remote_address,
         )
-    if wanted.filter is None:
-        result = Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
-    else:
-        result = _read_filtered(broker, header, place, wanted.filter)
+    result = _read(broker, header, place, wanted)
     code = _code_of(GetMessageStatus(result.status), header.queue_offset)
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
         await _tell_offset_moved(broker, header, result.next_offset)
+    if broker.pull_hooks:
+        _run_hooks(broker, header, request, code, result)
     return _reply(code, result)
+
+
+def _run_hooks(
+    broker: Broker, header: PullMessageHeader, request: Request, code: ResponseCode, result: Read
+) -> None:
+    context = PullContext(
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        request.connection.remote_address,
+        request.command.ext_fields.get("Owner", ""),
+        code,
+        result.count,
+        len(result.records),
+    )
+    run_pull_hooks(broker.pull_hooks, context)
+
+
+def _read(broker: Broker, header: PullMessageHeader, place: PullPlace, wanted: _Wanted) -> Read:
+    """Read what is wanted, and count what was found."""
+    if wanted.filter is None:
+        return Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
+    return _read_filtered(broker, header, place, wanted.filter)
 
 
 def _read_filtered(
@@ -256,12 +279,10 @@ def _held(
         wait_ms = config.short_polling_time_mills
     if wait_ms <= 0:
         return False
-    if wanted.filter is not None:
+    if wanted.filter is not None or broker.pull_hooks:
         if broker.arrivals.is_full:
             return False
-        broker.in_background(
-            _wait_for_match(broker, header, request, place, wanted.filter, wait_ms)
-        )
+        broker.in_background(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
     return broker.store.hold(
         request.connection.connection_id,
@@ -279,12 +300,12 @@ async def _wait_for_match(
     header: PullMessageHeader,
     request: Request,
     place: PullPlace,
-    wanted: PullFilter,
+    wanted: _Wanted,
     wait_ms: int,
 ) -> None:
     """Answer a pull when something came that matches, or its time is over."""
     deadline_ms = broker.now_ms() + wait_ms
-    result = _read_filtered(broker, header, place, wanted)
+    result = _read(broker, header, place, wanted)
     while not result.records and not request.connection.closed:
         if result.next_offset > place.offset:
             # What was looked at is not looked at again.
@@ -293,9 +314,11 @@ async def _wait_for_match(
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
-        result = _read_filtered(broker, header, place, wanted)
+        result = _read(broker, header, place, wanted)
     if not request.connection.closed:
         code = _code_of(GetMessageStatus(result.status), place.offset)
+        if broker.pull_hooks:
+            _run_hooks(broker, header, request, code, result)
         reply = _reply(code, result)
         answer = request.command.response(reply.code, reply.remark, reply.fields, body=reply.body)
         request.connection.send_command(answer)
