@@ -212,6 +212,15 @@ async def test_a_full_disk_refuses_writes_and_nothing_else(
                 await load.check_reads()
                 await load.check_keys()
                 await until(lambda: '"Third"' in topics_of(up))
+                disk.fill()
+                await load.send_until_refused()
+            up.kill()
+            up.start()
+            async with RemotingClient() as client:
+                load.peer = Peer(up.broker, client)
+                await load.check_reads()
+                disk.free()
+                await load.send_again()
             await after_a_kill(up, load)
 
 

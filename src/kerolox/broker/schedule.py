@@ -33,6 +33,8 @@ __all__ = ["DelaySchedule"]
 
 DELIVERIES_PER_SLICE = 100
 """Messages delivered before other work of the loop gets its turn."""
+TELL_MS = 10_000
+"""How often the log is told that nothing can be delivered."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class DelaySchedule:
         self._levels_ms = config.delay_levels_ms
         self._offsets: dict[int, int] = {}
         self._dirty = False
+        self._told_ms = 0
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
     def load(self) -> None:
@@ -158,9 +161,15 @@ class DelaySchedule:
             bit_map=self._filters.bit_map(topic, message.properties),
         )[0]
         if status != PutMessageStatus.PUT_OK:
-            name = PutMessageStatus(status).name
-            _log.error("delayed message at %d: %s; tried again", physical_offset, name)
+            self._tell_refusal(physical_offset, PutMessageStatus(status).name)
         return status == PutMessageStatus.PUT_OK
+
+    def _tell_refusal(self, physical_offset: int, status: str) -> None:
+        """Now and then: on a full disk this comes ten times a second."""
+        now = self._now_ms()
+        if abs(now - self._told_ms) >= TELL_MS:
+            self._told_ms = now
+            _log.error("delayed message at %d: %s; tried again", physical_offset, status)
 
     def _snapshot(self) -> object:
         return {"offsetTable": dict(self._offsets)}

@@ -27,6 +27,7 @@ from kerolox.store.log_folders import LogFolders
 from kerolox.store.mapped_file import (
     MappedFile,
     check_file_size,
+    end_hole,
     list_sizes,
     make_folder,
     offset_name,
@@ -79,7 +80,8 @@ class CommitLog:
         self._ask_at = NEVER
 
     def load(self, *, crashed: bool = False) -> list[str]:
-        """Map the files; notes about what was odd. ``max_offset`` is the end of the last file.
+        """Map the files; notes about what was odd. ``max_offset`` is where the last file's
+        data ends.
 
         Files at the end that were made ahead and never written are removed. After a crash a file
         that is too short gets its size again: the log ends in it.
@@ -111,7 +113,9 @@ class CommitLog:
             self.files[start // self.file_size] = file
             file.seal()
         self._reset_bounds()
-        self.max_offset = self.end_offset = self.tail.end if self.tail else 0
+        if self.tail is not None:
+            used = end_hole(self.tail.path, self.tail.size)
+            self.max_offset = self.end_offset = self.tail.start + used
         return notes
 
     def _places(self, notes: list[str], *, crashed: bool) -> dict[int, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.store.layout import MESSAGE_MAGIC, crc_matches, parse_record
-from kerolox.store.mapped_file import make_folder, offset_name, sync_folder, zero_from
+from kerolox.store.mapped_file import end_hole, make_folder, offset_name, sync_folder, zero_from
 
 if TYPE_CHECKING:
     from kerolox.store.commit_log import CommitLog
@@ -111,9 +111,10 @@ def data_end(descriptor: int, size: int) -> int:
 def holds_record(file: MappedFile, position: int, end: int) -> bool:
     """Whether a whole record of this file stands anywhere in [position, end)."""
     view, at = file.view, position
-    while (found := view.find(_MAGIC, at + 4, end)) >= 0:
+    limit = end_hole(file.path, file.size)
+    while (found := view.find(_MAGIC, at + 4, min(end, limit))) >= 0:
         at = found - 4
-        record = parse_record(view, at, file.size, file.start + at)
+        record = parse_record(view, at, limit, file.start + at)
         if record is not None and crc_matches(view, record):
             return True
         at += 1

@@ -9,6 +9,7 @@ Measured for chunks of 16 KiB beside a flush every 200 ms: p99.9 0.15 ms, throug
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import re
@@ -20,6 +21,7 @@ __all__ = [
     "MappedFile",
     "check_file_size",
     "close_map",
+    "end_hole",
     "list_offset_files",
     "list_sizes",
     "make_folder",
@@ -112,6 +114,27 @@ def write_all(descriptor: int, data: bytes, position: int) -> None:
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], position + written)
+
+
+def end_hole(path: str, size: int) -> int:
+    """Where the hole at the end of a file begins; ``size`` when it has none.
+
+    Some file systems give a page to whoever reads a hole through a map: on a full disk that is a
+    SIGBUS. So what may lie behind the data is read with ``pread``, or not at all.
+    """
+    used = at = 0
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while at < size:
+            at = os.lseek(descriptor, at, os.SEEK_DATA)
+            used = at = min(os.lseek(descriptor, at, os.SEEK_HOLE), size)
+    except OSError as error:
+        # Nothing but a hole follows.
+        if error.errno != errno.ENXIO:
+            return size
+    finally:
+        os.close(descriptor)
+    return used
 
 
 def zero_from(descriptor: int, position: int, size: int) -> int:

@@ -21,14 +21,23 @@ the log there. (RocketMQ 4.9.8 does not survive the first of them.)
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.kernel import RecoveryReport
 from kerolox.store.checkpoint import CLOCK_STEP_MS
 from kerolox.store.consume_queue import is_pre_blank
-from kerolox.store.layout import crc_matches, is_blank, parse_record
+from kerolox.store.layout import (
+    BLANK,
+    BLANK_BYTES,
+    MESSAGE_MAGIC,
+    crc_matches,
+    is_blank,
+    parse_record,
+)
 from kerolox.store.log_cut import LogCut
+from kerolox.store.mapped_file import end_hole
 
 if TYPE_CHECKING:
     import mmap
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from kerolox.store.index_file import Index
     from kerolox.store.inventory import Inventory
     from kerolox.store.layout import RecordView
+    from kerolox.store.mapped_file import MappedFile
     from kerolox.store.queue_repair import QueueRepair
     from kerolox.store.settings import StoreSettings
 
@@ -206,11 +216,15 @@ class Recovery:
             file = log.files.get(offset // log.file_size)
             if file is None:
                 return offset
-            view, size = file.view, file.size
+            view, size = file.view, end_hole(file.path, file.size)
             position = offset - file.start
             while True:
                 record = parse_record(view, position, size, offset)
-                if record is None or (self._check_crc and not crc_matches(view, record)):
+                if record is None and position < size < file.size:
+                    record = self._record_into_hole(file, position)
+                elif record is not None and self._check_crc and not crc_matches(view, record):
+                    break
+                if record is None:
                     break
                 if 0 in record.topic or self._is_torn_text(view, position, size, offset, record):
                     record = None
@@ -223,10 +237,24 @@ class Recovery:
                 self._notes.append(f"the record at {offset} does not match its CRC")
                 return offset
             if not is_blank(view, position, size):
-                if any(view[position : position + 8]):
+                if any(view[position : min(position + 8, size)]):
                     self._notes.append(f"no whole record at {offset}, the log ends there")
                 return offset
             offset = file.end
+
+    @staticmethod
+    def _record_into_hole(file: MappedFile, position: int) -> RecordView | None:
+        """A record whose end is a hole: of one that was torn, or of zeros that a copy left out."""
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size, magic = BLANK.unpack(os.pread(descriptor, BLANK_BYTES, position))
+            if magic != MESSAGE_MAGIC or not 0 < size <= REDO_BYTES:
+                return None
+            data = os.pread(descriptor, min(size, file.size - position), position)
+        finally:
+            os.close(descriptor)
+        record = parse_record(data, 0, len(data), file.start + position)
+        return record if record is not None and crc_matches(data, record) else None
 
     def _is_torn_text(
         self, view: mmap.mmap, position: int, limit: int, offset: int, record: RecordView
