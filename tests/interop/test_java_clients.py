@@ -11,6 +11,7 @@ import pytest
 
 from kerolox.message import MessageId
 from tests.interop.build import java_command
+from tests.interop.mqadmin import MqAdmin
 from tests.support.kernels import KERNELS
 from tests.support.up import Up
 
@@ -48,29 +49,22 @@ def test_a_java_application_works_unmodified(scenario: str, outcomes: dict[str, 
     assert outcomes[scenario] == "ok"
 
 
-def mqadmin(up: Up, command: str, *arguments: str) -> str:
-    """What mqadmin printed. It exits with 0 whatever happens, so the text is what counts."""
-    main_class = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    home = up.data / "mqadmin-home"
-    (home / "conf").mkdir(parents=True, exist_ok=True)
-    (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-    line = java_command(main_class, command, "-n", up.namesrv, *arguments)
-    line[1:1] = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
-    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def mqadmin(up: Up) -> Iterator[MqAdmin]:
+    with MqAdmin(up) as commands:
+        yield commands
 
 
-def test_mqadmin_cluster_list_shows_the_broker(up: Up) -> None:
-    rows = [line.split() for line in mqadmin(up, "clusterList").splitlines()]
+def test_mqadmin_cluster_list_shows_the_broker(up: Up, mqadmin: MqAdmin) -> None:
+    rows = [line.split() for line in mqadmin("clusterList").splitlines()]
     row = next(row for row in rows if row and row[0] == "DefaultCluster")
     assert row[2] == "0"
     assert row[3] == up.broker
     assert row[4] == "V4_9_8"
 
 
-def test_mqadmin_broker_status_shows_the_figures_of_the_store(up: Up) -> None:
-    lines = mqadmin(up, "brokerStatus", "-b", up.broker).splitlines()
+def test_mqadmin_broker_status_shows_the_figures_of_the_store(up: Up, mqadmin: MqAdmin) -> None:
+    lines = mqadmin("brokerStatus", "-b", up.broker).splitlines()
     shown = {
         key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)
     }
@@ -87,32 +81,32 @@ def test_mqadmin_broker_status_shows_the_figures_of_the_store(up: Up) -> None:
 @pytest.mark.parametrize(
     "command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"]
 )
-def test_mqadmin_cleans_the_store(up: Up, command: str) -> None:
-    assert mqadmin(up, command, "-c", "DefaultCluster").strip().endswith("success")
+def test_mqadmin_cleans_the_store(up: Up, mqadmin: MqAdmin, command: str) -> None:
+    assert mqadmin(command, "-c", "DefaultCluster").strip().endswith("success")
 
 
-def test_mqadmin_update_topic_creates_a_topic_that_list_and_route_show(up: Up) -> None:
-    created = mqadmin(up, "updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "3")
+def test_mqadmin_update_topic_creates_a_topic_that_list_and_route_show(
+    up: Up, mqadmin: MqAdmin
+) -> None:
+    created = mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "3")
     assert "success" in created
-    assert "Made" in mqadmin(up, "topicList").split()
+    assert "Made" in mqadmin("topicList").split()
     route = json.loads(
-        re.sub(r"([{,])(\d+):", r'\1"\2":', mqadmin(up, "topicRoute", "-t", "Made")).replace(
-            "\t", ""
-        )
+        re.sub(r"([{,])(\d+):", r'\1"\2":', mqadmin("topicRoute", "-t", "Made")).replace("\t", "")
     )
     assert route["queueDatas"][0]["writeQueueNums"] == 3
     assert list(route["brokerDatas"][0]["brokerAddrs"].values()) == [up.broker]
 
 
-def test_mqadmin_finds_a_message_by_id_and_by_key(up: Up) -> None:
-    sent = mqadmin(up, "sendMessage", "-t", "Made2", "-p", "hello mqadmin", "-k", "akey")
+def test_mqadmin_finds_a_message_by_id_and_by_key(up: Up, mqadmin: MqAdmin) -> None:
+    sent = mqadmin("sendMessage", "-t", "Made2", "-p", "hello mqadmin", "-k", "akey")
     message_id = re.search(r"\b[0-9A-F]{32,56}\b", sent)
     assert message_id is not None, sent
-    by_key = mqadmin(up, "queryMsgByKey", "-t", "Made2", "-k", "akey")
+    by_key = mqadmin("queryMsgByKey", "-t", "Made2", "-k", "akey")
     assert message_id.group() in by_key
-    by_unique = mqadmin(up, "queryMsgByUniqueKey", "-t", "Made2", "-i", message_id.group())
+    by_unique = mqadmin("queryMsgByUniqueKey", "-t", "Made2", "-i", message_id.group())
     offset = re.search(r"CommitLog Offset:\s+(\d+)", by_unique)
     assert offset is not None, by_unique
     offset_id = MessageId("127.0.0.1", up.port, int(offset.group(1))).text
-    by_id = mqadmin(up, "queryMsgById", "-i", offset_id)
+    by_id = mqadmin("queryMsgById", "-i", offset_id)
     assert re.search(r"Topic:\s+Made2", by_id), by_id

@@ -29,7 +29,7 @@ from kerolox.client.core.trace import (
 )
 from kerolox.message import ConsumeFromWhere, Message
 from tests.interop.build import java_command
-from tests.interop.test_java_clients import mqadmin
+from tests.interop.mqadmin import MqAdmin
 from tests.support.eventually import until
 from tests.support.up import Up
 
@@ -128,7 +128,8 @@ async def test_mqadmin_shows_the_traces_of_our_clients(up: Up) -> None:
         async with consumer:
             await until(lambda: got)
     await traces_of(up, sent.message_id, 3)
-    text = await asyncio.to_thread(mqadmin, up, "queryMsgTraceById", "-i", sent.message_id)
+    with MqAdmin(up) as mqadmin:
+        text = await asyncio.to_thread(mqadmin, "queryMsgTraceById", "-i", sent.message_id)
     assert re.search(r"^Pub +our-traced +127\.0\.0\.1 .* success", text, re.MULTILINE), text
     assert re.search(r"^Sub +our-traced-group +127\.0\.0\.1 .* success", text, re.MULTILINE), text
 
