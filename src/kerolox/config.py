@@ -41,6 +41,7 @@ __all__ = [
     "read_properties",
     "setting_keys",
     "setting_text",
+    "store_settings_file",
     "write_with_backup",
 ]
 
@@ -326,6 +327,19 @@ _CONVERTERS: dict[object, Callable[[str, str], object]] = {
     float: _convert_float,
     Path: lambda text, where: Path(text).expanduser(),
 }
+
+
+def store_settings_file(
+    path: Path, settings: Mapping[str, str], changed: Mapping[str, str]
+) -> None:
+    """Write all settings, what was changed, and what else the file has.
+
+    Raises:
+        ConfigError, OSError: the file can't be read or written.
+    """
+    kept = read_properties(path) if path.exists() else {}
+    text = format_properties(kept | dict(settings) | dict(changed)).replace("\\", "\\\\")
+    write_with_backup(path, text)
 
 
 def write_with_backup(path: Path, text: str) -> None:

@@ -512,6 +512,13 @@ def _admin() -> Iterator[Case]:
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
     ):
         yield Case(code.name.lower(), code)
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    for name, text in (
+        ("change nothing", ""),
+        ("change a setting", "traceOn=true\n"),
+        ("change an unknown setting", "noSuchKey=1\n"),
+    ):
+        yield Case(name, update, body=text.encode())
     stats = {"statsName": "TOPIC_PUT_NUMS", "statsKey": TOPIC}
     yield Case("statistics", RequestCode.VIEW_BROKER_STATS_DATA, stats)
     yield Case("unknown statistics", RequestCode.VIEW_BROKER_STATS_DATA, {**stats, "statsKey": "x"})

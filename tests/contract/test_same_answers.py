@@ -38,6 +38,7 @@ DIFFERENCES = {
     "all offsets": "the Java broker kept offsets of the group null and of the topic null",
     "look into an unknown queue": "the Java broker makes the queue that is asked for",
     "look into an unknown topic": "the Java broker makes the queue that is asked for",
+    "change an unknown setting": "the Java broker takes it for changed",
     "get_broker_cluster_acl_info": "the Java broker answers nothing when it has no access control",
 }
 

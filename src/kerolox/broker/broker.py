@@ -43,6 +43,7 @@ from kerolox.broker.handlers import (
     send,
     transaction,
 )
+from kerolox.broker.live_settings import LiveSettings
 from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
@@ -119,6 +120,7 @@ class Broker:
     replies: RepliesUnderWay
     statistics: Statistics
     traffic: Traffic
+    live_settings: LiveSettings
     registration: Registration
     cleaner: Cleaner
     recovery: RecoveryReport
@@ -258,12 +260,14 @@ class Broker:
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.traffic = Traffic(config, store, self.now_ms)
+        self.live_settings = LiveSettings(self, self.now_ms)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
-        self._set_identity()
+        self.set_identity()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
 
-    def _set_identity(self) -> None:
+    def set_identity(self) -> None:
+        """Tell the kernel who we are, as the settings have it."""
         config = self.config
         self.store_host = pack_host(self._store_address, self.port)
         self.store.set_identity(
@@ -279,7 +283,7 @@ class Broker:
         self._server = await self._listen(config.listen_port, self._handle, self._connection)
         self._server.on_ready = self._deliver_ready
         self.port = self._server.port
-        self._set_identity()
+        self.set_identity()
         if config.vip_port_enable and config.listen_port:
             await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import StoreKernel
 
-__all__ = ["Cleaner"]
+__all__ = ["Cleaner", "retention_rules"]
 
 FIRST_CLEAN_SECONDS = 60.0
 FIRST_CHECK_SECONDS = 1.0
@@ -47,6 +47,18 @@ _KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when unused topics are cleaned."""
 
 _log = logging.getLogger(__name__)
+
+
+def retention_rules(config: BrokerConfig) -> RetentionRules:
+    """The rules that the settings make."""
+    return RetentionRules.from_settings(
+        delete_when=config.delete_when,
+        file_reserved_hours=config.file_reserved_time,
+        disk_max_used_percent=config.disk_max_used_space_ratio,
+        warning_ratio=config.disk_space_warning_level_ratio,
+        forcible_ratio=config.disk_space_clean_forcibly_ratio,
+        clean_forcibly=config.clean_file_forcibly_enable,
+    )
 
 
 class Cleaner:
@@ -70,16 +82,7 @@ class Cleaner:
         self._now_ms = now_ms
         self._set_writable = set_writable
         self._ratio = ratio
-        self.retention = Retention(
-            RetentionRules.from_settings(
-                delete_when=config.delete_when,
-                file_reserved_hours=config.file_reserved_time,
-                disk_max_used_percent=config.disk_max_used_space_ratio,
-                warning_ratio=config.disk_space_warning_level_ratio,
-                forcible_ratio=config.disk_space_clean_forcibly_ratio,
-                clean_forcibly=config.clean_file_forcibly_enable,
-            )
-        )
+        self.retention = Retention(retention_rules(config))
         self._hanged: list[str] = []
         """Files that are out of the store and could not be unlinked; the first is of the log."""
         self._retried_ms = 0

@@ -17,6 +17,7 @@ import ipaddress
 import os
 import re
 import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -54,7 +55,7 @@ UNUSED_KEYS = frozenset(
     consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
     forceRegister
-    isolateLogEnable configBlackList storePathDLedgerCommitLog
+    isolateLogEnable storePathDLedgerCommitLog
     destroyMapedFileIntervalForcibly
     putMsgIndexHightWater haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
@@ -266,6 +267,13 @@ class BrokerConfig:
     auto_delete_unused_stats: bool = False
     """The figures of a topic or group go when it is deleted."""
 
+    # -- changing settings ------------------------------------------------------------------
+    config_black_list: str = "configBlackList;brokerConfigPath"
+    """Keys, joined by ``;``, that UPDATE_BROKER_CONFIG may not change."""
+    broker_config_path: str = field(default="", compare=False)
+    """Where it writes: the file that was loaded; without one ``config/broker.properties`` in the
+    store's folder."""
+
     # -- order ------------------------------------------------------------------------------
     rebalance_lock_max_live_time: int = field(default=60_000, metadata=_BYTES)
     """How long a consumer owns a queue that it locked and did not renew. A system property in
@@ -289,6 +297,8 @@ class BrokerConfig:
                 names file and key.
         """
         values = {} if path is None else read_properties(path)
+        if path is not None:
+            overrides["broker_config_path"] = str(path.absolute())
         where = "the settings" if path is None else str(path)
         return load_settings(
             cls, values, where=where, known_unused=UNUSED_KEYS, overrides=overrides
@@ -378,6 +388,29 @@ class BrokerConfig:
         ):
             values[name] = PATH_SPLITTER.join(str(folder) for folder in folders)
         return StoreSettings(**values)
+
+    @property
+    def settings_file(self) -> Path:
+        """Where changed settings are written."""
+        if self.broker_config_path:
+            return Path(self.broker_config_path)
+        return self.config_folder / "broker.properties"
+
+    def changed(self, values: Mapping[str, str], where: str) -> Self:
+        """These settings with some keys changed.
+
+        Raises:
+            ConfigError: an unknown key, or a value that does not fit.
+        """
+        return load_settings(
+            type(self), self.as_properties() | dict(values), where=where, known_unused=UNUSED_KEYS
+        )
+
+    def take_over(self, other: BrokerConfig, names: Iterable[str]) -> None:
+        """Have the values of other settings for these fields. All parts of a broker share its
+        settings, and nobody else should change them: hence they are frozen."""
+        for name in names:
+            object.__setattr__(self, name, getattr(other, name))
 
     def as_properties(self) -> dict[str, str]:
         """All settings as they would stand in a file."""

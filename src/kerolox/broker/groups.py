@@ -106,6 +106,11 @@ class GroupTable:
         self._push(group)
         self._changed(group.group_name)
 
+    def push_all(self) -> None:
+        """What the broker may do has changed."""
+        for group in self._groups.values():
+            self._push(group)
+
     def delete(self, group: str) -> bool:
         """Take a group out. False: there was none."""
         if self._groups.pop(group, None) is None:

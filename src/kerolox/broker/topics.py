@@ -258,6 +258,12 @@ class TopicTable:
         if config is not None:
             self._push(config)
 
+    def push_all(self) -> None:
+        """What the broker may do has changed."""
+        for topic in self._topics.values():
+            self._push(topic)
+        self._changed()
+
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
         self._unsettled.discard(topic)

@@ -13,12 +13,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kerolox.config import (
-    format_properties,
-    parse_properties,
-    read_properties,
-    write_with_backup,
-)
+from kerolox.config import format_properties, parse_properties, store_settings_file
 from kerolox.errors import ConfigError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
@@ -348,7 +343,9 @@ class NameServerHandlers:
         _log.info("%s changed settings: %s", connection.remote_address, ", ".join(values))
         async with self._writing:
             self.config = config
-            await asyncio.to_thread(_store_config, config, values)
+            await asyncio.to_thread(
+                store_settings_file, config.config_store_path, config.as_properties(), values
+            )
         return command.response()
 
     @_on(RequestCode.GET_NAMESRV_CONFIG)
@@ -358,14 +355,6 @@ class NameServerHandlers:
     def _namespace_body(self, namespace: str) -> bytes:
         table = self._key_values.namespace(namespace)
         return b"" if table is None else fastjson.dumps({"table": table})
-
-
-def _store_config(config: NamesrvConfig, values: dict[str, str]) -> None:
-    """Write all settings, and what else the file has."""
-    path = config.config_store_path
-    kept = read_properties(path) if path.exists() else {}
-    text = format_properties(kept | config.as_properties() | values).replace("\\", "\\\\")
-    write_with_backup(path, text)
 
 
 def _broker(broker: BrokerData) -> dict[str, object]:

@@ -1,5 +1,5 @@
 """Administration of a broker: topics (17, 21, 215, 305), consumer groups (200, 201, 207),
-settings and figures (26, 28), and the files of the store (306, 316, 321, 329).
+settings and figures (25, 26, 28), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
 """
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
-from kerolox.errors import BrokerError
+from kerolox.config import format_properties, parse_properties
+from kerolox.errors import BrokerError, ConfigError
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
@@ -138,9 +139,22 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
 @router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
 async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """All settings as ``key=value`` lines."""
-    lines = (f"{key}={value}\n" for key, value in broker.config.as_properties().items())
-    version = encode_body({"counter": 0, "timestamp": broker.statistics.boot_ms})
-    return Reply(fields={"version": version.decode()}, body="".join(lines).encode())
+    body = format_properties(broker.live_settings.as_properties()).encode()
+    version = encode_body(broker.live_settings.version)
+    return Reply(fields={"version": version.decode()}, body=body)
+
+
+@router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode)
+async def update_broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """Change settings, given as ``key=value`` lines."""
+    if request.body:
+        asker = f"request of {request.connection.remote_address}"
+        text = request.body.decode("utf-8", "replace")
+        try:
+            await broker.live_settings.change(parse_properties(text, where=asker), asker)
+        except (ConfigError, OSError) as error:
+            raise _system_error(str(error)) from None
+    return Reply()
 
 
 @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)

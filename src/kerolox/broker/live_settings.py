@@ -1,0 +1,100 @@
+"""Settings that operators change while a broker runs (UPDATE_BROKER_CONFIG).
+
+All are written to the broker's settings file. Those of :data:`LIVE` take effect at once; the
+others, which are built into files, sockets and the kernel, with the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kerolox.broker.cleaning import retention_rules
+from kerolox.config import setting_keys, store_settings_file
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+
+__all__ = ["LIVE", "LiveSettings"]
+
+FIXED_KEYS = frozenset(("brokerConfigPath", "rocketmqHome", "configBlackList"))
+"""Keys that no request changes, whatever ``configBlackList`` says."""
+
+REGISTER_SECONDS_MAX = 3.0
+
+LIVE = frozenset(
+    """
+    broker_permission auto_create_topic_enable auto_create_subscription_group
+    reject_transaction_message region_id trace_on default_query_max_num filter_support_retry
+    enable_property_filter transaction_time_out transaction_check_max store_reply_message_enable
+    enable_detail_stat auto_delete_unused_stats file_reserved_time delete_when
+    disk_max_used_space_ratio clean_file_forcibly_enable disk_space_warning_level_ratio
+    disk_space_clean_forcibly_ratio
+    """.split()
+)
+"""Fields of ``BrokerConfig`` that take effect at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """The settings of one broker: those in force, and those written for the next start."""
+
+    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
+        self._broker = broker
+        self._now_ms = now_ms
+        self._given: dict[str, str] = {}
+        """What requests have changed."""
+        self._writing = asyncio.Lock()
+        self.version = {"counter": 0, "timestamp": now_ms()}
+        """``DataVersion`` of the settings."""
+
+    def as_properties(self) -> dict[str, str]:
+        """All settings, as the file will have them."""
+        return self._broker.config.as_properties() | self._given
+
+    async def change(self, values: Mapping[str, str], asker: str) -> None:
+        """Take over other values, and write them to the file.
+
+        Raises:
+            BrokerError: one may not be changed.
+            ConfigError: a key is unknown, or a value does not fit; nothing was changed.
+            OSError: the file can't be written; what is live is in force nevertheless.
+        """
+        config = self._broker.config
+        if not (FIXED_KEYS | set(config.config_black_list.split(";"))).isdisjoint(values):
+            raise BrokerError(
+                "Can not update config in black list.", code=ResponseCode.NO_PERMISSION
+            )
+        wanted = config.changed(self._given | dict(values), asker)
+        names = setting_keys(type(config))
+        live = {key for key in values if names.get(key) in LIVE}
+        self._given |= values
+        config.take_over(wanted, [names[key] for key in live])
+        self.version = {
+            "counter": int(self.version["counter"]) + 1,
+            "timestamp": self._now_ms(),
+        }
+        for key, value in values.items():
+            when = "at once" if key in live else "with the next start"
+            _log.info("%s set %s=%s, which takes effect %s", asker, key, value, when)
+        await self._apply({names[key] for key in live})
+        async with self._writing:
+            await asyncio.to_thread(
+                store_settings_file, config.settings_file, self.as_properties(), values
+            )
+
+    async def _apply(self, fields: set[str]) -> None:
+        """Tell those who keep a copy."""
+        broker = self._broker
+        if fields & {"region_id", "trace_on"}:
+            broker.set_identity()
+        broker.cleaner.retention.rules = retention_rules(broker.config)
+        if "broker_permission" in fields:
+            broker.groups.push_all()
+            broker.topics.push_all()
+            await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
