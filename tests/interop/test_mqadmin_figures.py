@@ -10,7 +10,7 @@ import pytest
 
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
-from tests.interop.test_java_clients import mqadmin
+from tests.interop.mqadmin import MqAdmin
 from tests.support.up import Up
 
 if TYPE_CHECKING:
@@ -37,17 +37,23 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield server
 
 
-def test_broker_consume_stats_shows_the_distance_of_each_queue(up: Up) -> None:
-    text = mqadmin(up, "brokerConsumeStats", "-b", up.broker)
+@pytest.fixture(scope="module")
+def mqadmin(up: Up) -> Iterator[MqAdmin]:
+    with MqAdmin(up) as commands:
+        yield commands
+
+
+def test_broker_consume_stats_shows_the_distance_of_each_queue(up: Up, mqadmin: MqAdmin) -> None:
+    text = mqadmin("brokerConsumeStats", "-b", up.broker)
     row = next(line for line in text.splitlines() if line.startswith(TOPIC) and " 10 " in line)
     assert re.search(rf"{GROUP} +\S+ +\d+ +10 +4 +6 ", row), text
     assert "Diff Total: 6" in text
 
 
-def test_stats_all_shows_what_goes_in_and_out(up: Up) -> None:
+def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
     deadline = time.monotonic() + 40
     while True:
-        text = mqadmin(up, "statsAll", "-t", TOPIC)
+        text = mqadmin("statsAll", "-t", TOPIC)
         row = next(line.split() for line in text.splitlines() if line.startswith(TOPIC))
         # Figures are samples of every ten seconds.
         if row[-1] == "10" or time.monotonic() > deadline:
