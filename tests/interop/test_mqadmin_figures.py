@@ -58,5 +58,13 @@ def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
         # Figures are samples of every ten seconds.
         if row[-1] == "10" or time.monotonic() > deadline:
             break
+        time.sleep(0.05)
     topic, group, _behind, _in_rate, _out_rate, in_day, out_day = row
     assert (topic, group, in_day, out_day) == (TOPIC, GROUP, "10", "10")
+
+
+def test_settings_are_changed_and_shown(up: Up, mqadmin: MqAdmin) -> None:
+    changed = mqadmin("updateBrokerConfig", "-b", up.broker, "-k", "fileReservedTime", "-v", "9")
+    assert "success" in changed
+    assert re.search(r"fileReservedTime\s+=\s+9\b", mqadmin("getBrokerConfig", "-b", up.broker))
+    assert "fileReservedTime=9" in (up.data / "broker.conf").read_text()
