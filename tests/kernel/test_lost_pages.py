@@ -90,18 +90,44 @@ def test_a_queue_ends_before_a_gap_however_many_empty_files_follow(
     assert lost.append(b"next")[2] == 50
 
 
+def test_a_queue_ends_with_the_log_though_its_first_file_was_lost(
+    bench: Bench, lost: Bench
+) -> None:
+    offsets = fill(bench, 2 * PER_FILE)
+    lose_power(bench, lost)
+    end_log_at(lost, offsets[30])
+    clear_from(queue_file(lost, 0), 0)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (0, 30)
+    assert lost.bodies() == [b"%d" % number for number in range(30)]
+
+
 def test_a_queue_without_an_entry_begins_where_the_log_does(bench: Bench, lost: Bench) -> None:
     bench.append(b"old")
     while bench.store.max_physical_offset < FILE_BYTES:
         bench.append(b"x" * 3_000, queue_id=1)
     bench.append(b"last of its queue")
-    dropped = bench.store.drop_log_file()
-    assert dropped is not None
-    Path(dropped).unlink()
+    Path(bench.store.drop_log_file()).unlink()
     lose_power(bench, lost)
     clear_from(queue_file(lost, 0), 0)
     lost.open()
     assert lost.store.queue_bounds("T", 0) == (1, 2)
+    assert lost.bodies() == [b"last of its queue"]
+
+
+def test_a_queue_goes_on_behind_messages_that_went_with_the_log_s_first_file(
+    bench: Bench, lost: Bench
+) -> None:
+    for body in (b"old", b"lost"):
+        bench.append(body)
+    while bench.store.max_physical_offset < FILE_BYTES:
+        bench.append(b"x" * 3_000, queue_id=1)
+    bench.append(b"last of its queue")
+    Path(bench.store.drop_log_file()).unlink()
+    lose_power(bench, lost)
+    clear_from(queue_file(lost, 0), 20)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (2, 3)
     assert lost.bodies() == [b"last of its queue"]
 
 

@@ -519,12 +519,13 @@ class ConsumeQueue:
         end = self.first_where(
             lambda entry: not is_pre_blank(entry) and entry[0] >= physical_offset
         )
-        # Pre-blank entries that fill a gap may have led the search too far to the right.
+        # Pre-blank entries that fill a gap may have led the search too far to the right, and so
+        # may zeros that a loss of power left.
         for at in range(end - 1, self.min_offset - 1, -1):
             entry = self.entry(at)
             if entry is None or is_pre_blank(entry):
                 continue
-            if entry[0] + entry[1] <= physical_offset:
+            if entry[1] > 0 and entry[0] + entry[1] <= physical_offset:
                 break
             end = at
         self.truncate_entries(end)

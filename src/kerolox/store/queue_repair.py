@@ -375,8 +375,8 @@ class QueueRepair:
         if offset < queue.max_physical_offset:
             return waiting
         if wanted > queue.next_offset:
-            has_entries = bool(queue.pending) or queue.max_offset > queue.min_offset
-            if self._log.min_offset == 0 or has_entries:
+            log_min = self._log.min_offset
+            if log_min == 0 or queue.pending or queue.max_physical_offset > log_min:
                 return Waiting(wanted, entry, unit_time)
             # Those before it are no longer in the log.
             queue.delete()

@@ -418,7 +418,7 @@ impl Recovery<'_> {
             return Ok(waiting);
         }
         if queue_offset > queue.max() {
-            if has_all || queue.max() > queue.min() {
+            if has_all || queue.max_physical() > log.min_offset() as i64 {
                 return Ok(waits);
             }
             // Those before it are no longer in the log.
