@@ -21,7 +21,7 @@ from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from tests.support.up import wait_until
 
 __all__ = ["Seen", "assert_clean", "assert_equal", "assert_keys", "look", "tell"]
-__all__ += ["assert_delivered", "assert_waiting", "delay", "tables_on_disk"]
+__all__ += ["assert_delivered", "assert_places", "assert_waiting", "delay", "tables_on_disk"]
 
 TOPICS = {"Both-plain": 4, "Both-batch": 2, "%RETRY%both": 1}
 LATER = "Both-later"
@@ -166,6 +166,33 @@ def assert_keys(address: str, seen: Seen) -> None:
                 ),
                 what=f"{count} messages of {topic} with the key {key}",
             )
+
+
+def assert_places(address: str, seen: Seen) -> None:
+    """Each queue has its bounds; its first and last message are found by time and by their place
+    in the log."""
+    with BlockingConnection(address) as connection:
+
+        def asked(code: RequestCode, **fields: object) -> RemotingCommand:
+            answer = connection.invoke(RemotingCommand.request(code, fields), 10.0)
+            assert answer.code == ResponseCode.SUCCESS, (fields, answer.remark)
+            return answer
+
+        for (topic, queue_id), records in seen.records.items():
+            if topic == LATER or not records:
+                continue
+            queue = {"topic": topic, "queueId": queue_id}
+            high = asked(RequestCode.GET_MAX_OFFSET, **queue).ext_fields["offset"]
+            low = asked(RequestCode.GET_MIN_OFFSET, **queue).ext_fields["offset"]
+            assert (int(low), int(high)) == (0, len(records)), queue
+            times = {at: decode_record(data)[0].store_timestamp for at, data in records.items()}
+            for at in (0, len(records) - 1):
+                place = decode_record(records[at])[0].commit_log_offset
+                viewed = asked(RequestCode.VIEW_MESSAGE_BY_ID, offset=place)
+                assert bytes(viewed.body) == records[at], (queue, at)
+                when = {**queue, "timestamp": times[at]}
+                found = asked(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **when)
+                assert times[int(found.ext_fields["offset"])] == times[at], (queue, at)
 
 
 def _found(connection: BlockingConnection, topic: str, key: str) -> int:

@@ -20,6 +20,7 @@ from tests.bothways.story import (
     assert_delivered,
     assert_equal,
     assert_keys,
+    assert_places,
     assert_waiting,
     delay,
     look,
@@ -90,6 +91,7 @@ def test_each_serves_what_the_other_wrote(
         address = f"127.0.0.1:{java.port}"
         assert_equal(look(address, seen), seen)
         assert_keys(address, seen)
+        assert_places(address, seen)
         assert_delivered(address, seen)
         tell(address, "second", seen)
         seen = look(address, seen)
@@ -108,6 +110,7 @@ def test_each_serves_what_the_other_wrote(
         with Up(copy, settings=settings, kernel=name) as again:
             assert_equal(look(again.broker, seen), seen)
             assert_keys(again.broker, seen)
+            assert_places(again.broker, seen)
             assert_delivered(again.broker, seen)
             tell(again.broker, "third", seen_again := look(again.broker, seen))
             assert_keys(again.broker, seen_again)

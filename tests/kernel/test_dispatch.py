@@ -50,3 +50,17 @@ def test_where_one_of_many_queues_can_not_be_written_none_is(closed_bench: Bench
     bench.open(enable_multi_dispatch=True)
     assert bench.bodies(0, "fine") == [b"between", b"stored"]
     assert bench.bodies(0, "Q") == bench.bodies(0) == [b"stored"]
+
+
+def test_a_full_queue_file_was_changed_when_its_last_message_came_or_later(
+    closed_bench: Bench,
+) -> None:
+    """RocketMQ looks for a time in the first file that was changed at it or later."""
+    bench = closed_bench
+    bench.open(now=None)
+    for _ in range(250):
+        bench.append(b"x")
+    names = sorted((bench.path / "consumequeue" / "T" / "0").iterdir())
+    for number in range(2):
+        last_ms = bench.store.store_time("T", 0, number * 100 + 99)
+        assert names[number].stat().st_mtime_ns // 1_000_000 >= last_ms

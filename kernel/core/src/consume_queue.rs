@@ -661,6 +661,10 @@ impl ConsumeQueue {
             if target.len() == ENTRY_SIZE as usize {
                 target.copy_from_slice(&entry.encode());
             }
+            if byte + 2 * ENTRY_SIZE > tail.end() {
+                // It is full. RocketMQ looks for a time in the first file changed at it or later.
+                tail.touch();
+            }
         }
         self.max += 1;
         self.max_physical = entry.end();

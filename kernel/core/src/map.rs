@@ -15,6 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -441,6 +442,15 @@ impl MappedFile {
             libc::madvise(self.base.add(page as usize).cast(), PAGE as usize, MADV_POPULATE_READ)
         };
         result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+    }
+
+    /// Notes that the file was changed now: of writes through a map the system only notes the first
+    /// since a page was last written back. Best effort.
+    pub(crate) fn touch(&self) {
+        let _ = OpenOptions::new()
+            .write(true)
+            .open(&self.path)
+            .and_then(|file| file.set_modified(SystemTime::now()));
     }
 
     /// Writes these bytes to the disk and waits.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,7 +233,7 @@ class ConsumeQueue:
         data = entries_packer(count)(*entries)
         position = self.max_offset * ENTRY_BYTES - self._tail_start
         descriptor = self._tail_descriptor
-        if descriptor < 0 or position + len(data) > self.file_size:
+        if descriptor < 0 or position + len(data) >= self.file_size:
             self._write_over_files(data)
         elif os.pwrite(descriptor, data, position) != len(data):
             write_all(descriptor, data, position)
@@ -265,6 +266,11 @@ class ConsumeQueue:
                 self._open_tail(start)
             part = data[done : done + self.file_size - position]
             write_all(self._tail_descriptor, part, position)
+            if position + len(part) == self.file_size:
+                # RocketMQ looks for a time in the first file changed at it or later; the system's
+                # own note may be some milliseconds old.
+                now = time.time_ns()
+                os.utime(self._tail_descriptor, ns=(now, now))
             done += len(part)
             at += len(part)
 
