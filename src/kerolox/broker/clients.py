@@ -73,6 +73,14 @@ class ConsumerGroup:
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
 
+@dataclass(slots=True)
+class _Joined:
+    """The groups that clients of one connection are in."""
+
+    producer_groups: set[str] = field(default_factory=set)
+    consumer_groups: set[str] = field(default_factory=set)
+
+
 class ClientTable:
     """All clients of one broker."""
 
@@ -102,6 +110,7 @@ class ClientTable:
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
         self._producer_ids: dict[str, Client] = {}
+        self._joined: dict[ServerConnection, _Joined] = {}
 
     # -- heartbeats ---------------------------------------------------------------------------
     def add_producer(self, group: str, client: Client) -> None:
@@ -109,6 +118,7 @@ class ClientTable:
         members = self._producers.setdefault(group, {})
         known = members.get(client.connection)
         members[client.connection] = client
+        self._joined.setdefault(client.connection, _Joined()).producer_groups.add(group)
         self._producer_ids[client.client_id] = client
         if known is not None and known.client_id != client.client_id:
             self._forget_producer(known)
@@ -125,6 +135,7 @@ class ClientTable:
         group.consume_from_where = data.consume_from_where
         is_new = client.connection not in group.members
         group.members[client.connection] = client
+        self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
         changed = self._subscribe(group, data.subscription_data_set) or is_new
         if model_changed:
             self.refresh(group.name)
@@ -141,25 +152,31 @@ class ClientTable:
         if not members:
             del self._producers[group]
         if left is not None:
+            self._joined[connection].producer_groups.discard(group)
             self._forget_producer(left)
+            self._forget_idle(connection)
 
     def remove_consumer(self, group: str, connection: ServerConnection, *, notify: bool) -> None:
         """A consumer unregistered."""
         found = self._groups.get(group)
         if found is not None:
-            found.members.pop(connection, None)
+            if found.members.pop(connection, None) is not None:
+                self._joined[connection].consumer_groups.discard(group)
+                self._forget_idle(connection)
             self._left(found)
             if notify:
                 self._notify(found)
 
     def connection_closed(self, connection: ServerConnection) -> None:
         """Forget all clients of a connection."""
-        for name in [n for n, m in self._producers.items() if connection in m]:
+        joined = self._joined.get(connection)
+        if joined is None:
+            return
+        # A broker that loses ten thousand clients at once can't look through all groups for each.
+        for name in list(joined.producer_groups):
             self.remove_producer(name, connection)
-        for group in list(self._groups.values()):
-            if group.members.pop(connection, None) is not None:
-                self._left(group)
-                self._notify(group)
+        for name in list(joined.consumer_groups):
+            self.remove_consumer(name, connection, notify=True)
 
     def expire(self) -> None:
         """Drop clients that are silent for too long, and close their connections."""
@@ -218,9 +235,17 @@ class ClientTable:
         known = self._producer_ids.get(left.client_id)
         if known is None or known.connection is not left.connection:
             return
-        others = (members.get(left.connection) for members in self._producers.values())
-        if all(other is None or other.client_id != left.client_id for other in others):
+        others = (
+            self._producers[group][left.connection]
+            for group in self._joined[left.connection].producer_groups
+        )
+        if all(other.client_id != left.client_id for other in others):
             del self._producer_ids[left.client_id]
+
+    def _forget_idle(self, connection: ServerConnection) -> None:
+        joined = self._joined[connection]
+        if not joined.producer_groups and not joined.consumer_groups:
+            del self._joined[connection]
 
     def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
         changed = False

@@ -146,3 +146,22 @@ async def test_a_subscription_is_checked_before_it_is_used(peer: Peer):
     answer = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body("SQL92"))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
+
+
+async def test_a_closed_connection_leaves_every_group_that_it_was_in(broker: Broker, peer: Peer):
+    await peer.heartbeat("c1", "one", {"T": "*"}, producers=["p1", "p2"])
+    async with peer_of(broker) as other:
+        for group in ("one", "two"):
+            await other.heartbeat("c2", group, {"T": "*"}, producers=["p1", "p2", "p3"])
+        assert sorted(broker.clients.producer_groups) == ["p1", "p2", "p3"]
+        fields = {"clientID": "c2", "producerGroup": "p2", "consumerGroup": "two"}
+        await other.ask(RequestCode.UNREGISTER_CLIENT, fields)
+        assert broker.clients.group("two") is None
+        assert broker.clients.producer("c2") is not None
+    await until(lambda: broker.clients.producer("c2") is None)
+    assert await members(peer, "one") == ["c1"]
+    assert {g: [c.client_id for c in m] for g, m in broker.clients.producer_groups.items()} == {
+        "p1": ["c1"],
+        "p2": ["c1"],
+    }
+    assert len(broker.clients._joined) == 1
