@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ["startup.py", "against_java.py", "spark_read.py"]
+SCRIPTS = ["startup.py", "against_java.py", "recovery.py", "spark_read.py"]
 
 
 def main() -> int:

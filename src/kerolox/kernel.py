@@ -164,6 +164,22 @@ class RecoveryReport(NamedTuple):
     """Files of the log with records behind its end, kept in ``commitlog-cut``."""
     duration_ms: int = 0
 
+    def summary(self) -> str:
+        """One sentence on what was found and done, for the log."""
+        how = (
+            "a clean stop" if self.clean
+            else "a kill" if self.same_boot
+            else "a crash of the machine, or a stop of another broker"
+        )  # fmt: skip
+        return (
+            f"opened after {how} in {self.duration_ms} ms: log {self.min_offset}..{self.max_offset}"
+            f", read {self.records} records in {self.scanned_bytes} bytes from {self.begin_offset}"
+            f", cut {self.truncated_bytes} bytes and {self.cut_entries} queue entries, wrote "
+            f"{self.dispatched} queue entries, indexed {self.indexed} records, rebuilt "
+            f"{self.rebuilt_queues} of {self.queues} queues, removed {self.removed_index_files} "
+            f"index files, set aside {self.set_aside_files} files"
+        )
+
 
 @runtime_checkable
 class StoreKernel(Protocol):

@@ -54,7 +54,7 @@ class Acknowledged:
         for line in text.split("\n")[:-1]:
             word, values = json.loads(line)
             if word == "record":
-                found.records.append(Kept(*values[:-1], bytes.fromhex(values[-1])))
+                found.records.append(Kept._make([*values[:-1], bytes.fromhex(values[-1])]))
             elif word == "deleting":
                 found.deleting_before = values
             elif word == "deleted":

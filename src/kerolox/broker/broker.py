@@ -233,6 +233,7 @@ class Broker:
         self.recovery = RecoveryReport(*report)
         for note in self.recovery.notes:
             _log.warning("store %s: %s", root, note)
+        _log.info("store %s: %s", root, self.recovery.summary())
 
     def _make_parts(self) -> None:
         config, store = self.config, self.store
