@@ -233,21 +233,25 @@ def everywhere(part: str, name: str, calls: str) -> list[str]:
 
 
 WRITES = "pwrite write fallocate"
-PARTS: dict[str, tuple[list[str], set[int]]] = {
+PARTS: dict[str, tuple[list[str], str, set[int]]] = {
     "the log breaks": (
         [*everywhere("/commitlog/", "EIO", WRITES), "madvise:/commitlog/:*:EFAULT"],
+        "Input/output error",
         {ResponseCode.SERVICE_NOT_AVAILABLE},
     ),
     "no new file of the log": (
         everywhere("/commitlog/", "ENOSPC", "ftruncate"),
+        "No space left",
         {ResponseCode.SYSTEM_ERROR},
     ),
     "queues are full": (
-        [*everywhere("/consumequeue/", "ENOSPC", WRITES), "madvise:/consumequeue/:*:EFAULT"],
+        [*everywhere("/consumequeue/", "ENOSPC", WRITES), "madvise:/consumequeue/:*:ENOSPC"],
+        "No space left",
         {ResponseCode.SERVICE_NOT_AVAILABLE},
     ),
     "queues are full on a system that gives no pages ahead": (
         [*everywhere("/consumequeue/", "ENOSPC", WRITES), "madvise:/store/:*:EINVAL"],
+        "No space left",
         {ResponseCode.SERVICE_NOT_AVAILABLE},
     ),
     "read-only": (
@@ -255,6 +259,7 @@ PARTS: dict[str, tuple[list[str], set[int]]] = {
             *everywhere("/store/", "EROFS", f"{WRITES} create ftruncate rename unlink mkdir"),
             "madvise:/store/:*:EROFS",
         ],
+        "Read-only file system",
         {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR},
     ),
 }
@@ -267,12 +272,13 @@ async def test_errors_of_writes_are_answered_and_forgotten_when_they_end(
     faults = Faults(tmp_path)
     with Up(tmp_path, settings=SETTINGS, kernel=kernel, environment=faults.environment) as up:
         async with load_on(up) as load:
-            for name, (rules, codes) in PARTS.items():
+            for name, (rules, reason, codes) in PARTS.items():
                 await load.send_all(30)
                 faults.set(*rules)
                 await load.send_until_refused()
                 assert set(load.refusals) <= codes, (name, load.refusals, load.remarks[-1])
                 assert str(up.data / "store") in load.remarks[-1]
+                assert reason in load.remarks[-1], (name, load.remarks[-1])
                 await load.check_reads()
                 faults.clear()
                 await load.send_again()

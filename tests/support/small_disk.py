@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["FULL", "MountedDisk", "PretendedDisk", "disk_kinds", "small_disk"]
 
 DISK_BYTES = 8 << 20
-FULL = ("pwrite:{}:*:ENOSPC", "write:{}:*:ENOSPC", "fallocate:{}:*:ENOSPC", "madvise:{}:*:EFAULT")
-"""What a full disk answers where a file needs a block. A fault that gets no page is EFAULT."""
+FULL = ("pwrite:{}:*:ENOSPC", "write:{}:*:ENOSPC", "fallocate:{}:*:ENOSPC", "madvise:{}:*:ENOSPC")
+"""What a full disk answers where a file needs a block. (That of a fault is EFAULT; why, the kernel
+asks the file system then, which is not full here.)"""
 
 
 class PretendedDisk:

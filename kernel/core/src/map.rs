@@ -8,10 +8,12 @@
 //! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as an
 //! error instead; that is also what keeps page faults out of the append.
 
+use std::ffi::CString;
 use std::fmt::Write;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -41,6 +43,9 @@ const MADV_POPULATE_READ: libc::c_int = 22;
 const UNLOCKED: u8 = 0;
 const LOCKED: u8 = 1;
 const RELEASED: u8 = 2;
+
+/// With more free bytes than this and what is asked for, a disk is not full.
+const ROOM_MIN: u64 = 1 << 20;
 
 static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
@@ -400,7 +405,7 @@ impl MappedFile {
                 Some(libc::EINTR | libc::EAGAIN) => {}
                 Some(libc::EINVAL) => POPULATE_UNSUPPORTED.store(true, Ordering::Relaxed),
                 // The kernel says EFAULT where an access would be a SIGBUS.
-                Some(libc::EFAULT) => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                Some(libc::EFAULT) => return Err(self.reason_of_fault(length as u64)),
                 _ => return Err(error),
             }
         }
@@ -411,6 +416,19 @@ impl MappedFile {
                 .fetch_or(0, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Why there is no page for so many bytes of this file: mostly the disk is full.
+    #[cold]
+    fn reason_of_fault(&self, length: u64) -> io::Error {
+        // SAFETY: all-zero is a valid `statvfs` (plain integers).
+        let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+        let path = CString::new(self.path.as_os_str().as_bytes()).unwrap_or_default();
+        // SAFETY: a text with its end and a struct that live through the call.
+        let is_known = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } == 0;
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        let has_room = is_known && free > length.saturating_add(ROOM_MIN);
+        io::Error::from_raw_os_error(if has_room { libc::EIO } else { libc::ENOSPC })
     }
 
     /// Gives these bytes blocks where pages can't be asked for: on a full disk touching a hole is a
