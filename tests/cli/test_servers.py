@@ -154,7 +154,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
 def test_help_names_every_command() -> None:
     done = kerolox("--help")
     assert done.returncode == 0
-    for name in ("up", "namesrv", "broker", "topic", "send", "tail"):
+    for name in ("up", "namesrv", "broker", "topic", "send", "tail", "trace"):
         assert re.search(rf"^  {name} ", done.stdout, re.MULTILINE)
 
 

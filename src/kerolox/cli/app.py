@@ -76,6 +76,7 @@ class LazyGroup(click.Group):
         "topic": "kerolox.cli.topic:topic",
         "send": "kerolox.cli.send:send",
         "tail": "kerolox.cli.tail:tail",
+        "trace": "kerolox.cli.trace:trace",
         "store": "kerolox.cli.store:store",
     },
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,0 +1,67 @@
+"""``kerolox trace``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kerolox.client.core.trace import SubAfterTrace
+from kerolox.client.sync import (
+    Producer,
+    ProducerSettings,
+    PushConsumer,
+    PushConsumerSettings,
+)
+from kerolox.message import ConsumeFromWhere, Message, MessageExt
+from tests.cli.command import kerolox
+from tests.support.up import wait_until
+
+
+@pytest.fixture
+def message_id(name_server: str) -> str:
+    """A message that was sent and consumed, and told of."""
+    got: list[MessageExt] = []
+    given = PushConsumerSettings(
+        enable_trace=True, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    consumer = PushConsumer("traced-readers", name_server, settings=given)
+    consumer.subscribe("Traced", "*", got.extend)
+    settings = ProducerSettings(enable_trace=True)
+    with Producer("traced-writers", name_server, settings=settings) as producer:
+        sent = producer.send(Message("Traced", b"x", tags="a"))
+        with consumer:
+            wait_until(lambda: got, seconds=20, what="the message")
+
+    with Producer("reader", name_server) as reader:
+
+        def is_told() -> bool:
+            found = reader.query_trace(sent.message_id)
+            return any(isinstance(view.trace, SubAfterTrace) for view in found)
+
+        wait_until(is_told, seconds=20, what="the traces")
+    return sent.message_id
+
+
+def test_the_way_of_a_message_is_shown(name_server: str, message_id: str) -> None:
+    done = kerolox("trace", message_id, "-n", name_server)
+    pub, before, after = done.stdout.splitlines()
+    assert "  Pub " in pub
+    assert "group=traced-writers client=127.0.0.1" in pub
+    assert "topic=Traced type=NORMAL" in pub
+    assert pub.endswith(" success")
+    assert "  SubBefore " in before
+    assert "group=traced-readers" in before
+    assert after.endswith(" SUCCESS")
+    lines = kerolox("trace", message_id, "-o", "json", "-n", name_server).stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [each["type"] for each in records] == ["Pub", "SubBefore", "SubAfter"]
+    assert {each["message_id"] for each in records} == {message_id}
+    assert (records[0]["tags"], records[2]["return_type"]) == ("a", "SUCCESS")
+
+    missing = kerolox("trace", "F" * 32, "-n", name_server)
+    assert missing.returncode == 1
+    assert "has no trace of message" in missing.stderr
+    nowhere = kerolox("trace", message_id, "--topic", "Nowhere", "-n", name_server)
+    assert nowhere.returncode == 1
+    assert "no route for topic 'Nowhere'" in nowhere.stderr
