@@ -39,10 +39,14 @@ Place = tuple[str, int]
 def usage_of(pid: int) -> dict[str, float]:
     """Memory, maps and descriptors of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert match is not None
+
+    def megabytes(name: str) -> float:
+        match = re.search(rf"{name}:\s+(\d+) kB", status)
+        return round(int(match.group(1)) / 1000, 1) if match else 0.0
+
     return {
-        "own_memory_mb": round(int(match.group(1)) / 1000, 1),
+        "own_memory_mb": megabytes("RssAnon"),
+        "page_tables_mb": megabytes("VmPTE"),
         "maps": len(Path(f"/proc/{pid}/maps").read_text().splitlines()),
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
     }

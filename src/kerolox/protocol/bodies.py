@@ -7,6 +7,7 @@ Fields stand in alphabetical order of their wire names, as fastjson writes them,
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -214,12 +215,24 @@ def encode_body(value: object) -> bytes:
     return fastjson.dumps(wire_value(value))
 
 
+_PLAIN = frozenset((str, int, float, bool))
+
+
+@functools.cache
+def _wire_names(struct: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    return tuple(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
+
+
 def wire_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """``value`` with its structs turned into mappings of wire names; None members are left out."""
     if isinstance(value, msgspec.Struct):
-        fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        members = ((wire, getattr(value, name)) for wire, name in fields)
-        return {wire: wire_value(member) for wire, member in members if member is not None}
+        members: dict[str, Any] = {}
+        for wire, name in _wire_names(type(value)):
+            member = getattr(value, name)
+            if member is not None:
+                # Nearly all are plain, and a broker has tens of thousands of them.
+                members[wire] = member if type(member) in _PLAIN else wire_value(member)
+        return members
     if isinstance(value, MessageQueue):
         return value
     if isinstance(value, dict):
