@@ -92,8 +92,9 @@ class StoryTeller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stdin.close()
-        self._process.wait(timeout=30)
+        # Closes both pipes: the process ends with its input.
+        with self._process:
+            self._stdin.close()
 
     @property
     def _stdin(self) -> IO[str]:
