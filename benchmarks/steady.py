@@ -4,9 +4,10 @@ The load generator sends at a fixed rate, and counts each latency from when its 
 broker's own memory (``RssAnon``) is looked at all the while; its maps of files are page cache.
 
     python benchmarks/steady.py [--seconds 60] [--megabytes 100] [--broker native|python|java]
-        [--folder /tmp] [--setting transientStorePoolEnable=true]
+        [--folder /tmp] [--setting transientStorePoolEnable=true] [--cold]
 
-Wants 9 GB of free disk. Exits with 1 below the floor.
+The page cache is filled first, unless ``--cold`` (see ``against_java.py``). Wants 9 GB of free
+disk. Exits with 1 below the floor.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.against_java import fill_page_cache
 from benchmarks.peers import build_loadgen, java_broker, our_broker
 
 BODY_BYTES = 1_024
@@ -69,6 +71,7 @@ def main() -> int:
     parser.add_argument("--broker", choices=("native", "python", "java"), default="native")
     parser.add_argument("--folder", default=tempfile.gettempdir())
     parser.add_argument("--setting", action="append", default=[])
+    parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
     loadgen = build_loadgen() / "target" / "release" / "loadgen"
     rate = round(chosen.megabytes * 1e6 / BODY_BYTES)
@@ -78,6 +81,8 @@ def main() -> int:
             broker = java_broker(data, *settings)
         else:
             broker = our_broker(data, chosen.broker, *DISK, *settings)
+        if not chosen.cold:
+            fill_page_cache(Path(name))
         with broker as target:
             command = [str(loadgen), "produce", "--create", "--broker", target.address]
             command += ["--topic", "steady", "--queues", "4", "--connections", "4"]

@@ -26,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.against_java import fill_page_cache
 from benchmarks.peers import Target, build_loadgen, java_broker, our_broker
 
 RATE_FLOOR = 1.5
@@ -107,6 +108,7 @@ def main() -> int:
                 stack.enter_context(our_broker(folder / kernel, kernel, sync))
                 for kernel in ("native", "python")[: 1 + chosen.python]
             ]
+            fill_page_cache(folder)
             for number in range(chosen.passes):
                 for target in targets:
                     topic = f"sync-{os.getpid()}-{number}"
