@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::fill::UNIT;
 use crate::folder::sync_folder;
-use crate::map::{MappedFile, PAGE, UNIT};
+use crate::map::{MappedFile, PAGE};
 
 /// Bytes backed between two looks at the queue of requests.
 const SLICE: u64 = 4 * UNIT;

@@ -19,8 +19,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
+use crate::fill::UNIT;
 use crate::folder::{Boot, Checkpoint, sync_folder};
-use crate::map::{PAGE, UNIT};
+use crate::map::PAGE;
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
 use crate::state::{Core, INDEX_PENDING_MAX};

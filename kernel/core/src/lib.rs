@@ -14,6 +14,7 @@ mod consume_queue;
 mod deletions;
 pub mod error;
 mod expire;
+mod fill;
 mod flush;
 mod folder;
 pub mod hot;

@@ -14,24 +14,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::error::StoreError;
+use crate::fill::Filler;
 
 /// Page size of every platform we build for.
 pub(crate) const PAGE: u64 = 4096;
-
-/// Pages of the log come into being in units of this size, and are flushed by the interval in whole
-/// ones: to flush a page takes the right to write it from the mapping, and to get it back may have to
-/// wait for the file system.
-pub(crate) const UNIT: u64 = 64 << 10;
-
-static ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
 
 /// `MADV_POPULATE_WRITE` (Linux 5.14); older `libc` headers lack it.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
@@ -97,17 +90,9 @@ pub(crate) struct MappedFile {
     pages: AtomicU8,
     /// Bytes from `populated_from` up to here are backed: they can be written without a fault
     /// that fails.
-    populated: AtomicU64,
+    pub(crate) populated: AtomicU64,
     /// What [`Self::back_new`] writes with; its lock is held while one unit is made.
-    filler: Mutex<Filler>,
-}
-
-/// How new pages come into being.
-#[derive(Default)]
-struct Filler {
-    file: Option<File>,
-    /// No page before this position is new.
-    from: u64,
+    pub(crate) filler: Mutex<Filler>,
 }
 
 // SAFETY: `base` points to a mapping that lives as long as the value; see the module's rule on who
@@ -328,46 +313,6 @@ impl MappedFile {
     pub(crate) fn advise_random(&self) {
         // SAFETY: our own mapping; the advice changes no content.
         unsafe { libc::madvise(self.base.cast(), self.size as usize, libc::MADV_RANDOM) };
-    }
-
-    /// As [`Self::back`], for bytes that hold nothing but zeros: those behind the end of the log.
-    ///
-    /// A fault on a missing page lets the kernel make megabytes of pages around it in one go, in
-    /// which nobody else gets the processor, and a flush of one byte then writes what lies in the
-    /// same piece of memory. Zeros written in units make pieces of that size.
-    pub(crate) fn back_new(&self, end: u64) -> io::Result<()> {
-        let end = end.min(self.size);
-        while self.populated() < end {
-            let mut filler = self.filler.lock();
-            let from = self.populated();
-            let to = (from / UNIT * UNIT + UNIT).min(self.size);
-            if from >= end {
-                break;
-            }
-            self.fill(&mut filler, from, to)?;
-            self.populate(from, to)?;
-            self.populated.fetch_max(to, Ordering::AcqRel);
-            // The append may be waiting for this very unit.
-            MutexGuard::unlock_fair(filler);
-        }
-        Ok(())
-    }
-
-    fn fill(&self, filler: &mut Filler, from: u64, to: u64) -> io::Result<()> {
-        if !self.is_writable {
-            return Err(io::Error::from_raw_os_error(libc::EROFS));
-        }
-        let from = from.max(filler.from);
-        if filler.file.is_none() {
-            filler.file = Some(OpenOptions::new().write(true).open(&self.path)?);
-        }
-        if let Some(file) = filler.file.as_ref().filter(|_| from < to) {
-            file.write_all_at(&ZEROS[..(to - from) as usize], from)?;
-        }
-        if to == self.size {
-            filler.file = None;
-        }
-        Ok(())
     }
 
     /// Backs the file from where it is backed already up to `end` (clipped to the size).
