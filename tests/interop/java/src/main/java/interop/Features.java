@@ -865,6 +865,7 @@ public class Features {
         List<MessageExt> before = collect(first);
         eventually(() -> before.size() == 8, "saw " + before.size());
         first.shutdown();
+        committed("feat-offline", "FeatOffline");
         Thread.sleep(1000);
         long time = System.currentTimeMillis();
         Set<String> later = put("FeatOffline", "later", 8);
@@ -923,6 +924,7 @@ public class Features {
         List<MessageExt> before = collect(first);
         eventually(() -> before.size() == 8, "saw " + before.size());
         first.shutdown();
+        committed("feat-clone-from", "FeatClone");
         admin.cloneGroupOffset("feat-clone-from", "feat-clone-to", "FeatClone", true);
         Set<String> later = put("FeatClone", "later", 4);
         DefaultMQPushConsumer second = consumer("feat-clone-to");
@@ -931,6 +933,11 @@ public class Features {
         eventually(() -> texts(seen).containsAll(later), "saw " + texts(seen));
         second.shutdown();
         check(texts(seen).equals(later), "saw " + texts(seen));
+    }
+
+    /** A consumer that leaves tells its offsets without waiting for an answer. */
+    private static void committed(String group, String topic) throws Exception {
+        eventually((Callable<Boolean>) () -> admin.examineConsumeStats(group, topic).computeTotalDiff() == 0, "the offsets of " + group);
     }
 
     private static String brokerAddress() throws Exception {
