@@ -193,6 +193,17 @@ async def test_name_servers_are_asked_in_turn_until_one_answers(
             await made.send(Message("T", b"x"))
 
 
+async def test_requests_at_the_same_time_make_each_other_skip_no_name_server(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    addresses = f"{CLOSED_PORT};127.0.0.1:2;127.0.0.1:3;{pair[0].address}"
+    for _ in range(4):
+        async with producer(addresses) as made:
+            cluster = made._open_cluster()
+            routes = await asyncio.gather(*(cluster.fetch_route("T") for _ in range(20)))
+            assert all(routes)
+
+
 async def test_a_changed_route_is_followed(pair: tuple[FakeBroker, FakeBroker]) -> None:
     a, b = pair
     a.routes["T"] = route_body({"a": a.address})

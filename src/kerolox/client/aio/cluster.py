@@ -166,13 +166,15 @@ class Cluster:
         if not self.name_servers and self.address_server is not None:
             raise ConnectError(f"{self.address_server.url} has told of no name server yet")
         reasons: list[str] = []
-        for _ in self.name_servers:
-            address = self.name_servers[self._name_server_index % len(self.name_servers)]
+        servers, start = self.name_servers, self._name_server_index
+        # Each request goes once round by itself: others that fail meanwhile make it skip none.
+        for position in range(start, start + len(servers)):
             try:
-                return await self.ask(address, code, ext_fields)
+                return await self.ask(servers[position % len(servers)], code, ext_fields)
             except RemotingError as error:
                 reasons.append(str(error))
-                self._name_server_index += 1
+                if self._name_server_index == position:
+                    self._name_server_index = position + 1
         raise ConnectError(f"no name server answers: {'; '.join(reasons)}")
 
     # -- routes -------------------------------------------------------------------------------
