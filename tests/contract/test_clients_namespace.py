@@ -19,12 +19,14 @@ from kerolox.client import (
     TransactionProducer,
     TransactionState,
 )
+from kerolox.client.core.trace import PubTrace
 from kerolox.message import Message
 from tests.contract.conftest import FIRST, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kerolox.client import TraceView
     from kerolox.message import MessageExt
     from tests.contract.conftest import Inbox
     from tests.support.clusters import Cluster
@@ -108,6 +110,32 @@ async def test_a_tenant_pulls_commits_batches_and_selects(
     async with PullConsumer(f"ns%{group}", cluster.name_server) as outside:
         assert await outside.committed(queue._replace(topic=f"ns%{topic}")) == 1
     assert first.queue_id != second.queue_id
+
+
+async def test_a_tenant_s_traces_show_the_names_that_it_knows(
+    cluster: Cluster, tenant: Producer, topic: str
+) -> None:
+    """The trace topic is the same for all tenants."""
+    own = f"traces-{topic}"
+    given = ProducerSettings(namespace="ns", enable_trace=True, trace_topic=own)
+    async with Producer("tenant", cluster.name_server, settings=given) as traced:
+        result = await traced.send(Message(topic, b"x"))
+        route = tenant._open_cluster().fetch_route
+
+        async def known() -> bool:
+            return await route(own) is not None
+
+        await eventually(known, what="the trace topic")
+        found: list[TraceView] = []
+
+        async def told() -> bool:
+            found[:] = await traced.query_trace(result.message_id, topic=own)
+            return bool(found)
+
+        await eventually(told, what="the trace")
+    [view] = found
+    assert isinstance(view.trace, PubTrace)
+    assert (view.trace.group, view.trace.topic) == ("tenant", topic)
 
 
 async def test_a_tenant_s_transactions_are_checked(

@@ -132,7 +132,8 @@ class ClusterQueries:
         # Both kinds of id look alike; one that names a broker of the topic is the broker's.
         if located is not None and f"{located.host}:{located.port}" in known:
             return await self._view(located)
-        found = await self._search(topic, message_id, 32, 0, END_OF_TIME_MS, unique=True)
+        wire_topic = with_namespace(self._namespace, topic)
+        found = await self._search(wire_topic, message_id, 32, 0, END_OF_TIME_MS, unique=True)
         if found:
             return min(found, key=lambda message: message.store_timestamp)
         if located is not None and 0 < located.port < 65_536:
@@ -168,6 +169,7 @@ class ClusterQueries:
             begin_ms: stored at or after (ms since the epoch).
             end_ms: stored at or before.
         """
+        topic = with_namespace(self._namespace, topic)
         return await self._search(topic, key, max_messages, begin_ms, end_ms, unique=False)
 
     async def query_trace(
@@ -179,7 +181,8 @@ class ClusterQueries:
 
         Args:
             message_id: the message's id (that of its producer).
-            topic: the topic that has the traces.
+            topic: the topic that has the traces, as brokers know it: clients write traces outside
+                of their namespaces.
             max_messages: most trace messages per broker that are read.
 
         Raises:
@@ -191,8 +194,8 @@ class ClusterQueries:
     async def _search(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int, *, unique: bool
     ) -> list[MessageExt]:
+        """``topic`` as brokers know it."""
         cluster = self._open_cluster()
-        topic = with_namespace(self._namespace, topic)
         route = await cluster.route(topic)
         fields: dict[str, object] = {
             "topic": topic,

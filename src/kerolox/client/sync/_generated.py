@@ -136,7 +136,8 @@ class ClusterQueries:
 
         Args:
             message_id: the message's id (that of its producer).
-            topic: the topic that has the traces.
+            topic: the topic that has the traces, as brokers know it: clients write traces outside
+                of their namespaces.
             max_messages: most trace messages per broker that are read.
 
         Raises:
