@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.kernel.test_read_model import QUEUE_FILE
 from tests.model.model import LOG_FILE
 
-__all__ = ["Tree", "Wreck", "kill", "lose_power", "read_tree", "write_tree"]
+__all__ = ["Tree", "Wreck", "kill", "lose_power", "read_tree"]
+__all__ += ["without_dropped_index", "write_tree"]
 
 Tree = dict[str, bytes]
 """Content of files by their paths below the root."""
@@ -92,6 +93,17 @@ def lose_power(now: Tree, flushed: Tree, flushed_end: int, number: int) -> Wreck
         return log[:first] + bytes(hole) + log[first + hole :]
 
     return _with_log(files, now, damaged)
+
+
+def without_dropped_index(files: Tree, recovered: Tree) -> Tree:
+    """Without the index files that recovery dropped: another one may have the same name since."""
+
+    def is_kept(name: str) -> bool:
+        before, after = files[name], recovered.get(name, b"")
+        # The times and offsets at which both begin.
+        return before[:8] == after[:8] and before[16:24] == after[16:24]
+
+    return {name: each for name, each in files.items() if "index/" not in name or is_kept(name)}
 
 
 def _deleted_and_back(now: Tree, flushed: Tree, number: int) -> Tree:

@@ -17,7 +17,15 @@ from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
 from tests.kernel.test_read_model import LIMITS, QUEUE_FILE
-from tests.model.crashes import Tree, Wreck, kill, lose_power, read_tree, write_tree
+from tests.model.crashes import (
+    Tree,
+    Wreck,
+    kill,
+    lose_power,
+    read_tree,
+    without_dropped_index,
+    write_tree,
+)
 from tests.model.model import (
     BLANK_BYTES,
     DELAYS_MS,
@@ -80,6 +88,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.last_append = 0
         """Physical offset of the first record of the last call that appended."""
         self.flushed: Tree = {}
+        self.earlier_index: Tree = {}
+        """As it was once since the store was opened."""
         self.flushed_end = 0
         self.flushed_highs: dict[QueueKey, int] = {}
         self.bench: Bench
@@ -102,6 +112,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert report.clean == clean
         assert (report.min_offset, report.max_offset) == (self.model.log_min, self.model.end)
         self.model.reopen()
+        self._note_index()
+
+    def _note_index(self) -> None:
+        self.bench.wait_indexed()
+        tree = read_tree(self.bench.path)
+        self.earlier_index = {name: each for name, each in tree.items() if "index/" in name}
 
     def teardown(self) -> None:
         if self.store is not None:
@@ -299,6 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
         """All is brought to the disk."""
         assert self.store.flush() == self.model.end
         assert self.store.flushed_offset == self.model.end
+        self._note_index()
         self._remember()
 
     @rule()
@@ -324,7 +341,7 @@ class StoreMachine(RuleBasedStateMachine):
         now = read_tree(self.bench.path)
         first = max(self.last_append, self.flushed_end)
         cut = max(first, self.model.end - lost) if first < self.model.end else self.model.end
-        wreck = kill(now, cut, self.flushed if late_index else None)
+        wreck = kill(now, cut, self.earlier_index if late_index else None)
         self._lose(wreck)
 
     @rule(variety=varieties)
@@ -349,7 +366,7 @@ class StoreMachine(RuleBasedStateMachine):
         if is_power_lost:
             self._adopt_empty_queues(self.flushed_highs)
             # What is left is on the disk; what recovery wrote may be lost again.
-            self._remember(wreck.files)
+            self._remember(without_dropped_index(wreck.files, self.earlier_index))
         self.read_everything()
 
     def _adopt_empty_queues(self, sure: dict[QueueKey, int]) -> None:
@@ -378,7 +395,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.end - self.model.log_min > LOG_FILE)
     @rule(expire=st.booleans())
     def drop_log_file(self, expire: bool) -> None:
-        """The oldest file of the log goes."""
+        """The oldest file of the log goes, which was flushed long before."""
+        if self.model.log_min - self.model.log_min % LOG_FILE + LOG_FILE > self.flushed_end:
+            self.flush()
         path = self.store.drop_log_file()
         assert int(Path(path).name) == self.model.log_min - self.model.log_min % LOG_FILE
         Path(path).unlink()
