@@ -11,6 +11,7 @@ import pytest_asyncio
 from kerolox.client import (
     ConsumeContext,
     ConsumeHook,
+    ConsumeStatus,
     EndTransactionContext,
     EndTransactionHook,
     Producer,
@@ -23,28 +24,29 @@ from kerolox.client import (
     TransactionProducer,
     TransactionState,
 )
-from kerolox.client.core.hooks import MessageType
+from kerolox.client.core.hooks import ConsumeReturnType, MessageType
 from kerolox.errors import KeroloxError, ServiceNotAvailableError
 from kerolox.message import Message, decode_properties
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from tests.support.eventually import until
 from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kerolox.message import MessageExt
-    from kerolox.protocol.command import RemotingCommand
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
-class Notes(SendHook, EndTransactionHook, ConsumeHook):
+class Notes(SendHook, EndTransactionHook):
     """Keeps what it is called with."""
 
     def __init__(self) -> None:
         self.sends: list[tuple[str, SendContext]] = []
         self.ends: list[EndTransactionContext] = []
-        self.pulls: list[ConsumeContext] = []
 
     def before_send(self, context: SendContext) -> None:
         assert context.result is context.error is None
@@ -55,9 +57,6 @@ class Notes(SendHook, EndTransactionHook, ConsumeHook):
 
     def end_transaction(self, context: EndTransactionContext) -> None:
         self.ends.append(context)
-
-    def before_consume(self, context: ConsumeContext) -> None:
-        self.pulls.append(context)
 
 
 @pytest_asyncio.fixture
@@ -197,8 +196,6 @@ async def test_requests_of_brokers_go_through_the_hook_too(broker: FakeBroker) -
     given = ProducerSettings(rpc_hook=Notices())
     async with TransactionProducer("G", broker.address, check=check, settings=given) as producer:
         await producer.send(Message("T", b"x"))
-        from kerolox.protocol.command import RemotingCommand
-
         answer = await broker.connections[0].request(
             RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO), timeout_seconds=5
         )
@@ -207,16 +204,58 @@ async def test_requests_of_brokers_go_through_the_hook_too(broker: FakeBroker) -
     assert [when for when, each in seen if each == code] == ["before", "after"]
 
 
-async def test_a_pull_that_found_messages_runs_the_hooks(broker: FakeBroker) -> None:
-    notes = Notes()
-    given = PullConsumerSettings(consume_hooks=(notes,))
+class Listens(ConsumeHook):
+    """Keeps each call: when, and what the context said then."""
 
-    async def empty(command: RemotingCommand) -> RemotingCommand:
-        fields = dict.fromkeys(("nextBeginOffset", "minOffset", "maxOffset"), 0)
-        return command.response(19, ext_fields={**fields, "suggestWhichBrokerId": 0})
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[bytes], bool, ConsumeReturnType]] = []
 
-    broker.answers[RequestCode.PULL_MESSAGE] = empty
-    async with PullConsumer("G", broker.address, settings=given) as consumer:
+    def before_consume(self, context: ConsumeContext) -> None:
+        self._note("before", context)
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        self._note("after", context)
+
+    def _note(self, when: str, context: ConsumeContext) -> None:
+        bodies = [message.body for message in context.messages]
+        self.calls.append((when, bodies, context.is_success, context.return_type))
+
+
+async def test_a_pull_that_found_messages_runs_the_hooks() -> None:
+    hook = Listens()
+    given = PullConsumerSettings(consume_hooks=(hook,))
+    async with (
+        QueueBroker(2) as broker,
+        PullConsumer("G", broker.address, settings=given) as consumer,
+    ):
         [queue] = await consumer.queues("T")
+        await consumer.pull(queue, 3)
+        assert hook.calls == []
         await consumer.pull(queue, 0)
-    assert notes.pulls == []
+    success = ConsumeReturnType.SUCCESS
+    assert hook.calls == [
+        ("before", [b"0", b"1"], False, success),
+        ("after", [b"0", b"1"], True, success),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_success", "return_type"),
+    [
+        (None, True, ConsumeReturnType.SUCCESS),
+        (ConsumeStatus.RECONSUME_LATER, False, ConsumeReturnType.FAILED),
+        ("what", False, ConsumeReturnType.RETURN_NULL),
+    ],
+)
+async def test_a_hook_sees_a_listener_begin_and_end(
+    status: Any, is_success: bool, return_type: ConsumeReturnType
+) -> None:
+    hook = Listens()
+    async with QueueBroker(1) as broker:
+        consumer = Consumer(broker, consume_hooks=(hook,))
+        consumer.status = status
+        async with consumer:
+            await until(lambda: len(hook.calls) == 2)
+    before, after = hook.calls
+    assert before[:3] == ("before", [b"0"], False)
+    assert after == ("after", [b"0"], is_success, return_type)
