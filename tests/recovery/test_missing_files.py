@@ -115,6 +115,17 @@ def test_a_topic_that_another_broker_deleted_stays_deleted(
     crashable.close()
 
 
+def test_queues_that_we_deleted_are_not_looked_for(stopped: Stopped, tmp_path: Path) -> None:
+    crashable = copied(stopped.crashable, tmp_path / "store")
+    crashable.open()
+    assert (crashable.folder / "inventory").exists()
+    assert crashable.store.delete_queues("B") == 1
+    assert not (crashable.folder / "inventory").exists()
+    crashable.kill()
+    assert crashable.open().rebuilt_queues == 0
+    crashable.close()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_an_inventory_that_lies_does_no_harm(stopped: Stopped, seed: int, tmp_path: Path) -> None:
     crashable, ledger = copied(stopped.crashable, tmp_path / "store"), stopped.ledger.copy()

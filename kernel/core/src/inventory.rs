@@ -63,6 +63,11 @@ impl Inventory {
         (is_whole && is_own).then_some(inventory)
     }
 
+    /// Removes the file: it would say what is no longer so.
+    pub(crate) fn remove(root: &Path) {
+        let _ = fs::remove_file(root.join(FILE_NAME));
+    }
+
     /// Writes the file. Queues whose names have a line's end in them are left out.
     pub(crate) fn save(&self, root: &Path) -> Result<(), StoreError> {
         // Without a time the file will not be believed.

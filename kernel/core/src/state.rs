@@ -12,6 +12,7 @@ use crate::consume_queue::{ConsumeQueue, DirtyRange};
 use crate::error::PutStatus;
 use crate::flush::drain_index;
 use crate::index::PendingKey;
+use crate::inventory::Inventory;
 use crate::map::are_too_many;
 use crate::multi_dispatch::LMQ_PREFIX;
 use crate::queue_ext::QueueExt;
@@ -372,6 +373,8 @@ impl Core {
 
     /// After queues were deleted.
     fn forget_stale(&mut self) {
+        // It names what is gone now: a recovery would look for that in the whole log.
+        Inventory::remove(&self.shared.settings.store_path_root_dir);
         self.dirty.retain(|&index| self.slots[index as usize].is_some());
         self.epoch += 1;
     }

@@ -14,6 +14,7 @@ TOPIC`` for each queue with files, ``index NAME END`` for each index file, ``end
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,8 @@ class Inventory:
     @staticmethod
     def remove(root: str) -> None:
         """Remove the file: it would say what is no longer so."""
-        Path(root, _FILE_NAME).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(root, _FILE_NAME))
 
     @classmethod
     def _parse(cls, lines: list[bytes], lock_time: int) -> Inventory | None:

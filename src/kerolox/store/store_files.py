@@ -520,6 +520,8 @@ class StoreFiles:
 
     def _delete(self, queues: list[ConsumeQueue]) -> None:
         """Delete queues of one topic."""
+        # It names what is gone now: a recovery would look for that in the whole log.
+        Inventory.remove(self.root)
         for queue in queues:
             topic = queue.topic
             del self._queues[topic, queue.queue_id]
