@@ -131,6 +131,25 @@ def test_a_queue_goes_on_behind_messages_that_went_with_the_log_s_first_file(
     assert lost.bodies() == [b"last of its queue"]
 
 
+def test_entries_of_an_earlier_life_that_came_back_are_not_those_of_the_new_one(
+    bench: Bench, lost: Bench
+) -> None:
+    fill(bench, 5)
+    while bench.store.max_physical_offset < FILE_BYTES:
+        bench.append(b"x" * 3_000, queue_id=1)
+    Path(bench.store.drop_log_file()).unlink()
+    before = queue_file(bench, 0).read_bytes()
+    assert bench.store.delete_queue("T", 0)
+    for body in (b"new", b"newer"):
+        bench.append(body)
+    lose_power(bench, lost)
+    queue_file(lost, 0).write_bytes(before)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (0, 2)
+    assert lost.bodies() == [b"new", b"newer"]
+    assert lost.append(b"next")[2] == 2
+
+
 @pytest.mark.parametrize("is_header_there", [False, True], ids=["lost", "just made"])
 def test_an_empty_index_file_behind_the_others_brings_no_key_twice(
     bench: Bench, lost: Bench, is_header_there: bool

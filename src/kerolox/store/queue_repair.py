@@ -241,6 +241,10 @@ class QueueRepair:
                 self.short[queue] = None
         elif known[:2] == (offset, record.size):
             self._claim(queue, wanted)
+        elif known[1] > 0 and not is_pre_blank(known) and known[0] < self._log.min_offset:
+            # Entries ascend: those are of an earlier life, which a loss of power brought back.
+            queue.delete()
+            self.short[queue] = None
         elif is_pre_blank(known) or not self._is_owner(known, place):
             queue.set_entry(wanted, offset, record.size, self._code(record))
             self.dispatched += 1

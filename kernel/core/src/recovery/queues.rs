@@ -216,6 +216,13 @@ impl Recovery<'_> {
             };
             if is_same(known, entry) {
                 self.claim(handle, place.queue_offset);
+            } else if known.size > 0
+                && !known.is_pre_blank()
+                && known.physical_offset < log.min_offset() as i64
+            {
+                // Entries ascend: those are of an earlier life, which a loss of power brought back.
+                queue.delete();
+                self.mark_short(handle);
             } else if known.is_pre_blank() || !is_owner(log, known, place, &self.shared.settings) {
                 queue.rewrite(place.queue_offset, entry)?;
                 self.report.dispatched += 1;
