@@ -12,6 +12,7 @@
 //!
 //! Then each queue is dense, and each record of the log stands at its queue offset.
 
+mod indexing;
 mod load;
 mod queues;
 mod walk;
@@ -23,11 +24,11 @@ use crate::commit_log::CommitLog;
 use crate::deletions::Deletions;
 use crate::error::StoreError;
 use crate::folder::{Boot, CLOCK_STEP_MS, Checkpoint, abort_path, offset_name};
-use crate::index::{Index, PendingKey, for_each_key};
+use crate::index::Index;
 use crate::inventory::Inventory;
 use crate::log_folders::LogFolders;
 use crate::map::find_maps_max;
-use crate::record::{Marks, Parsed, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse};
+use crate::record::{Parsed, parse};
 use crate::shared::Shared;
 use crate::state::Core;
 use crate::store::{QueueHandle, RecoveryReport};
@@ -141,6 +142,11 @@ struct Recovery<'a> {
     inventory: Option<Inventory>,
 }
 
+/// A time, or 0 when it is far ahead of the clock.
+fn believable(timestamp: i64, now_ms: i64) -> i64 {
+    if timestamp > now_ms.saturating_add(CLOCK_STEP_MS) { 0 } else { timestamp }
+}
+
 impl Recovery<'_> {
     /// Refuses a log that ended behind its last file when it was closed: entries of what is in the
     /// missing file would be dropped, and others put in their place.
@@ -217,7 +223,7 @@ impl Recovery<'_> {
             && let Some(damaged) = self.find_disowned(dispatch_from)?
         {
             self.end_at(damaged, "its queue knows the record there otherwise")?;
-            self.index_records(self.index_from(checkpoint, dispatch_from), begin)?;
+            self.index_records(self.index_from(checkpoint, dispatch_from), begin);
         }
         if self.has_short_queues() {
             self.fill_short_queues(begin)?;
@@ -238,7 +244,7 @@ impl Recovery<'_> {
     /// A time that is not far ahead of the clock; one that is would hold all later ones up. RocketMQ
     /// lets times fall behind over a restart.
     fn believable(&self, timestamp: i64) -> i64 {
-        if timestamp > self.now_ms.saturating_add(CLOCK_STEP_MS) { 0 } else { timestamp }
+        believable(timestamp, self.now_ms)
     }
 
     /// Ends the log at an offset, and queues and index with it; whether entries were dropped.
@@ -354,31 +360,6 @@ impl Recovery<'_> {
                 dispatch_from
             }
             None => first,
-        }
-    }
-
-    fn index_one(&mut self, view: &RecordView<'_>) {
-        if view.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK {
-            return;
-        }
-        let marks = Marks::scan(view.properties);
-        if marks.uniq_key.is_none() && marks.keys.is_none() {
-            return;
-        }
-        let topic_hash = crate::record::java_hash(&[view.topic, b"#"].concat());
-        // Where the index ends the keys of one record may have been put in part.
-        let is_edge = self.index.end_offset() == Some(view.physical_offset);
-        let mut hashes = Vec::new();
-        for_each_key(topic_hash, marks.uniq_key, marks.keys, |hash| hashes.push(hash));
-        hashes.retain(|&hash| !is_edge || !self.index.contains(hash, view.physical_offset));
-        self.report.indexed += i64::from(!hashes.is_empty());
-        // No CRC covers the time; a wrong one would hide what the file before has.
-        let is_wrong = view.store_timestamp <= 0 || self.believable(view.store_timestamp) == 0;
-        let last = self.index.end_timestamp().unwrap_or(self.now_ms);
-        let store_timestamp = if is_wrong { last } else { view.store_timestamp };
-        for hash in hashes {
-            let key = PendingKey { hash, physical_offset: view.physical_offset, store_timestamp };
-            self.index.put(&key, self.now_ms);
         }
     }
 }

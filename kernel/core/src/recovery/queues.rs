@@ -4,9 +4,12 @@
 //! own queue knows it otherwise: the CRC covers the body alone, so that is how a damaged queue id,
 //! queue offset or topic shows.
 
+use std::thread;
+
 use hashbrown::HashMap;
 
 use super::Recovery;
+use super::indexing::Indexing;
 use super::walk::for_each_record;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::Entry;
@@ -133,32 +136,44 @@ impl Recovery<'_> {
     ) -> Result<(), StoreError> {
         self.note_entries_from(dispatch_from as i64)?;
         let log = std::mem::take(&mut self.core.log);
-        let result = for_each_record(&log, dispatch_from.min(index_from), sound_from, |view| {
-            let offset = view.physical_offset as u64;
-            if offset >= dispatch_from {
-                for place in places_of(view, &self.shared.settings).iter() {
-                    self.dispatch_one(&log, place, view)?;
-                }
-            }
-            if offset >= index_from {
-                self.index_one(view);
-            }
-            self.core.bound_maps();
-            Ok(())
+        let mut indexing = Indexing::new(self);
+        let is_wanted = index_from < log.max_offset();
+        let mut result = Ok(());
+        let is_begun = thread::scope(|scope| {
+            let index = || indexing.follow(&log, index_from, sound_from);
+            let is_begun = is_wanted && thread::Builder::new().spawn_scoped(scope, index).is_ok();
+            result = self.dispatch_from(&log, dispatch_from, sound_from);
+            is_begun
         });
+        if is_wanted && !is_begun {
+            // The system gave no thread.
+            indexing.follow(&log, index_from, sound_from);
+        }
+        indexing.finish(self);
         self.core.log = log;
         result
     }
 
-    /// Reads the log again for the index alone.
-    pub(super) fn index_records(&mut self, from: u64, sound_from: u64) -> Result<(), StoreError> {
-        let log = std::mem::take(&mut self.core.log);
-        let result = for_each_record(&log, from, sound_from, |view| {
-            self.index_one(view);
+    fn dispatch_from(
+        &mut self,
+        log: &CommitLog,
+        begin: u64,
+        sound_from: u64,
+    ) -> Result<(), StoreError> {
+        for_each_record(log, begin, sound_from, |view| {
+            for place in places_of(view, &self.shared.settings).iter() {
+                self.dispatch_one(log, place, view)?;
+            }
+            self.core.bound_maps();
             Ok(())
-        });
-        self.core.log = log;
-        result
+        })
+    }
+
+    /// Reads the log again for the index alone.
+    pub(super) fn index_records(&mut self, from: u64, sound_from: u64) {
+        let mut indexing = Indexing::new(self);
+        indexing.follow(&self.core.log, from, sound_from);
+        indexing.finish(self);
     }
 
     /// Finds out which entries records have to claim.
