@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::fill::UNIT;
-use crate::folder::sync_folder;
 use crate::map::{MappedFile, PAGE};
 
 /// Bytes backed between two looks at the queue of requests.
@@ -109,19 +108,25 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// Back a log file up to a position.
-    pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64) {
-        self.requests.lock().log = Some((Arc::clone(file), end));
+    /// Back a log file up to a position; false: ask again, the thread is looking at the requests. An
+    /// append must not wait for it: woken, but not running yet, it may have the lock.
+    pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64) -> bool {
+        let Some(mut requests) = self.requests.try_lock() else { return false };
+        requests.log = Some((Arc::clone(file), end));
+        drop(requests);
         self.wake.notify_one();
+        true
     }
 
-    /// Back a queue file up to a position.
-    pub(crate) fn back_queue(&self, file: &Arc<MappedFile>, end: u64) {
-        let mut requests = self.requests.lock();
+    /// Back a queue file up to a position; false: ask again, as above.
+    pub(crate) fn back_queue(&self, file: &Arc<MappedFile>, end: u64) -> bool {
+        let Some(mut requests) = self.requests.try_lock() else { return false };
         if requests.queues.len() < QUEUE_REQUESTS_MAX {
             requests.queues.push((Arc::clone(file), end));
+            drop(requests);
             self.wake.notify_one();
         }
+        true
     }
 
     /// Make these files, in the order of their starts. Asking twice for one asks once.
@@ -132,6 +137,8 @@ impl Ahead {
                 requests.files.entry(file.start).or_insert(Request::Asked(file));
             }
         }
+        // Told without the lock, it does not get the lock handed over before it runs.
+        drop(requests);
         self.wake.notify_one();
     }
 
@@ -270,10 +277,18 @@ impl Ahead {
         let Some(file) = file else { return };
         match next.warm_up {
             Some(warm_up) => self.warm_up(&file, warm_up),
-            None => self.back_in_slices(&file, next.head),
+            None => self.back_head(&file, next.head),
         }
-        if let Some(folder) = next.path.parent() {
-            sync_folder(folder);
+        // Its name lasts with the first flush of what is in it: nobody waits for the disk here, the
+        // file before it is still being written.
+    }
+
+    /// Backs the begin of a new file, what is needed now between its slices.
+    fn back_head(&self, file: &MappedFile, head: u64) {
+        while file.populated() < head.min(file.size()) {
+            if file.back_new(file.populated() + SLICE).is_err() || !self.back_all() {
+                return;
+            }
         }
     }
 

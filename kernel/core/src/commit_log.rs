@@ -343,14 +343,15 @@ impl CommitLog {
     fn ask_backing(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
         if end + self.window - self.window / STEPS > self.asked && self.asked < file.end() {
             let elapsed = now_ms - self.asked_ms;
-            if elapsed < STEP_MS {
-                self.window = (self.window * 2).min(WINDOW_MAX);
-            } else if elapsed > 10 * STEP_MS {
-                self.window = (self.window / 2).max(WINDOW_MIN);
+            let window = match elapsed {
+                ..STEP_MS => (self.window * 2).min(WINDOW_MAX),
+                _ if elapsed > 10 * STEP_MS => (self.window / 2).max(WINDOW_MIN),
+                _ => self.window,
+            };
+            let target = (end + window).min(file.end());
+            if shared.ahead.back_log(file, target - file.start()) {
+                (self.window, self.asked, self.asked_ms) = (window, target, now_ms);
             }
-            self.asked_ms = now_ms;
-            self.asked = (end + self.window).min(file.end());
-            shared.ahead.back_log(file, self.asked - file.start());
         }
         if self.asked >= file.end() {
             // Nothing more to ask for in this file: no need to look again before it is full.

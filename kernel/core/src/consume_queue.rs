@@ -589,9 +589,10 @@ impl ConsumeQueue {
         let populated = tail.populated();
         if is_hot && populated < (need + HOT_WINDOW / 2).min(tail.size()) {
             let target = (need + HOT_WINDOW).min(tail.size());
-            if self.asked < tail.start() + need + HOT_WINDOW / 2 {
+            if self.asked < tail.start() + need + HOT_WINDOW / 2
+                && shared.ahead.back_queue(&tail, target)
+            {
                 self.asked = tail.start() + target;
-                shared.ahead.back_queue(&tail, target);
             }
         }
         let known = if is_hot && populated < tail.size() {

@@ -32,6 +32,9 @@ const INDEX_INTERVAL: Duration = Duration::from_millis(100);
 const INDEX_SLICE: usize = 2_048;
 /// From so many files on, the file system is written whole: one wait instead of thousands.
 const FILES_SYNCED_AT_ONCE: usize = 512;
+/// How often, and how far apart, the background thread looks for a free lock before it waits for it.
+const LOCK_TRIES: usize = 200;
+const LOCK_PAUSE: Duration = Duration::from_micros(50);
 /// Longest sleep of the flush thread under `SYNC_FLUSH`, when nobody asks.
 const SYNC_IDLE: Duration = Duration::from_millis(500);
 
@@ -206,9 +209,21 @@ pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
     has_more
 }
 
+/// Takes the lock when nobody has it, if that comes soon: who waits for a lock may get it handed
+/// over before he runs, and then the append waits for him.
+fn lock_patiently(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    for _ in 0..LOCK_TRIES {
+        if let Some(guard) = core.try_lock() {
+            return guard;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    core.lock()
+}
+
 /// Writes the queues to the disk, those with at least `least_pages` pages to write.
 fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result<(), StoreError> {
-    let (ranges, timestamp) = core.lock().collect_dirty(least_pages);
+    let (ranges, timestamp) = lock_patiently(core).collect_dirty(least_pages);
     if ranges.len() < FILES_SYNCED_AT_ONCE || sync_file_systems(&ranges).is_err() {
         sync_each(&ranges).inspect_err(|error| {
             shared.fail(format!("{error}; {WRITES_END}"));
