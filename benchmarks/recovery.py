@@ -83,9 +83,11 @@ def set_back(crashed: Path, store: Path, case: str) -> None:
         if source.exists():
             # The index file is mostly a hole.
             subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)
+    boot = store / "boot"
+    # The Python kernel notes the boot of the machine in one file, the native one in the other.
+    (store / "abort").write_bytes(boot.read_bytes() if case == "process" else b"")
     if case != "process":
-        (store / "boot").unlink(missing_ok=True)
-        (store / "abort").write_bytes(b"")
+        boot.unlink(missing_ok=True)
     if case == "whole":
         (store / "checkpoint").write_bytes(bytes(4_096))
 
