@@ -75,14 +75,18 @@ def write_store(folder: Path, size: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a file or folder; holes, which new files mostly are, stay holes."""
+    subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)
+
+
 def set_back(crashed: Path, store: Path, case: str) -> None:
     """Let a copy be as it was after the crash; nobody has changed its log."""
     for name in SMALL_PARTS:
         source, target = crashed / name, store / name
         shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
         if source.exists():
-            # The index file is mostly a hole.
-            subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)
+            copy(source, target)
     boot = store / "boot"
     # The Python kernel notes the boot of the machine in one file, the native one in the other.
     (store / "abort").write_bytes(boot.read_bytes() if case == "process" else b"")
@@ -124,7 +128,7 @@ def measure(brokers: list[str], passes: int, folder: Path, size: int) -> dict[st
     for broker in brokers:
         stores[broker] = folder / broker
         (stores[broker] / "store").mkdir(parents=True)
-        shutil.copytree(crashed / "commitlog", stores[broker] / "store" / "commitlog")
+        copy(crashed / "commitlog", stores[broker] / "store" / "commitlog")
         (stores[broker] / "store" / "lock").write_bytes(b"lock")
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     said: dict[tuple[str, str], str] = {}
