@@ -19,10 +19,12 @@ import msgspec
 
 from kerolox.broker.json_file import JsonFile
 from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
+from kerolox.store.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import SubscriptionData
+    from kerolox.store.consume_queue_ext import ExtUnit
 
 __all__ = ["FilterTable", "GroupFilter", "compile_expression"]
 
@@ -170,6 +172,16 @@ class FilterTable:
         if len(item.bloom_positions) != self._bloom.hashes:
             return None
         return item.bloom_bits, item.born_ms, item.bloom_positions
+
+    def may_match(self, group: str, subscription: SubscriptionData, unit: ExtUnit) -> bool:
+        """Whether a group may want the message of a unit, as far as that tells
+        (``isMatchedByConsumeQueue``)."""
+        if subscription.is_tag_type:
+            codes = subscription.tag_codes
+            return codes is None or unit.tags_code in codes
+        known = self.get(subscription.topic, group)
+        bits = None if known is None else self.bits_of(known)
+        return bits is None or not BitFilter(*bits).rules_out(unit)
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """A heartbeat: what a group subscribes to now."""

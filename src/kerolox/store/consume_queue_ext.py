@@ -51,6 +51,11 @@ class ExtUnit(NamedTuple):
     store_time: int
     bit_map: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return _UNIT.size + len(self.bit_map)
+
 
 class BitFilter(NamedTuple):
     """A filter by bits (``BloomFilter``): what it rules out can't be wanted."""

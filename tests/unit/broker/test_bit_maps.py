@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pytest_asyncio
 
 from kerolox.broker.broker import Broker
 from kerolox.message import encode_properties
-from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.eventually import until
 from tests.unit.broker.support import peer_of, small_config
@@ -171,3 +173,19 @@ async def test_without_the_switch_units_have_no_maps(tmp_path: Path, kernel: str
         await send_numbers(broker, peer, 0, 2)
         assert map_of(broker, 0) == map_of(broker, 1) == b""
         assert await bodies(peer, "readers") == [b"1"]
+
+
+async def test_operators_see_units_and_who_wants_their_messages(broker: Broker, peer: Peer) -> None:
+    await subscribe(peer, "readers", "n = 1")
+    await send_numbers(broker, peer, 0, 2)
+    fields = {"topic": "T", "queueId": 0, "index": 0, "count": 2, "consumerGroup": "readers"}
+    answer = await peer.ask(RequestCode.QUERY_CONSUME_QUEUE, fields)
+    first, second = json.loads(answer.body)["queueData"]
+    assert (first["eval"], second["eval"]) == (False, True)
+    known = broker.filters.get("T", "readers")
+    assert known is not None
+    shown = second["bitMap"].replace("\n", "")
+    assert {BITS - 1 - at for at, bit in enumerate(shown) if bit == "1"} == {*known.bloom_positions}
+    unit = json.loads(second["extendDataJson"])
+    assert (unit["size"], unit["tagsCode"]) == (34, 0)
+    assert base64.b64decode(unit["filterBitMap"]) == map_of(broker, 1)

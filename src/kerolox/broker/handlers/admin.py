@@ -6,6 +6,7 @@ Questions about clients and their progress are in :mod:`kerolox.broker.handlers.
 
 from __future__ import annotations
 
+import base64
 import shutil
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
 from kerolox.config import format_properties, parse_properties
 from kerolox.errors import BrokerError, ConfigError
+from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
@@ -28,6 +30,7 @@ from kerolox.protocol.headers import (
     QueryConsumeQueueHeader,
     TopicHeader,
 )
+from kerolox.store.consume_queue_ext import ExtUnit
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -204,6 +207,7 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
     if low == high == 0:
         raise _system_error(f"{header.queue_id}@{header.topic} is not exist!")
     body: dict[str, object] = {"maxQueueIndex": high, "minQueueIndex": low}
+    subscription = None
     if header.consumer_group:
         subscription = broker.clients.subscription(header.consumer_group, header.topic)
         body["subscriptionData"] = subscription
@@ -221,11 +225,34 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
         entry = broker.store.queue_entry(header.topic, header.queue_id, index)
         if entry is not None:
             offset, size, code = entry
-            entries.append(
-                {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
-            )
+            item: dict[str, object] = {"eval": False, "physicOffset": offset}
+            item |= {"physicSize": size, "tagsCode": code}
+            unit = broker.store.queue_unit(header.topic, header.queue_id, index)
+            if unit is not None:
+                item |= _unit_fields(ExtUnit(*unit))
+                if subscription is not None:
+                    item["eval"] = broker.filters.may_match(
+                        header.consumer_group, subscription, ExtUnit(*unit)
+                    )
+            entries.append(item)
     body["queueData"] = entries
     return Reply(body=encode_body(body))
+
+
+def _unit_fields(unit: ExtUnit) -> dict[str, object]:
+    """A unit as RocketMQ shows it: fastjson's text of it, and the map with its last bit first."""
+    members: dict[str, object] = {"msgStoreTime": unit.store_time, "size": unit.size}
+    members["tagsCode"] = unit.tags_code
+    if not unit.bit_map:
+        return {"extendDataJson": fastjson.dumps(members).decode()}
+    text = base64.b64encode(unit.bit_map).decode()
+    bits = ""
+    for number in reversed(range(len(unit.bit_map))):
+        bits += f"{unit.bit_map[number]:08b}" + ("" if number % 8 else "\n")
+    return {
+        "extendDataJson": fastjson.dumps({"filterBitMap": text, **members}).decode(),
+        "bitMap": bits,
+    }
 
 
 # -- cleaning ---------------------------------------------------------------------------------
