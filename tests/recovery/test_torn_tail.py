@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "24"))
+SEEDS = int(os.environ.get("KEROLOX_CRASH_SEEDS", "16"))
 FILE_BYTES = 16 * 1024
 MESSAGES = 90
 LAST = 3
