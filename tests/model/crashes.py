@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,13 @@ def lose_power(now: Tree, flushed: Tree, flushed_end: int, number: int) -> Wreck
     files = {name: data for name, data in now.items() if name not in BOOT_FILES}
     files["abort"] = b""
     if "checkpoint" in flushed:
-        files["checkpoint"] = flushed["checkpoint"]
+        # Later times would say more than ``flushed`` holds; recovery may have set some back.
+        times = zip(
+            *(struct.unpack_from(">qqq", each["checkpoint"]) for each in (now, flushed)),
+            strict=True,
+        )
+        data = struct.pack(">qqq", *(min(pair) for pair in times))
+        files["checkpoint"] = data + flushed["checkpoint"][len(data) :]
     names = [name for name in now if name.startswith(("consumequeue/", "index/"))]
     for at, name in enumerate(sorted(names)):
         # Names of index files are times.

@@ -285,6 +285,10 @@ class Recovery:
                 f"index: {dropped} files that were damaged, or newer than the checkpoint or the "
                 "log, are gone; they are built again"
             )
+        if dropped and index.end_timestamp < self._checkpoint.index_timestamp:
+            # What is built again is of old records, and not on the disk for that.
+            self._checkpoint.index_timestamp = index.end_timestamp
+            self._checkpoint.flush()
         if state.clean and not self._repair.dispatched and not dropped:
             index.followed_offset = log.max_offset
             return 0

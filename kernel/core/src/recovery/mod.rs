@@ -48,7 +48,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let clean = !abort.exists();
     let mut report =
         RecoveryReport { clean, same_boot: !clean && boot.is_same(), ..RecoveryReport::default() };
-    let checkpoint = Checkpoint::open(root)?;
+    let mut checkpoint = Checkpoint::open(root)?;
     core.clear();
     core.log = CommitLog::load(
         LogFolders::new(settings)?,
@@ -79,7 +79,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     recovery.load_index(&checkpoint)?;
     fs::File::create(&abort)
         .map_err(|error| StoreError::io(format!("creating {}", abort.display()), error))?;
-    let found = recovery.run(&checkpoint)?;
+    let found = recovery.run(&mut checkpoint)?;
 
     if !report.clean && !report.same_boot {
         core.log.dirty_again(found.flushed)?;
@@ -190,7 +190,7 @@ impl Recovery<'_> {
     }
 
     /// Brings everything into line.
-    fn run(&mut self, checkpoint: &Checkpoint) -> Result<Found, StoreError> {
+    fn run(&mut self, checkpoint: &mut Checkpoint) -> Result<Found, StoreError> {
         if self.core.log.files().is_empty() {
             self.forget_everything()?;
             return Ok(Found { flushed: 0, last_timestamp: self.believable(checkpoint.physic_ms) });
@@ -217,12 +217,14 @@ impl Recovery<'_> {
             Some(_) if self.report.clean && !is_cut => queues_end.min(found.end),
             _ => begin,
         };
+        self.distrust_index(checkpoint)?;
         let index_from = self.index_from(checkpoint, dispatch_from);
         self.dispatch(dispatch_from, index_from, begin)?;
         if !self.report.clean
             && let Some(damaged) = self.find_disowned(dispatch_from)?
         {
             self.end_at(damaged, "its queue knows the record there otherwise")?;
+            self.distrust_index(checkpoint)?;
             self.index_records(self.index_from(checkpoint, dispatch_from), begin);
         }
         if self.has_short_queues() {
@@ -343,6 +345,17 @@ impl Recovery<'_> {
             }
         }
         Ok(is_cut)
+    }
+
+    /// Takes back what the checkpoint says of index files that were removed: what is built again is
+    /// of old records, and not on the disk for that.
+    fn distrust_index(&self, checkpoint: &mut Checkpoint) -> Result<(), StoreError> {
+        let known = self.index.end_timestamp().unwrap_or(0);
+        if self.index.is_enabled() && self.index.is_cut && known < checkpoint.index_ms {
+            checkpoint.index_ms = known;
+            checkpoint.save()?;
+        }
+        Ok(())
     }
 
     /// From where keys may be missing in the index; `u64::MAX`: nowhere.
