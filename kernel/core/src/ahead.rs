@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::fill::UNIT;
 use crate::map::{MappedFile, PAGE};
 
 /// Bytes backed between two looks at the queue of requests.
-const SLICE: u64 = 4 * UNIT;
+const SLICE: u64 = 1 << 20;
 /// Requests for queues that may wait; more are dropped (the append then backs by itself).
 const QUEUE_REQUESTS_MAX: usize = 4_096;
 /// Files that may be asked for and not taken yet: the next one and the one after it, and two more
@@ -249,7 +248,7 @@ impl Ahead {
     fn back_in_slices(&self, file: &Arc<MappedFile>, end: u64) {
         let end = end.min(file.size());
         while file.populated() < end {
-            if file.back_new((file.populated() + SLICE).min(end)).is_err() {
+            if file.back((file.populated() + SLICE).min(end)).is_err() {
                 return;
             }
             let mut requests = self.requests.lock();
@@ -286,7 +285,7 @@ impl Ahead {
     /// Backs the begin of a new file, what is needed now between its slices.
     fn back_head(&self, file: &MappedFile, head: u64) {
         while file.populated() < head.min(file.size()) {
-            if file.back_new(file.populated() + SLICE).is_err() || !self.back_all() {
+            if file.back(file.populated() + SLICE).is_err() || !self.back_all() {
                 return;
             }
         }
@@ -297,7 +296,7 @@ impl Ahead {
     fn warm_up(&self, file: &MappedFile, warm_up: WarmUp) {
         let mut flushed = 0;
         while file.populated() < file.size() {
-            if file.back_new(file.populated() + SLICE).is_err() || !self.back_all() {
+            if file.back(file.populated() + SLICE).is_err() || !self.back_all() {
                 return;
             }
             let end = file.populated();

@@ -24,6 +24,8 @@ const SIZE_SETTING: &str = "mappedFileSizeCommitLog";
 const WINDOW_MIN: u64 = 256 << 10;
 /// ... to this at hundreds of megabytes a second.
 const WINDOW_MAX: u64 = 32 << 20;
+/// Bytes the append backs by itself when the helper is behind.
+const INLINE_BACK: u64 = 64 << 10;
 /// The window doubles when a step of it is used up in less than this, and shrinks at ten times it.
 const STEP_MS: i64 = 25;
 /// The helper gets a word for each such part of the window: many small pieces of work leave the
@@ -320,10 +322,12 @@ impl CommitLog {
         self.ask_files(&file, end, shared);
         let position = end - file.start();
         if self.buffer.is_none() && position + BLANK_SIZE > file.populated() {
-            file.back_new(position + BLANK_SIZE).map_err(|error| {
-                shared.note_refusal(format!("writing {}: {error}", file.path().display()));
-                PutStatus::ServiceNotAvailable
-            })?;
+            file.back(position + INLINE_BACK)
+                .or_else(|_| file.back(position + BLANK_SIZE))
+                .map_err(|error| {
+                    shared.note_refusal(format!("writing {}: {error}", file.path().display()));
+                    PutStatus::ServiceNotAvailable
+                })?;
         }
         let backed = match self.buffer {
             Some(_) => u64::MAX,

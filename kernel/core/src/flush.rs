@@ -19,13 +19,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::consume_queue::DirtyRange;
 use crate::error::StoreError;
-use crate::fill::UNIT;
 use crate::folder::{Boot, Checkpoint, sync_folder};
 use crate::map::PAGE;
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
 use crate::state::{Core, INDEX_PENDING_MAX};
 
+/// The interval flushes the log in whole units of this size: to flush a page takes the right to write
+/// it from the mapping, and to get it back may have to wait for the file system.
+const UNIT: u64 = 64 << 10;
 /// How long index keys wait when they are few.
 const INDEX_INTERVAL: Duration = Duration::from_millis(100);
 /// Keys put into the index between two chances for others to take its lock.

@@ -14,7 +14,6 @@ mod consume_queue;
 mod deletions;
 pub mod error;
 mod expire;
-mod fill;
 mod flush;
 mod folder;
 pub mod hot;

@@ -18,10 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
-
 use crate::error::StoreError;
-use crate::fill::Filler;
 
 /// Page size of every platform we build for.
 pub(crate) const PAGE: u64 = 4096;
@@ -90,9 +87,7 @@ pub(crate) struct MappedFile {
     pages: AtomicU8,
     /// Bytes from `populated_from` up to here are backed: they can be written without a fault
     /// that fails.
-    pub(crate) populated: AtomicU64,
-    /// What [`Self::back_new`] writes with; its lock is held while one unit is made.
-    pub(crate) filler: Mutex<Filler>,
+    populated: AtomicU64,
 }
 
 // SAFETY: `base` points to a mapping that lives as long as the value; see the module's rule on who
@@ -194,7 +189,6 @@ impl MappedFile {
             data_end: size,
             pages: AtomicU8::new(UNLOCKED),
             populated: AtomicU64::new(0),
-            filler: Mutex::default(),
         })
     }
 
@@ -305,7 +299,6 @@ impl MappedFile {
     /// Says that writing begins at `position`: what is before it was written earlier.
     pub(crate) fn begin_at(&self, position: u64) {
         self.populated.store(position / PAGE * PAGE, Ordering::Release);
-        self.filler.lock().from = position.next_multiple_of(PAGE);
     }
 
     /// Does not let the kernel read around a page that is missed: for files that are written in small
