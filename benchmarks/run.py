@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ["startup.py", "against_java.py", "recovery.py", "spark_read.py"]
+SCRIPTS = [
+    *("startup.py", "against_java.py", "sync_flush.py", "steady.py", "recovery.py", "scale.py"),
+    *("fan_out.py", "idle.py", "delay.py", "spark_read.py"),
+]
 
 
 def main() -> int:
