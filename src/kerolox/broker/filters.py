@@ -7,7 +7,6 @@ forgotten: it may come back within a day, and until then its expression counts. 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import logging
@@ -106,7 +105,6 @@ class FilterTable:
         """Called with a topic when messages to it begin or cease to need bit maps."""
         self._filters: dict[str, dict[str, GroupFilter]] = {}
         self._count = 0
-        self._dirty = False
         self.file = JsonFile(config.config_folder / "consumerFilter.json", self._snapshot)
 
     def load(self) -> None:
@@ -215,15 +213,7 @@ class FilterTable:
             OSError: it can't be written; tried again at the next call.
         """
         self.clean()
-        if not self._dirty:
-            return
-        self._dirty = False
-        self.file.mark()
-        try:
-            await self.file.flush()
-        except (OSError, asyncio.CancelledError):
-            self._dirty = True
-            raise
+        await self.file.persist()
 
     # -- inside -----------------------------------------------------------------------------------
     def _register_one(self, group: str, subscription: SubscriptionData) -> None:
@@ -233,11 +223,11 @@ class FilterTable:
             if subscription.sub_version <= old.version:
                 if subscription.sub_version == old.version and old.dead_ms:
                     old.dead_ms = 0
-                    self._dirty = True
+                    self.file.touch()
                 return
             if (old.text, old.expression_type) == (text, kind):
                 old.version, old.dead_ms = subscription.sub_version, 0
-                self._dirty = True
+                self.file.touch()
                 return
         expression = _compiled_or_none(text, kind)
         if expression is None:
@@ -267,7 +257,7 @@ class FilterTable:
             self._count += 1
         is_first = not groups
         self._filters.setdefault(item.topic, groups)[item.group] = item
-        self._dirty = True
+        self.file.touch()
         if is_first and self._is_calculated:
             self.on_topic(item.topic)
 
@@ -276,7 +266,7 @@ class FilterTable:
         if groups.pop(group, None) is None:
             return
         self._count -= 1
-        self._dirty = True
+        self.file.touch()
         if not groups:
             del self._filters[topic]
             if self._is_calculated:
@@ -284,7 +274,7 @@ class FilterTable:
 
     def _die(self, known: GroupFilter) -> None:
         known.dead_ms = self._now_ms()
-        self._dirty = True
+        self.file.touch()
 
     def _of_group(self, group: str) -> list[GroupFilter]:
         return [groups[group] for groups in self._filters.values() if group in groups]

@@ -40,6 +40,7 @@ class JsonFile:
         self._snapshot = snapshot
         self._is_backup_spared = False
         """The file is broken and its backup is not: it must not replace it."""
+        self._is_touched = False
         self._changed = 0
         self._written = 0
         self._writer: asyncio.Task[None] | None = None
@@ -84,6 +85,26 @@ class JsonFile:
         self.mark()
         if self._writer is None or self._writer.done():
             self._start_writer().add_done_callback(self._log_failure)
+
+    def touch(self) -> None:
+        """The table changed; the next ``persist`` writes it, and nothing before it."""
+        self._is_touched = True
+
+    async def persist(self) -> None:
+        """Write what was touched, if anything was: for tables that change all the time.
+
+        Raises:
+            OSError: the file can't be written; tried again at the next call.
+        """
+        if not self._is_touched:
+            return
+        self._is_touched = False
+        self.mark()
+        try:
+            await self.flush()
+        except (OSError, asyncio.CancelledError):
+            self._is_touched = True
+            raise
 
     async def retry(self) -> None:
         """Write what could not be written, if it can be now. The first failure was told."""

@@ -6,7 +6,6 @@ reader never sees an older offset than the one it is told of.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,6 @@ class OffsetTable:
     def __init__(self, config_folder: Path, store: StoreKernel) -> None:
         self._store = store
         self._offsets: dict[str, dict[int, int]] = {}
-        self._dirty = False
         self.file = JsonFile(config_folder / "consumerOffset.json", self._snapshot)
 
     def load(self) -> None:
@@ -92,13 +90,13 @@ class OffsetTable:
         offsets = self.of_topic(source, topic)
         if offsets:
             self._offsets[topic + SEPARATOR + target] = offsets
-            self._dirty = True
+            self.file.touch()
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         for topic in self.topics_of(group):
             del self._offsets[topic + SEPARATOR + group]
-            self._dirty = True
+            self.file.touch()
 
     def lowest(self, topic: str, without_groups: set[str]) -> dict[int, int]:
         """The lowest offset of each queue over all groups but some, as far as it still exists."""
@@ -128,22 +126,14 @@ class OffsetTable:
             OSError: it can't be written; tried again at the next call.
         """
         self.drain()
-        if not self._dirty:
-            return
-        self._dirty = False
-        self.file.mark()
-        try:
-            await self.file.flush()
-        except (OSError, asyncio.CancelledError):
-            self._dirty = True
-            raise
+        await self.file.persist()
 
     def _put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         queues = self._offsets.setdefault(topic + SEPARATOR + group, {})
         before = queues.get(queue_id)
         if before != offset:
             queues[queue_id] = offset
-            self._dirty = True
+            self.file.touch()
         return before
 
     def _pairs(self) -> list[tuple[str, str]]:

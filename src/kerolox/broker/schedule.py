@@ -58,7 +58,6 @@ class DelaySchedule:
         self._now_ms = now_ms
         self._levels_ms = config.delay_levels_ms
         self._offsets: dict[int, int] = {}
-        self._dirty = False
         self._told_ms = 0
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
@@ -98,15 +97,7 @@ class DelaySchedule:
         Raises:
             OSError: the file can't be written; tried again at the next call.
         """
-        if not self._dirty:
-            return
-        self._dirty = False
-        self.file.mark()
-        try:
-            await self.file.flush()
-        except (OSError, asyncio.CancelledError):
-            self._dirty = True
-            raise
+        await self.file.persist()
 
     def _deliver_slice(self, level: int) -> tuple[int, bool]:
         """Deliver some of a level's messages: (how many, whether more are due)."""
@@ -122,7 +113,7 @@ class DelaySchedule:
             offset += 1
         if offset != self._offsets.get(level, 0):
             self._offsets[level] = offset
-            self._dirty = True
+            self.file.touch()
         return offset - start, offset - start == DELIVERIES_PER_SLICE
 
     def _is_due(self, level: int, due_ms: int) -> bool:
