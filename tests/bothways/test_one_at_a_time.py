@@ -14,13 +14,12 @@ import pytest
 from kerolox.store.settings import StoreSettings
 from tests.bothways.story import Seen, assert_clean, assert_equal, look, tables_on_disk, tell
 from tests.support.clusters import JavaPeer
-from tests.support.kernels import KERNELS
+from tests.support.kernels import KERNELS, MODULES
 from tests.support.up import Up, wait_until
 
 pytestmark = pytest.mark.java
 
 SIZE = 1 << 16
-MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
 
 
 def settings_of(data: Path) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +26,7 @@ from kerolox.client.core.trace import (
 )
 from kerolox.message import Message
 from tests.contract.conftest import FIRST, eventually
+from tests.support.up import wait_until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -151,9 +151,8 @@ async def test_the_blocking_clients_trace_too(cluster: Cluster, topic: str, grou
         given = blocking.ProducerSettings(enable_trace=True)
         with consumer, blocking.Producer("tracing", cluster.name_server, settings=given) as made:
             result = made.send(Message(topic, b"x"))
-            while len(views := made.query_trace(result.message_id)) < 3:
-                time.sleep(0.01)
-        return [view.trace for view in views]
+            wait_until(lambda: len(made.query_trace(result.message_id)) >= 3, what="three traces")
+            return [view.trace for view in made.query_trace(result.message_id)]
 
     async with asyncio.timeout(20):
         kinds = [type(trace) for trace in await asyncio.to_thread(run)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,12 +17,11 @@ from kerolox.message import MessageExt, MessageId
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.golden import Golden, copy_golden
+from tests.support.kernels import KERNELS
 from tests.unit.broker.support import SMALL, Peer, peer_of
 
 pytestmark = pytest.mark.asyncio
 
-MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
-KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
 MESSAGES = 1_864
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.support import Bench
-
-MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
-KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+from tests.support.kernels import KERNELS, MODULES
 
 
 @pytest.fixture(params=KERNELS)

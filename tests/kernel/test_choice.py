@@ -10,7 +10,7 @@ import pytest
 
 from kerolox.errors import ConfigError
 from kerolox.kernel import KERNEL_VARIABLE, kernel_name, load_kernel
-from tests.kernel.conftest import KERNELS, MODULES
+from tests.support.kernels import KERNELS, MODULES
 
 
 def test_the_native_kernel_is_there_when_it_can_be_built() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import KERNELS, MODULES
 from tests.kernel.support import Bench, commands, send, wait_until
 from tests.support.faults import Faults
+from tests.support.kernels import KERNELS, MODULES
 
 NEVER_MS = 3_600_000
 QUIET = {

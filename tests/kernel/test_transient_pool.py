@@ -17,7 +17,6 @@ import pytest
 from kerolox.store.inspect.check import check_store
 from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.status import GetMessageStatus, PutMessageStatus
-from tests.kernel.conftest import KERNELS, MODULES
 from tests.kernel.support import (
     NOW,
     Bench,
@@ -30,6 +29,7 @@ from tests.kernel.support import (
     wait_until,
 )
 from tests.support.faults import Faults
+from tests.support.kernels import KERNELS, MODULES
 
 NEVER_MS = 3_600_000
 PAGE = 4_096

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.kernel.conftest import KERNELS, MODULES
 from tests.model.machine import StoreMachine, machine_of
+from tests.support.kernels import KERNELS, MODULES
 
 IS_LONG = "KEROLOX_MODEL_STEPS" in os.environ
 STEPS = int(os.environ.get("KEROLOX_MODEL_STEPS", "400"))

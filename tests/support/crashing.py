@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerolox.store.settings import StoreSettings
+from tests.support.kernels import MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,7 +38,6 @@ BORN_HOST = bytes([10, 20, 30, 41, 0, 0, 0xD4, 0x31])
 STORE_HOST = bytes([10, 20, 30, 40, 0, 0, 0x2A, 0x9F])
 WAIT_SECONDS_MAX = 10.0
 PAGE_BYTES, SECTOR_BYTES = 4_096, 512
-MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
 QUEUES = (("A", 0), ("A", 1), ("B", 0))
 FOLDERS = ("commitlog", "consumequeue", "index")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "MODULES"]
 
-KERNELS = ["python", *(["native"] if find_spec("kerolox_kernel") else [])]
+MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
+"""Name to module, whether it is here or not."""
+
+KERNELS = [name for name, module in MODULES.items() if find_spec(module)]

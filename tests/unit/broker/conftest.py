@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,10 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
+from tests.support.kernels import KERNELS
 from tests.unit.broker.support import Peer, peer_of, small_config
-
-MODULES = {"python": "kerolox._pykernel", "native": "kerolox_kernel"}
-KERNELS = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
 
 
 @pytest.fixture(params=KERNELS)
