@@ -209,7 +209,8 @@ class StoreKernel(Protocol):
 
     @property
     def notify_fd(self) -> int:
-        """A descriptor that becomes readable when ``take_ready`` or ``flushed_offset`` moved.
+        """A descriptor that becomes readable when ``take_ready`` or ``flushed_offset`` moved, or
+        a flush failed.
 
         Read it empty (8 bytes) before looking.
         """
@@ -446,6 +447,12 @@ class StoreKernel(Protocol):
     @property
     def flushed_offset(self) -> int:
         """Everything below this physical offset is on disk."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """A flush failed: ``flushed_offset`` moves no more, and nobody should wait for it.
+        ``notify_fd`` tells."""
         ...
 
     def request_flush(self, physical_offset: int) -> None:

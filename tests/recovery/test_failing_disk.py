@@ -348,3 +348,19 @@ async def test_queues_that_fail_to_flush_stop_the_writes_an_index_does_not(
             faults.clear()
             await load.check_reads()
         await after_a_kill(up, load)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+async def test_a_cold_send_does_not_wait_for_a_flush_that_failed(
+    kernel: str, tmp_path: Path
+) -> None:
+    faults = Faults(tmp_path)
+    settings = {**SETTINGS, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60_000}
+    with Up(tmp_path, settings=settings, kernel=kernel, environment=faults.environment) as up:
+        async with load_on(up) as load:
+            await load.send_all(5)
+            faults.set("msync:/commitlog/0:1:EIO", "fdatasync:/commitlog/0:1:EIO")
+            # The client gives up long before ``syncFlushTimeout``.
+            delayed = await load.peer.send(TOPICS[0], properties="DELAY\x011")
+            assert delayed.code == ResponseCode.FLUSH_DISK_TIMEOUT
+            await load.send_until_refused()

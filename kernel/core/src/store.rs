@@ -393,6 +393,11 @@ impl Store {
         self.shared.flushed()
     }
 
+    /// Whether a flush failed: the flushed offset moves no more. Atomic, no lock.
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed()
+    }
+
     /// Asks the flush thread to reach an offset (group commit). Cheap, no lock of the core needed.
     pub fn request_flush(&self, physical_offset: i64) {
         self.shared.request_flush(physical_offset);

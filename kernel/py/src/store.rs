@@ -96,7 +96,8 @@ impl Store {
         py.detach(|| self.hot.store().flush()).map_err(|error| to_python(&error))
     }
 
-    /// A descriptor that becomes readable when `take_ready` or `flushed_offset` moved.
+    /// A descriptor that becomes readable when `take_ready` or `flushed_offset` moved, or a
+    /// flush failed.
     #[getter]
     fn notify_fd(&self) -> i32 {
         self.hot.store().notify_fd()
@@ -435,6 +436,12 @@ impl Store {
     #[getter]
     fn flushed_offset(&self) -> i64 {
         self.hot.store().flushed_offset()
+    }
+
+    /// Whether a flush failed: `flushed_offset` moves no more.
+    #[getter]
+    fn has_failed(&self) -> bool {
+        self.hot.store().has_failed()
     }
 
     /// Ask the flush thread to reach an offset; `notify_fd` tells when it did.

@@ -99,9 +99,12 @@ class FlushWaits:
         self._order = itertools.count()
 
     async def wait(self, physical_offset: int) -> bool:
-        """Wait until everything below an offset is on disk. False: not within the time limit."""
+        """Wait until everything below an offset is on disk. False: not within the time limit, or
+        a flush failed."""
         if self._store.flushed_offset >= physical_offset:
             return True
+        if self._store.has_failed:
+            return False
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         heapq.heappush(self._waits, (physical_offset, next(self._order), future))
@@ -113,12 +116,16 @@ class FlushWaits:
             timer.cancel()
 
     def wake(self) -> None:
-        """The flushed position may have moved."""
+        """The flushed position may have moved, or can't move any more."""
         if not self._waits:
             return
         flushed = self._store.flushed_offset
         while self._waits and (self._waits[0][0] <= flushed or self._waits[0][2].done()):
             _settle(heapq.heappop(self._waits)[2], True)
+        if self._store.has_failed:
+            for _offset, _order, future in self._waits:
+                _settle(future, False)
+            self._waits.clear()
 
 
 class RecordWriter:

@@ -406,6 +406,11 @@ class StoreFiles:
         return 0 if self._log_flusher is None else self._log_flusher.flushed_offset
 
     @property
+    def has_failed(self) -> bool:
+        """See ``StoreKernel.has_failed``."""
+        return self._is_open and not self._is_sound
+
+    @property
     def notify_fd(self) -> int:
         """See ``StoreKernel.notify_fd``; -1 while the store is not open."""
         return self._notify_read

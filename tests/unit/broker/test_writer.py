@@ -14,6 +14,7 @@ pytestmark = pytest.mark.asyncio
 class FlushingStore:
     def __init__(self) -> None:
         self.flushed_offset = 0
+        self.has_failed = False
         self.requested: list[int] = []
 
     def request_flush(self, physical_offset: int) -> None:
@@ -48,3 +49,17 @@ async def test_a_wait_ends_at_its_limit_and_leaves_nothing_behind():
     assert not await waits.wait(100)
     waits.wake()
     assert waits._waits == []
+
+
+async def test_nobody_waits_for_a_flush_that_will_not_come():
+    store = FlushingStore()
+    waits = FlushWaits(store, 10.0)
+    covered, lost = (asyncio.create_task(waits.wait(offset)) for offset in (100, 200))
+    await asyncio.sleep(0)
+    store.flushed_offset, store.has_failed = 100, True
+    waits.wake()
+    assert await covered
+    assert not await lost
+    assert waits._waits == []
+    assert not await waits.wait(300)
+    assert store.requested == [100, 200]
