@@ -137,7 +137,7 @@ class BrokerConfig:
     reject_transaction_message: bool = False
     transaction_time_out: int = field(default=6000, metadata=_BYTES)
     """How old a half message is when its producer is first asked."""
-    transaction_check_max: int = field(default=15, metadata=_BYTES)
+    transaction_check_max: int = field(default=15, metadata={"min": 0})
     transaction_check_interval: int = field(default=60_000, metadata={"min": 100})
     notify_consumer_ids_changed_enable: bool = True
     long_polling_enable: bool = True

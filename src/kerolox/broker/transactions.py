@@ -67,7 +67,9 @@ class Transactions:
         """Queue offset of a half that is done → that of its op message."""
         self._passed_ops: set[int] = set()
         """Op messages of halves that are passed, from the op position on."""
-        self._op_read = 0
+        self._postponed: dict[int, bool] = {}
+        """Where halves were first that were put again for their immunity → they were ended there.
+        Not kept over a restart: such a half is asked about once more."""
         self._half_position = 0
         self._op_position = 0
         self._is_loaded = False
@@ -159,23 +161,34 @@ class Transactions:
         """Its producer still has time; none of those behind it is older then."""
         age = self._now_ms() - half.born_timestamp
         has_own_time = PropertyKey.CHECK_IMMUNITY_TIME in half.properties
-        return not has_own_time and 0 <= age < self._broker.config.transaction_time_out
+        return not has_own_time and 0 <= age < self._immunity_ms(half)
+
+    def _immunity_ms(self, half: MessageExt) -> int:
+        """For how long nobody is asked about a half."""
+        seconds = _number(half.properties.get(PropertyKey.CHECK_IMMUNITY_TIME), -1)
+        return self._broker.config.transaction_time_out if seconds == -1 else seconds * 1000
 
     async def _resolve(self, half: MessageExt) -> int:
         """Deal with an open half that is old enough; 1 when its producer was asked."""
-        if self._was_committed(half):
+        was_ended = self._postponed.get(self._first_offset(half), False)
+        if was_ended:
+            del self._postponed[self._first_offset(half)]
+        if was_ended or self._was_committed(half):
             await self._note(half)
             return 0
-        checks = _number(half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES), 0)
+        # Whoever was never asked about is asked once, even where transactionCheckMax is 0.
+        told = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
+        checks = _number(told, 0)
         config = self._broker.config
         age = self._now_ms() - half.born_timestamp
-        if checks >= config.transaction_check_max or age > config.file_reserved_time * 3_600_000:
+        is_asked_out = told is not None and checks >= config.transaction_check_max
+        if is_asked_out or age > config.file_reserved_time * 3_600_000:
             await self._discard(half)
             return 0
-        immunity = _number(half.properties.get(PropertyKey.CHECK_IMMUNITY_TIME), -1)
-        if 0 <= age < immunity * 1000:
+        if 0 <= age < self._immunity_ms(half):
             await self._postpone(half)
             return 0
+        self._postponed.pop(self._first_offset(half), None)
         properties = {**half.properties, PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}
         self._ask(half, properties, await self._put_again(half, properties))
         return 1
@@ -183,12 +196,16 @@ class Transactions:
     async def _postpone(self, half: MessageExt) -> None:
         """A half with an immunity of its own goes to the end of the queue, so that others behind it
         are checked; it remembers where it was first, where its producer ends it."""
-        first = half.properties.get(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
-        if first is not None and self._take_ended(_number(first, -1)):
-            return
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
-        properties = {**half.properties, name: first or str(half.queue_offset)}
-        await self._put_again(half, properties)
+        first = self._first_offset(half)
+        await self._put_again(half, {**half.properties, name: str(first)})
+        self._postponed.setdefault(first, False)
+
+    @staticmethod
+    def _first_offset(half: MessageExt) -> int:
+        """Where its producer put it."""
+        first = _number(half.properties.get(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
+        return first if first >= 0 else half.queue_offset
 
     async def _put_again(self, half: MessageExt, properties: dict[str, str]) -> Put:
         """Store a half again, at the end of its queue.
@@ -204,6 +221,11 @@ class Transactions:
         return put
 
     async def _discard(self, half: MessageExt) -> None:
+        """Set a half aside for good.
+
+        Raises:
+            StoreError: as for :meth:`_put_again`; RocketMQ would lose it.
+        """
         topic = await self._topic(CHECK_MAX_TIME_TOPIC)
         _log.warning(
             "half message %s is open after %s checks; it goes to %s",
@@ -211,7 +233,11 @@ class Transactions:
             half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "no"),
             CHECK_MAX_TIME_TOPIC,
         )
-        await self._broker.writer.put(_copy_of(half, topic, QUEUE, half.properties))
+        put = await self._broker.writer.put(_copy_of(half, topic, QUEUE, half.properties))
+        if not put.is_stored:
+            raise StoreError(
+                f"half message {half.queue_offset} is not set aside: {put.status.name}"
+            )
 
     def _ask(self, half: MessageExt, properties: dict[str, str], put: Put) -> None:
         """CHECK_TRANSACTION_STATE to one producer of the group, without waiting for an answer."""
@@ -291,6 +317,8 @@ class Transactions:
     def _know(self, half_offset: int, op_offset: int) -> None:
         if half_offset < self._half_position:
             self._passed_ops.add(op_offset)
+            if half_offset in self._postponed:
+                self._postponed[half_offset] = True
         else:
             self._ended[half_offset] = op_offset
 

@@ -165,3 +165,14 @@ async def test_a_closed_connection_leaves_every_group_that_it_was_in(broker: Bro
         "p2": ["c1"],
     }
     assert len(broker.clients._joined) == 1
+
+
+async def test_a_group_whose_retry_topic_no_record_can_name_consumes_all_the_same(
+    broker: Broker, peer: Peer
+) -> None:
+    group = "g" * 255
+    answer = await peer.heartbeat("c1", group, {"T": "*"})
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    members = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    assert members.body == b'{"consumerIdList":["c1"]}'
+    assert f"%RETRY%{group}" not in broker.topics

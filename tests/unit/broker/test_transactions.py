@@ -11,6 +11,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.broker.transactions import TRANSACTION_GROUP
+from kerolox.errors import StoreError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -269,3 +270,77 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
         await broker.transactions.check()
         assert await bodies(peer) == [b"U1"]
         assert broker.transactions.open_halves == 0
+
+
+async def test_a_half_that_was_ended_while_it_was_immune_is_not_asked_about(
+    tmp_path: Path, kernel: str
+) -> None:
+    # Without an index nothing else would tell that it was committed.
+    config = small_config(tmp_path, transaction_time_out=1, message_index_enable=False)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", "", producers=[GROUP])
+        half = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        end_of_immunity = broker.now_ms() + 1000
+
+        async def is_put_again() -> bool:
+            await broker.transactions.check()
+            return len(await peer.messages(HALF_TOPIC)) > 1
+
+        await until(is_put_again)
+        # Its producer knows it by the place where it was first.
+        await end(peer, half, COMMIT)
+        await until(lambda: broker.now_ms() > end_of_immunity)
+        assert await broker.transactions.check() == 0
+        assert broker.transactions.open_halves == 0
+        assert await bodies(peer) == [b"U1"]
+
+
+async def test_an_immunity_that_is_no_number_is_the_time_out_of_the_broker(
+    broker: Broker, peer: Peer
+) -> None:
+    text = half_properties("U1", CHECK_IMMUNITY_TIME_IN_SECONDS="soon")
+    await peer.send("T", b"x", properties=text, g=broker.now_ms())
+    stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
+    await until(lambda: broker.now_ms() > stored_ms)
+    assert await broker.transactions.check() == 0
+    assert broker.transactions.open_halves == 1
+
+
+async def test_a_half_that_can_not_be_set_aside_stays_a_half(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=1)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await prepare(peer)
+        await until(broker.transactions.check)
+        stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
+        await until(lambda: broker.now_ms() > stored_ms)
+        broker.writer.writable = False
+        with pytest.raises(StoreError, match=r"half message 1 is not set aside: SERVICE_NOT"):
+            await broker.transactions.check()
+        assert broker.transactions.open_halves == 1
+        broker.writer.writable = True
+        assert await broker.transactions.check() == 0
+        assert broker.transactions.open_halves == 0
+        assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"U1"]
+
+
+async def test_a_half_is_asked_about_once_even_when_no_check_is_allowed(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=0)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.heartbeat("c1", "", producers=[GROUP])
+        await prepare(peer)
+        await until(broker.transactions.check)
+        await until(lambda: asked(peer))
+
+
+async def test_a_half_older_than_the_log_s_files_is_set_aside_unasked(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transaction_time_out=1, file_reserved_time=1)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        born = broker.now_ms() - 3_600_001
+        await peer.send("T", b"old", properties=half_properties("U1"), g=born)
+
+        async def is_set_aside() -> bool:
+            assert await broker.transactions.check() == 0
+            return CHECK_MAX_TIME_TOPIC in broker.topics
+
+        await until(is_set_aside)
+        assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"old"]

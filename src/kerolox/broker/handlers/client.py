@@ -3,6 +3,7 @@ queue locks (41, 42), and the check of a subscription (46)."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kerolox.broker.clients import Client
@@ -10,12 +11,14 @@ from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
-from kerolox.errors import BrokerError
+from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.protocol.bodies import (
     CheckClientBody,
+    ConsumerData,
     HeartbeatData,
     LockBatchBody,
+    SubscriptionGroupConfig,
     decode_body,
     encode_body,
 )
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
 
 __all__ = ["router"]
+
+_log = logging.getLogger(__name__)
 
 router = Router()
 
@@ -41,17 +46,28 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     for consumer in data.consumer_data_set:
         group = broker.groups.find(consumer.group_name)
         if group is not None:
-            broker.topics.create_for_group(
-                RETRY_PREFIX + consumer.group_name,
-                group.retry_queue_nums,
-                sys_flag=UNIT_SUBSCRIBED_FLAG if consumer.unit_mode else 0,
-            )
+            _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
         broker.clients.add_consumer(consumer, client, notify=notify)
         broker.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         broker.clients.add_producer(producer.group_name, client)
     return Reply()
+
+
+def _make_retry_topic(
+    broker: Broker, consumer: ConsumerData, group: SubscriptionGroupConfig
+) -> None:
+    try:
+        broker.topics.create_for_group(
+            RETRY_PREFIX + consumer.group_name,
+            group.retry_queue_nums,
+            sys_flag=UNIT_SUBSCRIBED_FLAG if consumer.unit_mode else 0,
+        )
+    except MessageIllegalError as error:
+        # Clients may name groups with up to 255 characters. Such a group consumes all the same;
+        # what it gives back is refused.
+        _log.warning("group %.160s can't give messages back: %s", consumer.group_name, error)
 
 
 @router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)

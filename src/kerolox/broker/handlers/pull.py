@@ -210,7 +210,7 @@ def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupC
     kept = broker.filters.get(header.topic, header.consumer_group)
     if kept is None:
         raise BrokerError(
-            "The broker's consumer filter data is not exist!",
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
             code=ResponseCode.FILTER_DATA_NOT_EXIST,
         )
     if kept.version < header.sub_version:
