@@ -239,7 +239,7 @@ class Broker:
         config, store = self.config, self.store
         self.topics = TopicTable(config, store, self.now_ms)
         self.groups = GroupTable(config, store, self.now_ms, may_be_hot=not self.pull_hooks)
-        self.offsets = OffsetTable(config.config_folder, store)
+        self.offsets = OffsetTable(config.config_folder, store, has_lmq=config.enable_lmq)
         self.filters = FilterTable(config, self.now_ms)
         self.topics.is_filtered = self.filters.needs_bit_map
         self.filters.on_topic = self.topics.refresh

@@ -7,11 +7,12 @@ reader never sees an older offset than the one it is told of.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kerolox.broker.json_file import JsonFile
+from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,34 +22,56 @@ if TYPE_CHECKING:
 __all__ = ["OffsetTable"]
 
 SEPARATOR = "@"
+LIGHT_QUEUE = 0
+"""A light message queue is the only one of its name."""
 
 _log = logging.getLogger(__name__)
 
 
+PLAIN_FILE, LIGHT_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
+
+
 class _OffsetFile(msgspec.Struct):
     offsetTable: dict[str, dict[int, int]] = {}
+    lmqOffsetTable: dict[str, int] = {}
 
 
 class OffsetTable:
     """Offsets by ``topic@group`` and queue id, kept in ``consumerOffset.json``.
 
+    With light message queues they are kept in ``lmqConsumerOffset.json``, where the groups of such
+    names have a table of their own: one offset by ``topic@group``, whatever the queue id
+    (``LmqConsumerOffsetManager``).
+
     Not written on each change: :meth:`persist` does it, every few seconds and at the stop.
     """
 
-    def __init__(self, config_folder: Path, store: StoreKernel) -> None:
+    def __init__(self, config_folder: Path, store: StoreKernel, *, has_lmq: bool = False) -> None:
+        """Empty. ``has_lmq``: enableLmq."""
         self._store = store
+        self._has_lmq = has_lmq
         self._offsets: dict[str, dict[int, int]] = {}
-        self.file = JsonFile(config_folder / "consumerOffset.json", self._snapshot)
+        names = (LIGHT_FILE, PLAIN_FILE) if has_lmq else (PLAIN_FILE, LIGHT_FILE)
+        self.file, self._other_file = (
+            JsonFile(config_folder / name, self.snapshot) for name in names
+        )
 
     def load(self) -> None:
-        """Read the file.
+        """Read the file; where there is none, that of a broker with the other kind of queues, which
+        RocketMQ would leave aside, so that all groups began anew.
 
         Raises:
             StoreError: the file is broken and so is its backup.
         """
-        loaded = self.file.load(_OffsetFile)
-        if loaded is not None:
-            self._offsets = loaded.offsetTable
+        loaded = self.file.load(_OffsetFile) or self._other_file.load(_OffsetFile)
+        if loaded is None:
+            return
+        self._offsets = loaded.offsetTable
+        for key, offset in loaded.lmqOffsetTable.items():
+            self._offsets[key] = {LIGHT_QUEUE: offset}
+        for key, queues in self._offsets.items():
+            if self._is_light(key.partition(SEPARATOR)[2]) and LIGHT_QUEUE not in queues:
+                queues[LIGHT_QUEUE] = max(queues.values(), default=0)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Set the offset of a queue; going back is allowed and logged."""
@@ -68,6 +91,8 @@ class OffsetTable:
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset of a queue; -1 when there is none."""
         self.drain()
+        if self._is_light(group):
+            queue_id = LIGHT_QUEUE
         return self._offsets.get(topic + SEPARATOR + group, {}).get(queue_id, -1)
 
     def of_topic(self, group: str, topic: str) -> dict[int, int]:
@@ -89,8 +114,9 @@ class OffsetTable:
         """Give group ``target`` the offsets that ``source`` has for a topic."""
         offsets = self.of_topic(source, topic)
         if offsets:
-            self._offsets[topic + SEPARATOR + target] = offsets
-            self.file.touch()
+            self._offsets.pop(topic + SEPARATOR + target, None)
+        for queue_id, offset in offsets.items():
+            self._put(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -109,10 +135,19 @@ class OffsetTable:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
-    def table(self) -> dict[str, dict[int, int]]:
-        """A copy of everything."""
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """A copy of everything, as the file holds it."""
         self.drain()
-        return {key: dict(queues) for key, queues in self._offsets.items()}
+        if not self._has_lmq:
+            return {"offsetTable": {key: dict(each) for key, each in self._offsets.items()}}
+        plain: dict[str, dict[int, int]] = {}
+        light: dict[str, int] = {}
+        for key, queues in self._offsets.items():
+            if self._is_light(key.partition(SEPARATOR)[2]):
+                light[key] = queues[LIGHT_QUEUE]
+            else:
+                plain[key] = dict(queues)
+        return {"lmqOffsetTable": light, "offsetTable": plain}
 
     def drain(self) -> None:
         """Take over what hot pulls committed."""
@@ -129,6 +164,8 @@ class OffsetTable:
         await self.file.persist()
 
     def _put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        if self._is_light(group):
+            queue_id = LIGHT_QUEUE
         queues = self._offsets.setdefault(topic + SEPARATOR + group, {})
         before = queues.get(queue_id)
         if before != offset:
@@ -144,5 +181,5 @@ class OffsetTable:
                 pairs.append((parts[0], parts[1]))
         return pairs
 
-    def _snapshot(self) -> object:
-        return {"offsetTable": self.table()}
+    def _is_light(self, group: str) -> bool:
+        return self._has_lmq and group.startswith(LMQ_PREFIX)

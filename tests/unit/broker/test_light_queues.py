@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.eventually import until
@@ -59,17 +60,41 @@ async def test_a_held_pull_of_a_light_queue_is_woken(tmp_path: Path, kernel: str
         assert [message.body for message in decode_records(answer.body)] == [b"wake"]
 
 
-async def test_offsets_of_light_groups_are_kept(tmp_path: Path, kernel: str):
+async def test_offsets_of_light_groups_are_kept_as_rocketmq_keeps_them(tmp_path: Path, kernel: str):
     config = small_config(tmp_path, **LMQ)
     fields = {"consumerGroup": "%LMQ%g", "topic": "%LMQ%a", "queueId": 0}
+    plain = {"consumerGroup": "g", "topic": "T", "queueId": 3}
     for _start in range(2):
         async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
             if not broker.store.queue_bounds("%LMQ%a", 0)[1]:
                 await peer.create_topic("T")
                 await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
-                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 1})
-            answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-            assert answer.ext_fields["offset"] == "1"
+                pulled = await peer.pull("%LMQ%a", group="%LMQ%g", sys_flag=5, commitOffset=1)
+                assert pulled.code == ResponseCode.SUCCESS
+                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**plain, "commitOffset": 7})
+            for asked, offset in ((fields, "1"), ({**fields, "queueId": 5}, "1"), (plain, "7")):
+                answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+                assert answer.ext_fields["offset"] == offset
+            everything = await peer.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        kept = fastjson.loads((config.config_folder / "lmqConsumerOffset.json").read_bytes())
+        assert kept == {
+            "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 1},
+            "offsetTable": {"T@g": {3: 7}},
+        }
+        assert fastjson.loads(everything.body) == kept
+        assert not (config.config_folder / "consumerOffset.json").exists()
+
+
+@pytest.mark.parametrize("enable_lmq", [True, False])
+async def test_offsets_outlive_a_change_of_the_kind_of_queues(tmp_path: Path, enable_lmq: bool):
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 3}
+    config = small_config(tmp_path, enable_lmq=not enable_lmq)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 7})
+    config = small_config(tmp_path, enable_lmq=enable_lmq)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert answer.ext_fields["offset"] == "7"
 
 
 async def test_too_many_light_queues_are_refused_in_rocketmq_s_words(tmp_path: Path, kernel: str):
