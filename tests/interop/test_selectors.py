@@ -29,7 +29,66 @@ MESSAGES: list[dict[str, str]] = [
     {"a": "1.0", "b": "X", "c": "false", "d": ".5", "e": "1_0"},
     {"a": "007", "b": "abc", "c": "true", "d": "5.", "e": "-0.0"},
     {"a": "٣", "b": "y", "d": "-Infinity", "e": "1e400", "$x_1": "v"},
+    {"a": "-2147483648", "b": "'", "f": "2147483647", "g": " 1", "TAGS": "red", "KEYS": "k1 k2"},
+    {"a": "-2147483649", "b": "\\", "f": "9223372036854775807", "g": "1 ", "_": "1", "$": "1"},
+    {"a": "-9223372036854775808", "b": "a\\b", "f": "9007199254740993", "g": "+", "__": "1"},
+    {"a": "+1", "b": "a\nb", "f": "0.1", "g": "-", "TAGS": "green", "a$b": "1", "a$": "1"},
+    {"a": "1l", "b": '"', "f": "0.10000000000000001", "g": "\t1\n", "$_$1": "v", "_1": ""},
+    {"a": "0x1F", "b": "--", "f": "1.7976931348623159e308", "g": "true ", "a_b_c_1": "v"},
+    {"a": "31", "b": "/* no comment */", "f": "4.9e-324", "g": "TrUe", "A": "31", "nul": "1"},
+    {"a": "017", "b": "É", "f": "-0", "g": "0", "d": "0", "e": "-0", "IS": "1", "or1": "1"},
+    {"a": "1e1", "b": "%", "f": "NaN", "g": "nan", "d": "nan", "not_a": "1", "in_": "1"},
+    {"a": "𝟏", "b": "𝟏", "f": "null", "g": "１", "c": "", "d": "１.5", "is_": "1", "andy": "1"},
+    {"a": "0" * 300 + "1", "b": "x" * 300, "f": "0x1p5000", "g": "0x1.8P1d", "d": "-0x1p5000"},
+    {
+        "a": "",
+        "b": " ",
+        "c": " true",
+        "d": "",
+        "e": "1e5d",
+        "f": "TRUE ",
+        "TRUE1": "1",
+        "Between": "1",
+    },
+    {"a": "--1", "b": "x", "c": "True", "d": "1e", "e": "0x10", "f": "infinity", "false$": "1"},
 ]
+
+UNWRITTEN = [
+    "",
+    " ",
+    "a = 1\nor b = 'x'",
+    "a\t=\r\n1",
+    "a\f= 1",
+    "a\v= 1",
+    "a\xa0= 1",
+    "a = 1 -- to the end\nor TRUE",
+    "a = 1 -- to the end\ror TRUE",
+    "a = 1 -- to the end\r\nor TRUE",
+    "a = 1 /* over\ntwo lines */ or TRUE",
+    "b = 'a\nb'",
+    "b = 'a\r\nb'",
+    "b = '\t'",
+    "a = 1\x00",
+    "b = '\x00'",
+    "b = 'x' or\n\n\nz",
+    " or ".join(f"a = {number}" for number in range(-10, 500)),
+    " and ".join(f"a <> {number}" for number in range(500)),
+    "b in (" + ", ".join(f"'{number}'" for number in range(500)) + ", 'x')",
+    "(" * 150 + "a = 1" + ")" * 150,
+    "not " * 150 + "a = 1",
+    "- " * 150 + "5 > a",
+    "b = '" + "x" * 300 + "'",
+    "x" * 300 + " is null",
+    "a = " + "0" * 300,
+    "a = " + "1" * 300,
+    "a = 0." + "0" * 300 + "1",
+    "a = 1" + "0" * 300 + ".0",
+    "a" + " = a" * 100,
+]
+"""Texts that have no line of their own: with control characters, or long ones."""
+
+
+TABLE_TEXTS_MIN = 300
 
 
 def written() -> list[str]:
@@ -99,7 +158,9 @@ def ask_java(questions: list[dict[str, object]]) -> list[str]:
 
 def test_every_expression_gives_what_java_gives() -> None:
     source = random.Random(92)
-    texts = written() + [random_expression(source) for _ in range(2_000)]
+    texts = written() + UNWRITTEN
+    assert len(set(texts)) >= TABLE_TEXTS_MIN
+    texts += [random_expression(source) for _ in range(2_000)]
     answers = ask_java([{"expression": text, "messages": MESSAGES} for text in texts])
     different = [
         f"{text!r}: Java {theirs}, ours {ours}"

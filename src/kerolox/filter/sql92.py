@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from lark import Lark, Token, Transformer, UnexpectedInput, v_args
+from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
 from kerolox.errors import KeroloxError
 
@@ -31,6 +31,9 @@ SQL92 = "SQL92"
 
 EXPRESSION_CHARACTERS_MAX = 64 * 1024
 """Longest expression that is taken."""
+
+INTEGER_CHARACTERS_MAX = 1024
+"""A longer text is no integer, whatever zeros it begins with: reading it would take too long."""
 
 DEPTH_MAX = 200
 """Deepest nesting of an expression, so that evaluating it can't exhaust the stack."""
@@ -69,6 +72,10 @@ class Node:
     chain: tuple[str, tuple[Evaluate, ...]] = ("", ())
     """("AND" or "OR", the terms) of a node that ends such a chain: longer chains are not deeper."""
     depth: int = 1
+
+    def __post_init__(self) -> None:
+        if self.depth > DEPTH_MAX:
+            raise Sql92Error(f"the expression is nested deeper than {DEPTH_MAX}: write it flatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +170,7 @@ def compile_sql92(text: str) -> Sql92Expression:
             f"the expression has {len(text)} characters, at most {EXPRESSION_CHARACTERS_MAX} are "
             "taken"
         )
-    node = _parse(text)
-    if node.depth > DEPTH_MAX:
-        raise Sql92Error(f"the expression is nested deeper than {DEPTH_MAX}: write it flatter")
-    return Sql92Expression(text, node.evaluate)
+    return Sql92Expression(text, _parse(text).evaluate)
 
 
 def _parse(text: str) -> Node:
@@ -174,12 +178,13 @@ def _parse(text: str) -> Node:
     parser: Any = _PARSER.parse_interactive(text)
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):
-            accepted = parser.accepts()
-            if token.type not in accepted:
-                if "$END" in accepted:
-                    break
-                _refuse_token(text, token)
-            parser.feed_token(token)
+            try:
+                parser.feed_token(token)
+            except UnexpectedToken:
+                # What was reduced in vain is what the end would have reduced, too.
+                if "$END" not in parser.accepts():
+                    _refuse_token(text, token)
+                break
         if "$END" not in parser.accepts():
             raise Sql92Error(f"the expression {text!r} ends too early")
         return cast("Node", parser.feed_eof())
@@ -198,7 +203,8 @@ def _refuse_token(text: str, token: Token) -> NoReturn:
 
 
 # -- comparing, as Java does ------------------------------------------------------------------
-_INTEGER_TEXT = re.compile(r"[+-]?\d+")
+# Digits of every script, but for those that Java reads as two characters.
+_INTEGER_TEXT = re.compile("[+-]?[^\\D\U00010000-\U0010ffff]+")
 _DOUBLE_TEXT = re.compile(
     r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|"
     r"0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
@@ -210,7 +216,11 @@ _TRIMMED = "".join(map(chr, range(33)))
 
 
 def _read_integer(text: str, within: range) -> int:
-    if not _INTEGER_TEXT.fullmatch(text) or (value := int(text)) not in within:
+    if (
+        len(text) > INTEGER_CHARACTERS_MAX
+        or not _INTEGER_TEXT.fullmatch(text)
+        or (value := int(text)) not in within
+    ):
         raise EvaluationError(f"{text!r} is no integer from {within[0]} to {within[-1]}")
     return value
 
@@ -225,8 +235,15 @@ def read_double(text: str) -> float:
     if not _DOUBLE_TEXT.fullmatch(trimmed):
         raise EvaluationError(f"{text!r} is no number")
     if "x" in trimmed or "X" in trimmed:
-        return float.fromhex(trimmed.rstrip("fFdD") if "p" in trimmed.lower() else trimmed)
+        return _read_hexadecimal(trimmed)
     return float(trimmed if trimmed[-1] in "Ny" else trimmed.rstrip("fFdD"))
+
+
+def _read_hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text.rstrip("fFdD"))
+    except OverflowError:
+        return float("-inf" if text[0] == "-" else "inf")
 
 
 def _order(left: Value, right: Value) -> int:
@@ -475,9 +492,11 @@ class _Builder(Transformer[Token, Any]):
         return _constant(_string(token), str(token))
 
     def decimal(self, token: Token) -> Node:
-        value = int(token.rstrip("lL"))
-        if value not in _LONG_RANGE:
-            raise Sql92Error(f"{token} is no integer of 64 bits")
+        if (
+            len(token) > INTEGER_CHARACTERS_MAX
+            or (value := int(token.rstrip("lL"))) not in _LONG_RANGE
+        ):
+            raise Sql92Error(f"{token[:40]} is no integer of 64 bits")
         return _constant(value if value in _INT_RANGE else Long(value), str(token))
 
     def float_(self, token: Token) -> Node:
@@ -514,4 +533,6 @@ def _string(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-_PARSER = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
+_PARSER = Lark(
+    GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), g_regex_flags=re.ASCII
+)
