@@ -231,7 +231,10 @@ class StoreKernel(Protocol):
     def set_topic(
         self, topic: str, read_queues: int, write_queues: int, perm: int, hot: bool
     ) -> None:
-        """Put a topic into the table. ``hot=False``: sends to it and pulls from it are cold."""
+        """Put a topic into the table. ``hot=False``: sends to it and pulls from it are cold.
+
+        Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
+        """
         ...
 
     def delete_topic(self, topic: str) -> None:
@@ -239,14 +242,16 @@ class StoreKernel(Protocol):
         ...
 
     def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
-        """Put a consumer group into the table. ``hot=False``: its pulls are cold.
+        """Put a consumer group into the table. ``hot=False``: its pulls are cold, and those that
+        are held are answered with the next tick, so that they come again and are judged anew.
 
         ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
         """
         ...
 
     def delete_group(self, group: str) -> None:
-        """Take a group and its subscriptions out of the tables."""
+        """Take a group and its subscriptions out of the tables; its held pulls are answered with
+        the next tick."""
         ...
 
     def set_subscription(
@@ -505,7 +510,7 @@ class StoreKernel(Protocol):
         deadline_ms: int,
     ) -> bool:
         """Hold a pull of the cold path; the answer comes out of ``take_ready``. False: the table
-        is full (``HELD_PULLS_MAX``), answer it now."""
+        is full (``HELD_PULLS_MAX``), and until it is not, hot pulls that would wait are cold."""
         ...
 
     def tick(self, now_ms: int) -> bool:

@@ -264,13 +264,42 @@ def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
         hold(1_000 + opaque % 100, 0, opaque, "G", "T", 0, 0, 32, None, NOW + opaque)
     assert held(bench) == limit
     assert not hold(1, 0, 1, "G", "T", 0, 0, 32, None, NOW + 1)
-    (answer,) = bench.connect().ask(holding_pull())
+    # Who would wait is for the broker to refuse, others are served as always.
+    wire = bench.connect()
+    assert wire.is_cold(holding_pull(sysFlag=7, commitOffset=5))
+    assert bench.store.take_commits() == []
+    (answer,) = wire.ask(holding_pull(sysFlag=4))
     assert answer.code == 19
     bench.kernel.Connection(bench.store, 1_000, BORN_HOST).close()
     assert held(bench) == limit - limit // 100
     assert bench.connect().ask(holding_pull()) == []
     bench.store.tick(NOW + limit)
     assert held(bench) == 0
+
+
+@pytest.mark.parametrize("what", ["cold group", "deleted group", "unreadable topic"])
+def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
+    wire = bench.connect()
+    bench.store.set_group("H", True, 1)
+    bench.store.set_topic("U", 4, 4, 6, True)
+    assert wire.ask(holding_pull(opaque=1)) == []
+    assert wire.ask(holding_pull(opaque=2, consumerGroup="H", topic="U")) == []
+    if what == "cold group":
+        bench.store.set_group("G", False, 1)
+    elif what == "deleted group":
+        bench.store.delete_group("G")
+    else:
+        bench.store.set_topic("T", 4, 4, 2, True)
+    assert bench.store.tick(NOW) is True
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.code, answer.opaque) == (19, 1)
+    assert held(bench) == 1
+    # It is over once: who may read again waits as long as anybody.
+    bench.store.set_group("G", True, 1)
+    bench.store.set_topic("T", 4, 4, 6, True)
+    assert wire.ask(holding_pull(opaque=3)) == []
+    assert bench.store.tick(NOW) is False
+    assert held(bench) == 2
 
 
 def test_holding_and_waking_for_ever_leaves_nothing_behind(bench: Bench) -> None:

@@ -372,9 +372,12 @@ class Connection:
         code = pull_code(result[0], offset)
         if code == PULL_OFFSET_MOVED:
             return None
+        may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
+        if may_hold and not store.has_room_to_hold:
+            return None
         if shape.commits and commit_offset >= 0:
             store.commits[group, *key] = commit_offset
-        if code == PULL_NOT_FOUND and shape.hold_ms:
+        if may_hold:
             pull = HeldPull(
                 self._connection_id,
                 kind,

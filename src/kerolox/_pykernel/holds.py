@@ -11,12 +11,12 @@ import heapq
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["HELD_PULLS_MAX", "HeldPull", "HeldPulls", "QueueKey"]
 
 HELD_PULLS_MAX = 100_000
-"""Pulls held in all; further ones are answered at once."""
+"""Pulls held in all; further ones are for the cold path to refuse."""
 
 _EXPIRY_SLACK = 1_024
 """Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""
@@ -82,12 +82,17 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def has_room(self) -> bool:
+        """Another pull may be held."""
+        return self._count < HELD_PULLS_MAX
+
     def __contains__(self, key: QueueKey) -> bool:
         return key in self._queues
 
     def add(self, pull: HeldPull) -> bool:
         """Hold a pull; False when the table is full."""
-        if self._count >= HELD_PULLS_MAX:
+        if not self.has_room:
             return False
         self._sequence += 1
         pull.sequence = self._sequence
@@ -120,6 +125,13 @@ class HeldPulls:
                 self.remove(pull)
                 gone.append(pull)
         return gone
+
+    def end_where(self, is_over: Callable[[HeldPull], bool]) -> None:
+        """Let the time of some pulls be over."""
+        for pull in self._expiry:
+            if pull.live and is_over(pull):
+                pull.deadline_ms = 0
+        heapq.heapify(self._expiry)
 
     def remove(self, pull: HeldPull) -> None:
         """Take out a pull that is held."""

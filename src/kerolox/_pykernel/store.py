@@ -20,7 +20,7 @@ from kerolox._pykernel.answers import (
     overdue,
 )
 from kerolox._pykernel.holds import HeldPull, HeldPulls
-from kerolox._pykernel.tables import Tables
+from kerolox._pykernel.tables import PERM_READ, Tables
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import GetMessageStatus
 
@@ -89,6 +89,8 @@ class Store(MessageStore):
         self.arrived: dict[QueueKey, set[int]] = {}
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self._held = HeldPulls()
+        self._ended_groups: set[str] = set()
+        self._ended_topics: set[str] = set()
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
         """(end of the log, queue, tags codes) of what waits in a transient pool."""
         self._ready: list[tuple[int, bytes]] = []
@@ -131,6 +133,8 @@ class Store(MessageStore):
     ) -> None:
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, (read_queues, write_queues, perm) if hot else None)
+        if not perm & PERM_READ:
+            self._ended_topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
         """See ``StoreKernel``."""
@@ -139,10 +143,13 @@ class Store(MessageStore):
     def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel``."""
         self.tables.set_group(group, hot, slow_broker_id)
+        if not hot:
+            self._ended_groups.add(group)
 
     def delete_group(self, group: str) -> None:
         """See ``StoreKernel``."""
         self.tables.delete_group(group)
+        self._ended_groups.add(group)
 
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
@@ -397,6 +404,11 @@ class Store(MessageStore):
             )
         )
 
+    @property
+    def has_room_to_hold(self) -> bool:
+        """Whether ``hold_pull`` would hold a pull."""
+        return self._held.has_room
+
     def hold_pull(self, pull: HeldPull) -> bool:
         """Hold a pull of the hot path; False when the table is full."""
         return self._held.add(pull)
@@ -451,6 +463,7 @@ class Store(MessageStore):
     def tick(self, now_ms: int) -> bool:
         """See ``StoreKernel``."""
         self._release_committed()
+        self._end_holds()
         for pull in self._held.expired(now_ms):
             result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
             self._ready.append((pull.connection_id, self._held_answer(pull, result)))
@@ -462,6 +475,14 @@ class Store(MessageStore):
             self._note_flushed(wait, now_ms)
             self._ready.append((wait.connection_id, _late(wait.headers)))
         return bool(self._ready)
+
+    def _end_holds(self) -> None:
+        """The pulls of those who may not read any more have waited long enough."""
+        groups, topics = self._ended_groups, self._ended_topics
+        if groups or topics:
+            self._held.end_where(lambda pull: pull.group in groups or pull.key[0] in topics)
+            groups.clear()
+            topics.clear()
 
     def take_ready(self) -> list[tuple[int, bytes]]:
         """See ``StoreKernel``."""

@@ -12,12 +12,14 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.broker.writer import memory_bytes
 from kerolox.kernel import Read
 from kerolox.protocol.records import decode_record
 from kerolox.store.status import GetMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
 
 __all__ = [
     "ARRIVAL_ID_MIN",
@@ -33,7 +35,7 @@ ARRIVAL_ID_MIN = 1 << 62
 """From here on a connection's id is not a connection but a wait for arrivals."""
 
 FILTERED_HOLDS_MAX = 10_000
-"""Pulls with expressions that may wait; more are answered at once."""
+"""Pulls with expressions that may wait; more are refused as busy."""
 
 READ_COUNT = 32
 """Records of one read of the kernel."""
@@ -65,7 +67,7 @@ class PullPlace(NamedTuple):
 def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
     """getMessage of RocketMQ, with a filter by properties."""
     topic, queue_id, offset, count = place
-    bytes_max = broker.config.max_transfer_bytes_on_message_in_memory
+    batch_max = _BatchMax(broker.config, broker.store.max_physical_offset, count)
     found: list[bytes] = []
     size = 0
     scan_end = offset + max(SCAN_COUNT_MIN, count)
@@ -81,8 +83,7 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
             at += length
             message, _ = decode_record(record, inflate=False)
             if matches(message.properties):
-                is_full = len(found) == count or size + length > bytes_max
-                if found and is_full:
+                if found and batch_max.is_full(len(found), size, message.commit_log_offset, length):
                     return _read_of(result, found, offset)
                 found.append(record)
                 size += length
@@ -94,6 +95,29 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
         if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
             offset = result.next_offset
     return _read_of(result, found, offset)
+
+
+class _BatchMax:
+    """How much one answer may have (``isTheBatchFull``)."""
+
+    def __init__(self, config: BrokerConfig, log_end: int, count: int) -> None:
+        self._count = count
+        self._in_memory = (
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        self._on_disk = (
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        # What lies further back is taken to be on disk only.
+        memory = memory_bytes() * config.access_message_in_memory_max_ratio // 100
+        self._memory_from = log_end - memory
+
+    def is_full(self, count: int, size: int, physical_offset: int, length: int) -> bool:
+        """Whether a record is too much for an answer that has ``count`` of ``size`` bytes."""
+        limits = self._in_memory if physical_offset >= self._memory_from else self._on_disk
+        return count >= min(self._count, limits[0]) or size + length > limits[1]
 
 
 def _read_of(last: Read, found: list[bytes], next_offset: int) -> Read:

@@ -93,6 +93,34 @@ async def test_a_full_answer_goes_on_behind_its_last_message(sql_peer: Peer) -> 
     assert got == [b"%d" % number for number in range(3, 20)]
 
 
+@pytest.mark.parametrize(
+    ("ratio", "setting", "limit"),
+    [
+        (40, "max_transfer_count_on_message_in_memory", 5),
+        (0, "max_transfer_count_on_message_in_disk", 5),
+        (40, "max_transfer_bytes_on_message_in_memory", 1000),
+        (0, "max_transfer_bytes_on_message_in_disk", 1000),
+    ],
+)
+async def test_an_answer_has_no_more_than_the_settings_allow(
+    tmp_path: Path, ratio: int, setting: str, limit: int
+) -> None:
+    # With a ratio of 0 all that lies behind the end of the log counts as on disk.
+    config = small_config(
+        tmp_path,
+        enable_property_filter=True,
+        access_message_in_memory_max_ratio=ratio,
+        **{setting: limit},
+    )
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await send_numbers(peer, 9)
+        answer = await pull_sql(peer, "n >= 0")
+        records = decode_records(answer.body)
+        most = limit if "count" in setting else limit // records[0].store_size
+        assert len(records) == most < 9
+        assert answer.ext_fields["nextBeginOffset"] == str(most)
+
+
 async def test_nothing_that_matches_is_told_with_the_next_offset(sql_peer: Peer) -> None:
     await send_numbers(sql_peer, 40)
     answer = await pull_sql(sql_peer, "n > 100")
@@ -221,3 +249,30 @@ async def test_retried_messages_are_filtered_by_the_expression_of_their_first_to
             answer = await peer.send("%RETRY%readers", number.encode(), properties=text)
             assert answer.code == ResponseCode.SUCCESS
         assert bodies(await peer.pull("%RETRY%readers")) == found
+
+
+async def test_more_waits_than_there_may_be_are_refused_as_busy(
+    sql_broker: Broker, sql_peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.broker.filtered_pull.FILTERED_HOLDS_MAX", 1)
+    await sql_peer.create_topic("T")
+    waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=10_000))
+    await until(lambda: sql_broker.arrivals.is_full)
+    refused = await pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=10_000)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert refused.remark.startswith("[OVERLOAD]system busy, ")
+    await send_numbers(sql_peer, 3)
+    assert bodies(await waiting) == [b"2"]
+
+
+async def test_a_waiting_group_that_is_switched_off_is_refused(
+    sql_broker: Broker, sql_peer: Peer
+) -> None:
+    await sql_peer.create_topic("T")
+    waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=10_000))
+    await until(lambda: sql_broker.store.stats()["held_pulls"])
+    body = encode_body({"groupName": "readers", "consumeEnable": False})
+    await sql_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    answer = await waiting
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "subscription group no permission, readers"

@@ -9,6 +9,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.message import java_hash
 from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.eventually import until
@@ -213,6 +214,37 @@ async def test_a_held_pull_ends_with_code_19(any_peer: Peer, extra: dict[str, st
     answer = await any_peer.pull("T", suspend_ms=150, **extra)
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["maxOffset"] == "0"
+
+
+@pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
+async def test_more_waits_than_there_may_be_are_refused_as_busy(
+    broker: Broker, peer: Peer, extra: dict[str, str]
+):
+    await peer.create_topic("T")
+    await peer.pull("T")
+    later = broker.now_ms() + 60_000
+    while broker.store.hold(1 << 40, 0, 0, "readers", "T", 0, 0, 32, None, later):
+        pass
+    refused = await peer.pull("T", suspend_ms=9_000, **extra)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert refused.remark == (
+        "[OVERLOAD]system busy, 100000 pulls wait for messages already; try again later"
+    )
+    assert (await peer.pull("T", **extra)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_waiting_group_that_is_switched_off_comes_again_and_is_refused(
+    any_broker: Broker, any_peer: Peer
+):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    held = asyncio.create_task(any_peer.pull("T", suspend_ms=60_000))
+    await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+    body = encode_body({"groupName": "readers", "consumeEnable": False})
+    await any_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    assert (await asyncio.wait_for(held, 5)).code == ResponseCode.PULL_NOT_FOUND
+    again = await any_peer.pull("T", suspend_ms=60_000)
+    assert again.code == ResponseCode.NO_PERMISSION
 
 
 async def test_without_long_polling_a_pull_waits_the_short_time(tmp_path, kernel: str):

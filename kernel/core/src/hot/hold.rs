@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use super::header::Encoding;
 
-/// Pulls that may be held in all; above, a pull is answered at once.
+/// Pulls that may be held in all; above, a pull that would wait is for Python to refuse.
 pub const HELD_PULLS_MAX: usize = 100_000;
 
 /// End of a list.
@@ -154,6 +154,16 @@ impl Holds {
             }
         }
         None
+    }
+
+    /// Lets the time of some pulls be over.
+    pub fn end_where(&mut self, is_over: impl Fn(&HeldPull) -> bool) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            if let Some(node) = node.as_mut().filter(|node| is_over(&node.pull)) {
+                node.pull.deadline_ms = 0;
+                self.deadlines.push(Reverse((0, node.sequence, index as u32)));
+            }
+        }
     }
 
     /// All held pulls.

@@ -133,8 +133,11 @@ impl HotPath {
         perm: i32,
         hot: bool,
     ) {
-        let tables = &mut self.state.lock().tables;
-        tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
+        let mut state = self.state.lock();
+        state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
+        if perm & policy::PERM_READ == 0 {
+            state.end_topic(topic.as_bytes());
+        }
     }
 
     /// Takes a topic out of the table.
@@ -144,12 +147,18 @@ impl HotPath {
 
     /// Puts a group into the table.
     pub fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
-        self.state.lock().tables.set_group(group.as_bytes(), hot, slow_broker_id);
+        let mut state = self.state.lock();
+        state.tables.set_group(group.as_bytes(), hot, slow_broker_id);
+        if !hot {
+            state.end_group(group.as_bytes());
+        }
     }
 
     /// Takes a group out of the table.
     pub fn delete_group(&self, group: &str) {
-        self.state.lock().tables.delete_group(group.as_bytes());
+        let mut state = self.state.lock();
+        state.end_group(group.as_bytes());
+        state.tables.delete_group(group.as_bytes());
     }
 
     /// Puts a subscription into the table.

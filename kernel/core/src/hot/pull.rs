@@ -228,6 +228,13 @@ fn take(
     if kind == Kind::Moved {
         return None;
     }
+    let may_hold = kind == Kind::NotFound
+        && fields.sys_flag & SUSPEND != 0
+        && fields.suspend_timeout_ms > 0
+        && state.long_polling;
+    if may_hold && !state.holds.has_room() {
+        return None;
+    }
     if fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0 {
         let key = (group_slot, topic_slot, fields.queue_id);
         state.commits.insert(key, fields.commit_offset);
@@ -235,10 +242,6 @@ fn take(
     if kind == Kind::Found {
         return Some(());
     }
-    let may_hold = kind == Kind::NotFound
-        && fields.sys_flag & SUSPEND != 0
-        && fields.suspend_timeout_ms > 0
-        && state.long_polling;
     let deadline = core.now_ms().saturating_add(fields.suspend_timeout_ms);
     if may_hold && state.hold(held(puller.connection, &wanted, deadline)) {
         state.peers.peer(puller.connection).is_open = true;

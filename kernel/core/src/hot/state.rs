@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::connection::ANSWER_BYTES_MAX;
 use super::hold::{HeldPull, Holds};
 use super::peers::Peers;
-use super::policy::Tables;
+use super::policy::{NO_SLOT, Tables};
 use super::pull::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
 use crate::{Core, FlushDiskType, Settings};
@@ -55,6 +55,9 @@ pub struct State {
     arrived: Vec<Arrived>,
     /// What was appended and is not committed by a transient pool, in log order: it arrives then.
     staged: VecDeque<Staged>,
+    /// Groups and topics that may not be read any more; the next tick ends their held pulls.
+    ended_groups: HashSet<u32>,
+    ended_topics: HashSet<u32>,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
     pub sync_flush: bool,
@@ -91,6 +94,25 @@ impl State {
         let peer = self.peers.peer(pull.connection);
         self.holds.hold(pull, &mut queue.holds, &mut peer.holds);
         true
+    }
+
+    /// The held pulls of a group end with the next tick.
+    pub fn end_group(&mut self, group: &[u8]) {
+        self.ended_groups.extend(self.tables.find_group(group, NO_SLOT));
+    }
+
+    /// The held pulls of a topic end with the next tick.
+    pub fn end_topic(&mut self, topic: &[u8]) {
+        self.ended_topics.extend(self.tables.find_topic(topic, NO_SLOT));
+    }
+
+    fn end_holds(&mut self) {
+        if self.ended_groups.is_empty() && self.ended_topics.is_empty() {
+            return;
+        }
+        let groups = std::mem::take(&mut self.ended_groups);
+        let topics = std::mem::take(&mut self.ended_topics);
+        self.holds.end_where(|pull| groups.contains(&pull.group) || topics.contains(&pull.topic));
     }
 
     /// Notes a record that was just appended to a queue: it arrives, now or when it is committed.
@@ -216,6 +238,7 @@ impl State {
         if !core.is_open() {
             return;
         }
+        self.end_holds();
         while self.peers.has_room() {
             let Some(index) = self.holds.next_expired(now_ms) else {
                 break;

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker import filtered_pull
-from kerolox.broker.filtered_pull import PullFilter, PullPlace
+from kerolox.broker.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
 from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import SEE_FAQ
 from kerolox.broker.hooks import PullContext, run_pull_hooks
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 MASTER_ID = 0
+HELD_PULLS_MAX = 100_000
+"""Pulls without expressions that may wait; the kernel's table has that size."""
 PULL_COUNT_MAX = 1024
 """Most messages that one pull may ask for; more are cut to this."""
 
@@ -267,7 +269,11 @@ def _held(
     place: PullPlace,
     wanted: _Wanted,
 ) -> bool:
-    """Hold the pull if it may wait, in the kernel if that can. False: answer it now."""
+    """Hold the pull if it may wait, in the kernel if that can. False: answer it now.
+
+    Raises:
+        BrokerError: code 2; as many pulls wait as can. An empty answer would bring it back at once.
+    """
     if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
         return False
     if request.connection.closed:
@@ -281,10 +287,10 @@ def _held(
         return False
     if wanted.filter is not None or broker.pull_hooks:
         if broker.arrivals.is_full:
-            return False
+            raise _too_many_held(FILTERED_HOLDS_MAX)
         broker.in_background(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
-    return broker.store.hold(
+    is_held = broker.store.hold(
         request.connection.connection_id,
         int(request.command.serialize_type),
         request.command.opaque,
@@ -293,6 +299,9 @@ def _held(
         wanted.tag_codes,
         broker.now_ms() + wait_ms,
     )
+    if not is_held:
+        raise _too_many_held(HELD_PULLS_MAX)
+    return True
 
 
 async def _wait_for_match(
@@ -314,6 +323,14 @@ async def _wait_for_match(
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
+        try:
+            _checked_group(broker, header)
+            _checked_topic(broker, header, request)
+        except BrokerError as error:
+            if not request.connection.closed:
+                refusal = request.command.response(error.code, error.remark)
+                request.connection.send_command(refusal)
+            return
         result = _read(broker, header, place, wanted)
     if not request.connection.closed:
         code = _code_of(GetMessageStatus(result.status), place.offset)
@@ -356,6 +373,13 @@ async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_off
             born_host=broker.store_host,
             store_host=broker.store_host,
         )
+    )
+
+
+def _too_many_held(limit: int) -> BrokerError:
+    return BrokerError(
+        f"[OVERLOAD]system busy, {limit} pulls wait for messages already; try again later",
+        code=ResponseCode.SYSTEM_BUSY,
     )
 
 
