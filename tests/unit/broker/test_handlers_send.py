@@ -375,7 +375,7 @@ async def test_a_read_only_topic_still_takes_sends_of_producers_that_do_not_know
     ("status", "code", "text"),
     [
         (PutMessageStatus.CREATE_MAPEDFILE_FAILED, 1, "create mapped file failed, server is busy"),
-        (PutMessageStatus.OS_PAGECACHE_BUSY, 1, "[PC_SYNCHRONIZED]broker busy, start flow control"),
+        (PutMessageStatus.OS_PAGECACHE_BUSY, 2, "[REJECTREQUEST]system busy, start flow control"),
         (PutMessageStatus.SERVICE_NOT_AVAILABLE, 14, "service not available now."),
         (PutMessageStatus.MESSAGE_ILLEGAL, 13, "the message is illegal"),
         (PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, 13, "the message is illegal"),

@@ -75,10 +75,24 @@ def refuse_without_buffers(broker: Broker) -> None:
         BrokerError: code SYSTEM_BUSY, which lets a producer try another broker.
     """
     if broker.store.transient_buffers == 0:
-        raise BrokerError(
-            "[REJECTREQUEST]system busy, start flow control for a while",
-            code=ResponseCode.SYSTEM_BUSY,
-        )
+        raise _busy()
+
+
+def refuse_busy(put: Put) -> None:
+    """``rejectRequest``, the other half: writes wait for a file for too long
+    (osPageCacheBusyTimeOutMills).
+
+    Raises:
+        BrokerError: as above.
+    """
+    if put.status == PutMessageStatus.OS_PAGECACHE_BUSY:
+        raise _busy()
+
+
+def _busy() -> BrokerError:
+    return BrokerError(
+        "[REJECTREQUEST]system busy, start flow control for a while", code=ResponseCode.SYSTEM_BUSY
+    )
 
 
 async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
@@ -93,6 +107,7 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
         queue_id = chosen_queue(topic, header.queue_id)
         store = _store_batch if header.batch else _store_one
         put = await store(broker, header, request, topic, queue_id)
+        refuse_busy(put)
         code = code_of(broker, put)
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
@@ -286,6 +301,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         record.properties[PropertyKey.DELAY] = str(level)
     await broker.topics.file.flush()
     put = await broker.writer.put(record)
+    refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:
         raise _system_error(put.status.name)
     broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
