@@ -77,6 +77,8 @@ TICK_SECONDS = 0.1
 DELIVER_SECONDS = 0.1
 EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
+PROTECT_SECONDS = 180.0
+"""How often groups that read too slowly are looked for."""
 WATCH_SECONDS = 0.25
 """How often trouble of the store is looked for, and tables that could not be written are tried
 again."""
@@ -261,6 +263,8 @@ class Broker:
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.traffic = Traffic(config, store, self.now_ms)
+        self.writer.on_delayed = self.traffic.note_delayed
+        self.schedule.on_delivered = self.traffic.note_delivered
         self.live_settings = LiveSettings(self, self.now_ms)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self.set_identity()
@@ -321,6 +325,7 @@ class Broker:
             (config.flush_delay_offset_interval / 1000, self.schedule.persist),
             (FILTER_SECONDS, self.filters.persist),
             (WATCH_SECONDS, self._watch_disk),
+            (PROTECT_SECONDS, self._protect),
         ):
             task = loop.create_task(_repeat(seconds, work))
             self._cleanup.push_async_callback(_cancel, task)
@@ -411,6 +416,11 @@ class Broker:
 
     async def _expire(self) -> None:
         self.clients.expire()
+
+    async def _protect(self) -> None:
+        if self.config.disable_consume_if_consumer_read_slowly:
+            threshold = self.config.consumer_fallbehind_threshold
+            self.groups.disable_slow(self.store.fall_behind(), threshold)
 
     async def _sample(self) -> None:
         self.statistics.sample()

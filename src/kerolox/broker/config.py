@@ -51,8 +51,8 @@ UNUSED_KEYS = frozenset(
     clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
     heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity filterServerNums
     highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount
-    commercialBaseCount transferMsgByHeap maxDelayTime disableConsumeIfConsumerReadSlowly
-    consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
+    commercialBaseCount transferMsgByHeap maxDelayTime
+    brokerFastFailureEnable waitTimeMillsInSendQueue
     waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
     forceRegister
     isolateLogEnable storePathDLedgerCommitLog
@@ -62,7 +62,7 @@ UNUSED_KEYS = frozenset(
     haSlaveFallbehindMax slaveTimeout slaveReadEnable
     offsetCheckInSlave debugLockEnable duplicationEnable dLegerGroup dLegerPeers
     dLegerSelfId preferredLeaderId
-    isEnableBatchPush enableScheduleMessageStats enableScheduleAsyncDeliver
+    isEnableBatchPush enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
     serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
@@ -279,6 +279,13 @@ class BrokerConfig:
     """How long a consumer owns a queue that it locked and did not renew. A system property in
     RocketMQ (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
+    # -- consumers that are slow, and delayed messages ----------------------------------------
+    disable_consume_if_consumer_read_slowly: bool = False
+    """A group that reads further back than consumerFallbehindThreshold is switched off."""
+    consumer_fallbehind_threshold: int = field(default=16 << 30, metadata={"min": 0})
+    enable_schedule_message_stats: bool = True
+    """Deliveries of delayed messages are counted, as gets of the group SCHEDULE_CONSUMER."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.store_path_root_dir, Path):
             object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))
@@ -338,6 +345,8 @@ class BrokerConfig:
             ConfigError: an item is not a number with a unit of s, m, h or d.
         """
         levels = []
+        if not self.message_delay_level.strip():
+            raise ConfigError("messageDelayLevel: empty; write at least one delay, such as 1s")
         for item in self.message_delay_level.split():
             match = _LEVEL.fullmatch(item)
             if match is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kerolox.broker.json_file import JsonFile
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
@@ -28,6 +31,8 @@ BUILT_IN_GROUPS = (
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 MASTER_ID = 0
+
+_log = logging.getLogger(__name__)
 
 
 class GroupTable:
@@ -105,6 +110,29 @@ class GroupTable:
         self._groups[group.group_name] = group
         self._push(group)
         self._changed(group.group_name)
+
+    def disable_slow(
+        self, fall_behind: Iterable[tuple[str, str, int, int]], bytes_max: int
+    ) -> None:
+        """``protectBroker``: switch off the groups that read so far back that others suffer.
+
+        Args:
+            fall_behind: as ``StoreKernel.fall_behind`` tells it.
+            bytes_max: how far behind the end of the log a group may read.
+        """
+        for name, topic, queue_id, size in fall_behind:
+            group = self._groups.get(name)
+            if size > bytes_max and group is not None and group.consume_enable:
+                _log.warning(
+                    "group %s is switched off: in queue %d of %s it reads %d bytes behind the end "
+                    "of the log; consumerFallbehindThreshold is %d",
+                    name,
+                    queue_id,
+                    topic,
+                    size,
+                    bytes_max,
+                )
+                self.put(msgspec.structs.replace(group, consume_enable=False))
 
     def push_all(self) -> None:
         """What the broker may do has changed."""

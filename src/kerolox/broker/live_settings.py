@@ -33,7 +33,8 @@ LIVE = frozenset(
     enable_property_filter transaction_time_out transaction_check_max store_reply_message_enable
     enable_detail_stat auto_delete_unused_stats file_reserved_time delete_when
     disk_max_used_space_ratio clean_file_forcibly_enable disk_space_warning_level_ratio
-    disk_space_clean_forcibly_ratio
+    disk_space_clean_forcibly_ratio disable_consume_if_consumer_read_slowly
+    consumer_fallbehind_threshold enable_schedule_message_stats
     """.split()
 )
 """Fields of ``BrokerConfig`` that take effect at once."""

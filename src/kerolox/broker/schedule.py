@@ -59,6 +59,8 @@ class DelaySchedule:
         self._levels_ms = config.delay_levels_ms
         self._offsets: dict[int, int] = {}
         self._told_ms = 0
+        self.on_delivered: Callable[[int, int], None] = _ignore
+        """Called with the queue of each message that was delivered and the size of its record."""
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
     def load(self) -> None:
@@ -108,7 +110,7 @@ class DelaySchedule:
             entry = self._store.queue_entry(SCHEDULE_TOPIC, level - 1, offset)
             if offset >= high or entry is None or not self._is_due(level, entry[2]):
                 break
-            if not self._deliver(entry[0]):
+            if not self._deliver(level - 1, entry[0]):
                 break
             offset += 1
         if offset != self._offsets.get(level, 0):
@@ -121,7 +123,7 @@ class DelaySchedule:
         # A time further away than the delay itself comes from a clock that was set back.
         return due_ms <= now or due_ms > now + self._levels_ms[level - 1]
 
-    def _deliver(self, physical_offset: int) -> bool:
+    def _deliver(self, schedule_queue: int, physical_offset: int) -> bool:
         """Append one message under its real topic. False: try again later."""
         data = self._store.lookup(physical_offset)
         if data is None:
@@ -136,7 +138,7 @@ class DelaySchedule:
         if topic == HALF_TOPIC:
             _log.error("delayed message at %d is a half message; dropped", physical_offset)
             return True
-        status = self._store.append(
+        status, _, _, size, _ = self._store.append(
             topic.encode(),
             queue_id,
             message.flag,
@@ -150,8 +152,10 @@ class DelaySchedule:
             # The text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does.
             encode_properties(message.properties).encode(),
             bit_map=self._filters.bit_map(topic, message.properties),
-        )[0]
-        if status != PutMessageStatus.PUT_OK:
+        )
+        if status == PutMessageStatus.PUT_OK:
+            self.on_delivered(schedule_queue, size)
+        else:
             self._tell_refusal(physical_offset, PutMessageStatus(status).name)
         return status == PutMessageStatus.PUT_OK
 
@@ -164,3 +168,7 @@ class DelaySchedule:
 
     def _snapshot(self) -> object:
         return {"offsetTable": dict(self._offsets)}
+
+
+def _ignore(queue_id: int, size: int) -> None:
+    pass

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kerolox.broker.topics import SCHEDULE_TOPIC
+
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import StoreKernel
@@ -28,7 +30,12 @@ TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
+QUEUE_PUT_NUMS, QUEUE_PUT_SIZE = "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS, QUEUE_GET_SIZE = "QUEUE_GET_NUMS", "QUEUE_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""In whose name delayed messages are got from their queues."""
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +138,25 @@ class Traffic:
     def note_sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back."""
         self.add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
+
+    def note_delayed(self, queue_id: int, size: int) -> None:
+        """A message was put into a queue of delayed ones."""
+        if self._config.enable_detail_stat:
+            key = f"{SCHEDULE_TOPIC}@{queue_id}"
+            self.add(QUEUE_PUT_NUMS, key, 1)
+            self.add(QUEUE_PUT_SIZE, key, size)
+
+    def note_delivered(self, queue_id: int, size: int) -> None:
+        """A delayed message of that queue was put into its own topic."""
+        if not self._config.enable_schedule_message_stats:
+            return
+        key = f"{SCHEDULE_TOPIC}@{SCHEDULE_GROUP}"
+        self.add(GROUP_GET_NUMS, key, 1)
+        self.add(GROUP_GET_SIZE, key, size)
+        if self._config.enable_detail_stat:
+            key = f"{SCHEDULE_TOPIC}@{queue_id}@{SCHEDULE_GROUP}"
+            self.add(QUEUE_GET_NUMS, key, 1)
+            self.add(QUEUE_GET_SIZE, key, size)
 
     def sample(self) -> None:
         """Take the kernel's counters and make samples; every ``SAMPLE_SECONDS``."""

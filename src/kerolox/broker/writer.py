@@ -147,6 +147,9 @@ class RecordWriter:
         self.writable = True
         """False: every put ends with SERVICE_NOT_AVAILABLE."""
         self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
+        self.on_delayed: Callable[[int, int], None] = _ignore
+        """Called with the schedule queue of each message that is to come later, and the size of its
+        record."""
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
         self._put_times: Counter[int] = Counter()
@@ -198,6 +201,8 @@ class RecordWriter:
         status, physical_offset, queue_offset, size, _ = appended
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
+        if record.topic == SCHEDULE_TOPIC:
+            self.on_delayed(record.queue_id, size)
         done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
         return await self._flushed(done, physical_offset + size, record.waits_for_flush)
 
@@ -262,6 +267,10 @@ class RecordWriter:
         if await self.flush_waits.wait(end_offset):
             return done
         return done._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+
+def _ignore(queue_id: int, size: int) -> None:
+    pass
 
 
 def memory_bytes() -> int:

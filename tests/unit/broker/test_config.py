@@ -92,6 +92,8 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
             ("readOnlyCommitLogStorePaths names every folder",),
         ),
         ("messageDelayLevel=1s 5x", ("messageDelayLevel", "'5x' is no delay")),
+        ("messageDelayLevel=", ("messageDelayLevel", "write at least one delay")),
+        ("messageDelayLevel=1s -5s", ("messageDelayLevel", "'-5s' is no delay")),
         ("deleteWhen=4am", ("deleteWhen", "'4am' is no list of hours")),
         ("diskSpaceWarningLevelRatio=90", ("diskSpaceWarningLevelRatio=90", "such as 0.90")),
         ("fileReservedTime=-1", ("fileReservedTime", "the least is 0")),

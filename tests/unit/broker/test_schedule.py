@@ -59,6 +59,59 @@ async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
         assert broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 1) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("levels", "wait_ms", "delivered"),
+    [
+        # Due further away than the level is long now: at once, as with a clock that was set back.
+        ("30m", 0, 1),
+        # A level that is longer now: those that are there keep the time that was said to them.
+        ("3h", 3_500_000, 0),
+        ("3h", 3_600_000, 1),
+    ],
+)
+async def test_a_level_of_another_length_counts_for_what_waits(
+    long_delays, tmp_path, monkeypatch, levels: str, wait_ms: int, delivered: int
+):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"x", properties="DELAY\x011")
+    async with Broker(small_config(tmp_path, message_delay_level=levels)) as broker:
+        assert await deliver_at(broker, wait_ms, monkeypatch) == delivered
+
+
+async def test_a_level_that_is_gone_keeps_its_messages_until_it_is_back(
+    long_delays, tmp_path, monkeypatch
+):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"x", properties="DELAY\x012")
+    async with Broker(small_config(tmp_path, message_delay_level="1h")) as broker:
+        assert await deliver_at(broker, 9_000_000, monkeypatch) == 0
+    async with Broker(long_delays) as broker:
+        assert await deliver_at(broker, 9_000_000, monkeypatch) == 1
+
+
+async def test_a_topic_that_was_deleted_gets_what_was_delayed_for_it(
+    long_delays, kernel, monkeypatch
+):
+    async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"before")
+        await peer.send("T", b"delayed", properties="DELAY\x011")
+        await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
+        assert (await peer.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
+        await peer.create_topic("T")
+        assert [m.body for m in await peer.messages("T")] == [b"delayed"]
+
+
+async def test_positions_are_written_as_often_as_the_settings_say(tmp_path, monkeypatch):
+    config = small_config(tmp_path, message_delay_level="1h", flush_delay_offset_interval=100)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"x", properties="DELAY\x011")
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
+        path = config.config_folder / "delayOffset.json"
+        await until(lambda: path.exists() and b"1:1" in path.read_bytes())
+
+
 @pytest.mark.parametrize("level", ["0", "-1"])
 async def test_no_delay_is_no_delay(peer: Peer, level: str):
     await peer.create_topic("T")

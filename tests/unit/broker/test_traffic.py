@@ -12,6 +12,8 @@ from kerolox.broker import traffic
 from kerolox.broker.broker import Broker
 from kerolox.broker.traffic import Traffic
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.records import decode_records
+from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
 CLUSTER = "DefaultCluster"
@@ -191,6 +193,45 @@ async def test_a_broker_counts_hot_pulls_filtered_ones_and_what_is_given_back(
         assert json.loads(answer.body[: answer.body.index(b',"offsetTable"')] + b"}") == {
             "consumeTps": pytest.approx(0.0)
         }
+
+
+@pytest.mark.parametrize("is_detailed", [True, False])
+async def test_delayed_messages_count_where_they_wait_and_where_they_come(
+    tmp_path: Path, kernel: str, is_detailed: bool
+) -> None:
+    config = small_config(tmp_path, message_delay_level="1h 0s", enable_detail_stat=is_detailed)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"x", properties="DELAY\x012")
+        await until(lambda: broker.store.queue_bounds("T", 0)[1])
+        topic, reader = "SCHEDULE_TOPIC_XXXX", "SCHEDULE_CONSUMER"
+        for name, key in (
+            ("TOPIC_PUT_NUMS", topic),
+            ("TOPIC_PUT_NUMS", "T"),
+            ("GROUP_GET_NUMS", f"{topic}@{reader}"),
+        ):
+            assert broker.traffic.view(name, key) is not None
+        for name, key in (
+            ("QUEUE_PUT_NUMS", f"{topic}@1"),
+            ("QUEUE_PUT_SIZE", f"{topic}@1"),
+            ("QUEUE_GET_NUMS", f"{topic}@1@{reader}"),
+            ("QUEUE_GET_SIZE", f"{topic}@1@{reader}"),
+        ):
+            assert (broker.traffic.view(name, key) is not None) is is_detailed
+        broker.traffic.sample()
+        [delayed] = decode_records(broker.store.lookup(broker.store.min_physical_offset) or b"")
+        sizes = await view(peer, "GROUP_GET_SIZE", f"{topic}@{reader}")
+        # The record that came is shorter by what the other topic's name is longer.
+        assert sizes["statsMinute"]["sum"] == delayed.store_size - len(topic) + len("T")
+
+
+async def test_deliveries_are_not_counted_when_that_is_switched_off(tmp_path: Path) -> None:
+    config = small_config(tmp_path, message_delay_level="0s", enable_schedule_message_stats=False)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"x", properties="DELAY\x011")
+        await until(lambda: broker.store.queue_bounds("T", 0)[1])
+        key = "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER"
+        assert broker.traffic.view("GROUP_GET_NUMS", key) is None
 
 
 async def test_an_unknown_figure_is_told_apart(any_peer: Peer) -> None:
