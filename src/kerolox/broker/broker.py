@@ -416,6 +416,7 @@ class Broker:
 
     async def _expire(self) -> None:
         self.clients.expire()
+        self.locks.expire()
 
     async def _protect(self) -> None:
         if self.config.disable_consume_if_consumer_read_slowly:

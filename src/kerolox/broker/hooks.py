@@ -6,15 +6,16 @@ nothing. A broker with hooks answers every pull in Python: several times slower 
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["PullContext", "PullHook", "run_pull_hooks"]
+__all__ = ["GiveBackContext", "PullContext", "PullHook", "run_give_back_hooks", "run_pull_hooks"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,17 +37,45 @@ class PullContext:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class GiveBackContext:
+    """A message that a consumer gives back, and that is not looked for yet."""
+
+    group: str
+    topic: str
+    """Where the consumer says that it got the message; empty where it does not."""
+    message_id: str
+    client: str
+    owner: str
+
+
 class PullHook:
-    """Before each answer to a pull."""
+    """Before each answer to a pull, and when a message comes back."""
 
     def before_answer(self, context: PullContext) -> None:
         """The answer is known and not sent yet. A pull that is held is answered later, once."""
+
+    def given_back(self, context: GiveBackContext) -> None:
+        """A consumer could not handle a message, and says which (``consumeMessageAfter``)."""
 
 
 def run_pull_hooks(hooks: Iterable[PullHook], context: PullContext) -> None:
     """Call each; failures are logged."""
     for hook in hooks:
-        try:
+        with _logged(hook):
             hook.before_answer(context)
-        except Exception:
-            _log.warning("hook %s failed", type(hook).__qualname__, exc_info=True)
+
+
+def run_give_back_hooks(hooks: Iterable[PullHook], context: GiveBackContext) -> None:
+    """Call each; failures are logged."""
+    for hook in hooks:
+        with _logged(hook):
+            hook.given_back(context)
+
+
+@contextlib.contextmanager
+def _logged(hook: PullHook) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.warning("hook %s failed", type(hook).__qualname__, exc_info=True)

@@ -150,6 +150,7 @@ class Peer:
         model: str = "CLUSTERING",
         codes: list[int] | None = None,
         producers: list[str] | None = None,
+        mq_version: int | None = None,
     ) -> RemotingCommand:
         subscriptions = [
             {
@@ -176,7 +177,7 @@ class Peer:
             "consumerDataSet": [consumer] if group else [],
             "producerDataSet": [{"groupName": name} for name in producers or []],
         }
-        return await self.ask(RequestCode.HEART_BEAT, body=encode_body(body))
+        return await self.ask(RequestCode.HEART_BEAT, body=encode_body(body), version=mq_version)
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -210,26 +209,6 @@ async def test_offsets_are_cloned_and_compared(peer: Peer):
     fields = {"compareGroup": "one", "topic": "T", "filterGroups": "one"}
     answer = await peer.ask(RequestCode.QUERY_CORRECTION_OFFSET, fields)
     assert fastjson.loads(answer.body)["correctionOffsets"] == {0: JAVA_LONG_MAX}
-
-
-async def test_consumers_are_told_to_go_on_elsewhere(peer: Peer):
-    await peer.create_topic("T", 1)
-    for _ in range(3):
-        await peer.send("T")
-    fields = {"topic": "T", "group": "readers", "timestamp": 0, "isForce": True}
-    answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    assert answer.remark == "THe consumer group <readers> not exist"
-    await commit(peer, "readers", 0, 3)
-    answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
-    await peer.heartbeat("c1", topics={"T": "*"})
-    answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    expected = {MessageQueue("T", "broker-t", 0): 0}
-    assert fastjson.loads(answer.body)["offsetTable"] == expected
-    wanted = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-    await until(lambda: any(notice.code == wanted for notice in peer.notices))
-    [told] = [notice for notice in peer.notices if notice.code == wanted]
-    assert fastjson.loads(told.body)["offsetTable"] == expected
 
 
 async def test_a_question_is_passed_on_to_the_consumer(peer: Peer):

@@ -136,6 +136,31 @@ async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c2", queues) == queues
 
 
+async def test_locks_are_bounded_and_those_that_ended_are_forgotten(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kerolox.broker.locks.LOCKS_MAX", 2)
+
+    async def ask(code: int, client: str, *queue_ids: int) -> tuple[int, int]:
+        queues = [MessageQueue("T", "broker-t", queue_id) for queue_id in queue_ids]
+        body = encode_body({"clientId": client, "consumerGroup": "g", "mqSet": queues})
+        answer = await peer.ask(code, body=body)
+        return answer.code, len(broker.locks)
+
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    assert await ask(lock, "c1", 0, 1) == (ResponseCode.SUCCESS, 2)
+    assert await ask(lock, "c1", 0, 1, 2) == (ResponseCode.SYSTEM_BUSY, 2)
+    assert await ask(lock, "c2", 0, 1) == (ResponseCode.SUCCESS, 2)
+    assert await ask(unlock, "c1", 0) == (ResponseCode.SUCCESS, 1)
+    assert await ask(lock, "c2", 0) == (ResponseCode.SUCCESS, 2)
+    later = broker.now_ms() + 60_001
+    monkeypatch.setattr(broker.locks, "_now_ms", lambda: later)
+    assert await ask(lock, "c3", 0) == (ResponseCode.SUCCESS, 2)
+    broker.locks.expire()
+    assert len(broker.locks) == 1
+    assert await ask(lock, "c1", 0, 1) == (ResponseCode.SUCCESS, 2)
+
+
 async def test_a_subscription_is_checked_before_it_is_used(peer: Peer):
     def body(expression_type: str) -> bytes:
         subscription = {"topic": "T", "subString": "a", "expressionType": expression_type}

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.hooks import PullContext, PullHook
+from kerolox.broker.hooks import GiveBackContext, PullContext, PullHook
+from kerolox.message import MessageId
+from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
 from tests.unit.broker.support import peer_of, small_config
 
@@ -18,14 +20,21 @@ if TYPE_CHECKING:
 class Notes(PullHook):
     def __init__(self) -> None:
         self.seen: list[PullContext] = []
+        self.back: list[GiveBackContext] = []
 
     def before_answer(self, context: PullContext) -> None:
         self.seen.append(context)
+
+    def given_back(self, context: GiveBackContext) -> None:
+        self.back.append(context)
 
 
 class Fails(PullHook):
     def before_answer(self, context: PullContext) -> None:
         raise RuntimeError("broken hook")
+
+    def given_back(self, context: GiveBackContext) -> None:
+        raise RuntimeError("hook broken too")
 
 
 async def test_hooks_see_each_answer_and_stop_none(
@@ -62,3 +71,22 @@ async def test_a_held_pull_runs_them_once_when_it_is_answered(tmp_path: Path, ke
         answer = await waiting
     assert answer.code == 0
     assert [each.messages for each in notes.seen] == [1]
+
+
+async def test_hooks_see_what_is_given_back_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = Notes()
+    made = Broker(small_config(tmp_path), pull_hooks=(Fails(), notes))
+    async with made as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        message_id = (await peer.send("T", b"x")).ext_fields["msgId"]
+        offset = MessageId.parse(message_id).physical_offset
+        fields = {"offset": offset, "group": "readers", "delayLevel": 0}
+        named = {**fields, "originMsgId": message_id, "originTopic": "T", "Owner": "me"}
+        for each in (named, fields, {**fields, "originMsgId": " "}):
+            assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, each)).code == 0
+    [back] = notes.back
+    assert back == GiveBackContext("readers", "T", message_id, back.client, "me")
+    assert back.client.startswith("127.0.0.1:")
+    assert "hook broken too" in caplog.text

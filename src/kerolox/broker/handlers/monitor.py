@@ -217,10 +217,7 @@ async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Reque
         "isForce": header.is_force,
     }
     for client in group.members.values():
-        if client.version < VERSION_3_0_7:
-            raise _system_error(
-                f"the client does not support this feature. version={client.version}"
-            )
+        _check_can_answer(client)
         client.connection.send_oneway(
             RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body=told)
         )
@@ -233,6 +230,8 @@ async def consumer_status(broker: Broker, header: ConsumerStatusHeader, request:
     group = broker.clients.group(header.group)
     if group is None:
         raise _system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
+    for client in group.members.values():
+        _check_can_answer(client)
     wanted = header.client_addr.strip()
     members = [c for c in group.members.values() if not wanted or c.client_id == wanted]
     answers = await asyncio.gather(*(_status_of(client, header) for client in members))
@@ -302,6 +301,11 @@ async def _call_consumer(
             f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
         ) from None
     return Reply(answer.code, answer.remark, answer.ext_fields, answer.body)
+
+
+def _check_can_answer(client: Client) -> None:
+    if client.version < VERSION_3_0_7:
+        raise _system_error(f"the client does not support this feature. version={client.version}")
 
 
 async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | None:

@@ -11,6 +11,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import DLQ_PREFIX, RETRY_PREFIX, check_sendable, check_topic_name
 from kerolox.broker.writer import NewRecord, Put
@@ -274,6 +275,8 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
     """Store a message again that a consumer could not handle: later into the group's retry topic,
     or, after too many times, into its dead letters."""
     refuse_without_buffers(broker)
+    if broker.pull_hooks and (header.origin_msg_id or "").strip():
+        _run_hooks(broker, header, request)
     group = _known_group(broker, header.group)
     config = broker.config
     if not config.broker_permission & Perm.WRITE:
@@ -306,6 +309,17 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         raise _system_error(put.status.name)
     broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     return Reply()
+
+
+def _run_hooks(broker: Broker, header: SendBackHeader, request: Request) -> None:
+    context = GiveBackContext(
+        header.group,
+        header.origin_topic or "",
+        header.origin_msg_id or "",
+        request.connection.remote_address,
+        request.command.ext_fields.get("Owner", ""),
+    )
+    run_give_back_hooks(broker.pull_hooks, context)
 
 
 def _look_up(broker: Broker, offset: int) -> MessageExt:
