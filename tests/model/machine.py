@@ -351,13 +351,18 @@ class StoreMachine(RuleBasedStateMachine):
         wreck = kill(now, cut, self.earlier_index if late_index else None)
         self._lose(wreck)
 
-    @rule(variety=varieties)
-    def lose_power(self, variety: int) -> None:
-        """The machine dies: of what was not flushed anything may be left."""
+    @rule(variety=varieties, is_sent_again=st.booleans())
+    def lose_power(self, variety: int, is_sent_again: bool) -> None:
+        """The machine dies: of what was not flushed anything may be left. Messages of the same size
+        may come in the place of those that were lost, with other tags and times."""
         self.bench.wait_indexed()
         now = read_tree(self.bench.path)
         wreck = lose_power(now, self.flushed, self.flushed_end, variety)
+        before = list(self.model.records.values())
         self._lose(wreck, is_power_lost=True)
+        if is_sent_again:
+            for each in [each for each in before if each.physical >= self.model.end]:
+                self._put(with_other_code(each.draft))
 
     def _lose(self, wreck: Wreck, *, is_power_lost: bool = False) -> None:
         model = self.model
@@ -373,12 +378,7 @@ class StoreMachine(RuleBasedStateMachine):
         if is_power_lost:
             self._adopt_empty_queues(self.flushed_highs)
             # What is left is on the disk; what recovery wrote may be lost again.
-            # Of queues it is a second later: a code of tags that comes back is believed.
-            tree = without_dropped_index(wreck.files, self.earlier_index)
-            tree = {name: each for name, each in tree.items() if "consumequeue/" not in name}
-            now = read_tree(self.bench.path)
-            tree |= {name: each for name, each in now.items() if "consumequeue/" in name}
-            self._remember(tree)
+            self._remember(without_dropped_index(wreck.files, self.earlier_index))
         self.read_everything()
 
     def _adopt_empty_queues(self, sure: dict[QueueKey, int]) -> None:
@@ -528,9 +528,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def read_everything(self) -> None:
-        """Every queue, from its first message to its last."""
+        """Every queue, from its first message to its last: entries and records."""
         for (topic, queue_id), queue in self.model.queues.items():
             offset, parts = queue.first_alive(self.model.log_min), []
+            for number in range(offset, queue.high):
+                entry = self.store.queue_entry(topic, queue_id, number)
+                assert entry == queue.entries[number], (topic, queue_id, number)
             while offset < queue.high:
                 read = self.store.read(topic, queue_id, offset, 32, None)
                 assert read[0] == 0
@@ -553,6 +556,16 @@ class StoreMachine(RuleBasedStateMachine):
                 assert store.queue_entry(*key, queue.high - 1) == last
         listed = {(each[0], each[1]) for each in store.queues() if each[3] > 0}
         assert listed == {key for key, queue in model.queues.items() if queue.high > 0}
+
+
+def with_other_code(draft: Draft) -> Draft:
+    """The message with another tag and delay, of its size."""
+    values = {**draft.__dict__, "properties": dict(draft.properties)}
+    for name, others in (("TAGS", {"a": "b", "b": "a"}), ("DELAY", {"1": "2", "2": "1"})):
+        value = draft.properties.get(name, "")
+        if value in others:
+            values["properties"][name] = others[value]
+    return Draft(**values)
 
 
 def machine_of(kernels: tuple[Any, ...], folder: Path) -> type[StoreMachine]:

@@ -10,10 +10,14 @@ begin of the log, with a second reading (:meth:`QueueRepair.fill_short`).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.store.consume_queue import is_pre_blank
+from kerolox.store.consume_queue_ext import is_ext_address
 from kerolox.store.layout import (
+    ENTRY,
+    ENTRY_BYTES,
     PRE_BLANK_SIZE,
     RECORD_BYTES_MIN,
     TRANSACTION_BITS,
@@ -36,6 +40,11 @@ __all__ = ["Dispatching", "QueueRepair"]
 
 PENDING_NUMBERS_MAX = 3 * 512
 """Entries are written in runs of so many numbers (three per entry)."""
+
+WINDOW_ENTRIES = 64
+"""Entries of a queue that are read together."""
+WINDOWS_MAX = 1_024
+"""Queues whose entries are held at once (1,280 bytes each)."""
 
 Entry = tuple[int, int, int]
 
@@ -97,6 +106,10 @@ class QueueRepair:
         self._notes = notes
         self._touched: dict[ConsumeQueue, None] = {}
         self._seen: dict[ConsumeQueue, Seen] = {}
+        self._windows: dict[ConsumeQueue, tuple[int, int, bytes]] = {}
+        """(first, behind the last, bytes) of entries that were read ahead."""
+        self._doubtful_from: float = math.inf
+        """Entries of records from here on may hold the tags code of another record."""
         self.short: dict[ConsumeQueue, Waiting | None] = {}
         """Queues to be filled from the begin of the log, each with the entry that waits."""
         self.dispatched = 0
@@ -156,9 +169,10 @@ class QueueRepair:
         return self.cut_entries > before
 
     # -- the records --------------------------------------------------------------------------
-    def dispatch(self, begin: int, *, clean: bool) -> None:
+    def dispatch(self, begin: int, *, clean: bool, same_boot: bool) -> None:
         """Write the missing entries of all records from ``begin``, which was checked, on."""
         self._seen.clear()
+        self._doubtful_from = math.inf if clean or same_boot else begin
         if not clean:
             for queue in self.queues():
                 if queue.max_physical_offset > begin:
@@ -168,6 +182,7 @@ class QueueRepair:
             for place in self._places(offset, record):
                 self._enter(place, offset, record)
         self._write_pending()
+        self._windows.clear()
 
     def _records(self, begin: int, sound_from: int) -> Iterator[tuple[int, RecordView]]:
         """(physical offset, record). Before ``sound_from``, where nothing was checked, damage is
@@ -232,7 +247,7 @@ class QueueRepair:
     ) -> None:
         """See to a record whose place has an entry."""
         wanted = place.queue_offset
-        known = queue.entry(wanted)
+        known = self._entry(queue, wanted)
         if known is None:
             first = queue.entry(queue.min_offset)
             if first is not None and not is_pre_blank(first) and offset < first[0]:
@@ -240,18 +255,55 @@ class QueueRepair:
                 queue.delete()
                 self.short[queue] = None
         elif known[:2] == (offset, record.size):
+            if offset >= self._doubtful_from:
+                self._correct_code(queue, wanted, known, record)
             self._claim(queue, wanted)
         elif known[1] > 0 and not is_pre_blank(known) and known[0] < self._log.min_offset:
             # Entries ascend: those are of an earlier life, which a loss of power brought back.
             queue.delete()
             self.short[queue] = None
         elif is_pre_blank(known) or not self._is_owner(known, place):
-            queue.set_entry(wanted, offset, record.size, self._code(record))
-            self.dispatched += 1
+            self._set_entry(queue, wanted, (offset, record.size, self._code(record)))
             self._claim(queue, wanted)
         elif wanted == 0 and offset >= queue.max_physical_offset:
             # The queue may have begun anew.
             self.short[queue] = None
+
+    def _entry(self, queue: ConsumeQueue, queue_offset: int) -> Entry | None:
+        """An entry that was there before the records were read."""
+        window = self._windows.get(queue)
+        if window is None or not window[0] <= queue_offset < window[1]:
+            known = queue.entry(queue_offset)
+            data = None if known is None else queue.read_entries(queue_offset, WINDOW_ENTRIES)
+            if data:
+                if len(self._windows) >= WINDOWS_MAX:
+                    self._windows.clear()
+                end = queue_offset + len(data) // ENTRY_BYTES
+                self._windows[queue] = queue_offset, end, data
+            return known
+        begin, _end, data = window
+        offset, size, code = ENTRY.unpack_from(data, (queue_offset - begin) * ENTRY_BYTES)
+        return offset, size, code
+
+    def _set_entry(self, queue: ConsumeQueue, queue_offset: int, entry: Entry) -> None:
+        self._windows.pop(queue, None)
+        queue.set_entry(queue_offset, *entry)
+        self.dispatched += 1
+
+    def _correct_code(
+        self, queue: ConsumeQueue, queue_offset: int, known: Entry, record: RecordView
+    ) -> None:
+        """Give an entry the tags code of its record. Two losses of power may leave the entry of a
+        record that was lost, when the one that came into its place is of its size."""
+        code = self._code(record)
+        if known[2] == code:
+            return
+        if is_ext_address(known[2]):
+            unit = None if queue.ext is None else queue.ext.get(known[2])
+            # Where it is missing clients filter for themselves.
+            if unit is None or unit[:2] == (code, record.store_timestamp):
+                return
+        self._set_entry(queue, queue_offset, (*known[:2], code))
 
     def _is_owner(self, entry: Entry, place: Place) -> bool:
         """Whether the record that an entry names belongs to the place."""
@@ -368,11 +420,14 @@ class QueueRepair:
         if wanted < queue.next_offset:
             self._write(queue)
             known = queue.entry(wanted)
-            if known is None or known[:2] == entry[:2]:
+            if known is None:
+                return waiting
+            if known[:2] == entry[:2]:
+                if offset >= self._doubtful_from:
+                    self._correct_code(queue, wanted, known, record)
                 return waiting
             if is_pre_blank(known) or not self._is_owner(known, place):
-                queue.set_entry(wanted, *entry)
-                self.dispatched += 1
+                self._set_entry(queue, wanted, entry)
                 return waiting
             is_later = wanted == 0 and offset > known[0]
             return Waiting(wanted, entry, unit_time) if is_later else waiting

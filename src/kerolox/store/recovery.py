@@ -121,7 +121,9 @@ class Recovery:
             queue.correct_min_offset(log.min_offset)
             queue.close()
         if repair.dispatched:
-            self._notes.append(f"wrote {repair.dispatched} missing queue entries")
+            self._notes.append(
+                f"wrote {repair.dispatched} queue entries that were missing or wrong"
+            )
         self._choose_timestamp(state)
         return RecoveryReport(
             state.clean,
@@ -162,7 +164,7 @@ class Recovery:
         repair = self._repair
         repair.drop_dead_queues()
         repair.compare(state.inventory, clean=state.clean)
-        repair.dispatch(start, clean=state.clean)
+        repair.dispatch(start, clean=state.clean, same_boot=state.same_boot)
         damaged = None if state.clean else repair.find_disowned(start)
         if damaged is not None:
             self._notes.append(

@@ -108,7 +108,7 @@ def test_missing_queue_entries_are_written_again(tmp_path: Path, same_boot: bool
     shutil.rmtree(folder / "1")
     report = reopen(settings, texts)
     assert report.dispatched == 50 + 50 % 20 - 2
-    assert any("missing queue entries" in note for note in report.notes)
+    assert any("queue entries that were missing" in note for note in report.notes)
 
 
 def test_lost_queues_are_rebuilt_after_a_clean_stop_too(tmp_path: Path) -> None:

@@ -232,7 +232,9 @@ impl Recovery<'_> {
         }
         if self.report.dispatched > 0 {
             let count = self.report.dispatched;
-            self.report.notes.push(format!("wrote {count} missing queue entries"));
+            self.report
+                .notes
+                .push(format!("wrote {count} queue entries that were missing or wrong"));
         }
         let end = self.core.log.max_offset();
         let flushed = if self.report.clean { end } else { sure.min(end) };

@@ -12,9 +12,10 @@ use super::Recovery;
 use super::indexing::Indexing;
 use super::walk::for_each_record;
 use crate::commit_log::CommitLog;
-use crate::consume_queue::Entry;
+use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::StoreError;
 use crate::multi_dispatch::targets;
+use crate::queue_ext::is_ext_address;
 use crate::record::{Marks, RECORD_SIZE_MIN, RecordView, SCHEDULE_TOPIC, deliver_time};
 use crate::settings::Settings;
 use crate::state::topic_name;
@@ -28,6 +29,8 @@ pub(super) struct QueueCheck {
     short: HashMap<u32, Option<Waiting>>,
     /// By index of the queue.
     seen: Vec<Seen>,
+    /// Entries of records from here on may hold the tags code of another record.
+    doubtful_from: i64,
 }
 
 /// The entries of a queue from where reading began, and how many of them a record claimed.
@@ -179,6 +182,8 @@ impl Recovery<'_> {
     /// Finds out which entries records have to claim.
     fn note_entries_from(&mut self, physical: i64) -> Result<(), StoreError> {
         self.check.seen = vec![Seen::default(); self.core.slots.len()];
+        let is_whole = self.report.clean || self.report.same_boot;
+        self.check.doubtful_from = if is_whole { i64::MAX } else { physical };
         if self.report.clean {
             return Ok(());
         }
@@ -230,6 +235,10 @@ impl Recovery<'_> {
                 return Ok(());
             };
             if is_same(known, entry) {
+                if view.physical_offset >= self.check.doubtful_from {
+                    let at = place.queue_offset;
+                    self.report.dispatched += correct_code(queue, at, known, entry, view)?;
+                }
                 self.claim(handle, place.queue_offset);
             } else if known.size > 0
                 && !known.is_pre_blank()
@@ -426,6 +435,10 @@ impl Recovery<'_> {
         if queue_offset < queue.max() {
             let Some(known) = queue.entry(queue_offset)? else { return Ok(waiting) };
             if is_same(known, entry) {
+                if view.physical_offset >= self.check.doubtful_from {
+                    self.report.dispatched +=
+                        correct_code(queue, queue_offset, known, entry, view)?;
+                }
                 return Ok(waiting);
             }
             if known.is_pre_blank() || !is_owner(log, known, place, &self.shared.settings) {
@@ -481,6 +494,29 @@ fn unit_time_of(place: Place<'_>, view: &RecordView<'_>) -> Option<i64> {
 
 fn is_same(known: Entry, entry: Entry) -> bool {
     known.physical_offset == entry.physical_offset && known.size == entry.size
+}
+
+/// Gives an entry the tags code of its record; 1 where it had another one. Two losses of power may
+/// leave the entry of a record that was lost, when the one that came into its place is of its size.
+fn correct_code(
+    queue: &mut ConsumeQueue,
+    queue_offset: i64,
+    known: Entry,
+    entry: Entry,
+    view: &RecordView<'_>,
+) -> Result<i64, StoreError> {
+    let is_right = if is_ext_address(known.tags_code) {
+        // Where the unit is missing clients filter for themselves.
+        queue.ext.as_mut().and_then(|ext| ext.get(known.tags_code)).is_none_or(|unit| {
+            unit.tags_code == entry.tags_code && unit.store_time == view.store_timestamp
+        })
+    } else {
+        known.tags_code == entry.tags_code
+    };
+    if !is_right {
+        queue.rewrite(queue_offset, entry)?;
+    }
+    Ok(i64::from(!is_right))
 }
 
 /// The tags code of a record's queue entry.
