@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.client.core.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.interop.build import build_go_clients
+from tests.interop.traces import traces_of
 from tests.support.up import Up
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.go, pytest.mark.timeout(600), pytest.mark.xdist_group("go")]
 
 SCENARIOS = (
-    "orderly orderly_retry sql92 delay retry_to_dlq broadcast pull poll transactions "
-    "request_reply from_last from_time directly reset"
+    "orderly orderly_retry orderly_kill sql92 delay retry_to_dlq broadcast pull pull_filtered "
+    "pull_from_stored poll transactions request_reply from_last from_time directly reset trace"
 ).split()
 
 SETTINGS = {
@@ -33,21 +35,32 @@ SETTINGS = {
     "messageDelayLevel": "1s " * 17 + "3s",
     "transactionCheckInterval": 500,
     "transactionTimeOut": 300,
+    # The queues of a consumer that was killed wait so long for another one.
+    "rebalanceLockMaxLiveTime": 1_500,
+    "traceTopicEnable": "true",
 }
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Scenario name to "ok" or what went wrong; all of them in one process, and at once."""
-    folder: Path = tmp_path_factory.mktemp("go-features")
-    with Up(folder, settings=SETTINGS) as up:
-        command = [str(build_go_clients()), up.namesrv, up.broker, SETTINGS["brokerName"]]
-        environment = {**os.environ, "HOME": str(folder)}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
-    rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]
-    assert rows, f"nothing ran:\n{done.stdout}\n{done.stderr}"
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("go-features"), settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def rows(up: Up) -> list[list[str]]:
+    """What one process printed that runs all scenarios at once."""
+    command = [str(build_go_clients()), up.namesrv, up.broker, str(SETTINGS["brokerName"])]
+    environment = {**os.environ, "HOME": str(up.data)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     print(done.stderr)
-    return {name: outcome for _, name, outcome in rows}
+    return [row.split("\t") for row in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def outcomes(rows: list[list[str]]) -> dict[str, str]:
+    """Scenario name to "ok" or what went wrong."""
+    return {row[1]: row[2] for row in rows if row[0] == "scenario"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -57,3 +70,19 @@ def test_a_go_application_works_unmodified(scenario: str, outcomes: dict[str, st
 
 def test_no_scenario_is_left_out(outcomes: dict[str, str]) -> None:
     assert sorted(outcomes) == sorted(SCENARIOS)
+
+
+async def test_the_traces_of_a_go_producer_and_consumer_are_read(
+    up: Up, rows: list[list[str]]
+) -> None:
+    [message_id] = [row[1] for row in rows if row[0] == "message"]
+    pub, before, after = await traces_of(up, message_id, 3)
+    assert isinstance(pub, PubTrace)
+    assert (pub.group, pub.topic, pub.tags) == ("go-feat-traced", "GoFeatTrace", "tag")
+    assert pub.keys.split() == ["key1", "key2"]
+    assert (pub.store_host, pub.body_bytes, pub.is_success) == (up.broker, 6, True)
+    assert isinstance(before, SubBeforeTrace)
+    assert isinstance(after, SubAfterTrace)
+    assert before.group == after.group == "go-feat-trace"
+    assert before.request_id == after.request_id
+    assert after.is_success

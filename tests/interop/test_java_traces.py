@@ -25,11 +25,11 @@ from kerolox.client.core.trace import (
     PubTrace,
     SubAfterTrace,
     SubBeforeTrace,
-    TraceRecord,
 )
 from kerolox.message import ConsumeFromWhere, Message
 from tests.interop.build import java_command
 from tests.interop.mqadmin import MqAdmin
+from tests.interop.traces import traces_of
 from tests.support.eventually import until
 from tests.support.up import Up
 
@@ -61,18 +61,6 @@ def message_ids(up: Up) -> dict[str, str]:
     lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("message\t")]
     assert len(lines) == 4, f"{done.stdout}\n{done.stderr}"
     return {kind: message_id for _, kind, message_id in lines}
-
-
-async def traces_of(up: Up, message_id: str, count: int, **more: str) -> list[TraceRecord]:
-    found: list[TraceRecord] = []
-
-    async def enough() -> bool:
-        found[:] = [view.trace for view in await producer.query_trace(message_id, **more)]
-        return len(found) >= count
-
-    async with Producer("reader", up.namesrv) as producer:
-        await until(enough)
-    return found
 
 
 async def test_traces_of_a_java_producer_and_consumer_are_read(

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -10,10 +11,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"regexp"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
@@ -33,20 +37,24 @@ const waitMax = 60 * time.Second
 
 func features() {
 	scenarios := map[string]func() error{
-		"orderly":       orderly,
-		"orderly_retry": orderlyRetry,
-		"sql92":         sql92,
-		"delay":         delay,
-		"retry_to_dlq":  retryToDeadLetters,
-		"broadcast":     broadcast,
-		"pull":          pull,
-		"poll":          poll,
-		"transactions":  transactions,
-		"request_reply": requestReply,
-		"from_last":     fromLast,
-		"from_time":     fromTime,
-		"directly":      directly,
-		"reset":         reset,
+		"orderly":          orderly,
+		"orderly_retry":    orderlyRetry,
+		"orderly_kill":     orderlyKill,
+		"sql92":            sql92,
+		"delay":            delay,
+		"retry_to_dlq":     retryToDeadLetters,
+		"broadcast":        broadcast,
+		"pull":             pull,
+		"poll":             poll,
+		"pull_filtered":    pullFiltered,
+		"pull_from_stored": pullFromStored,
+		"transactions":     transactions,
+		"request_reply":    requestReply,
+		"from_last":        fromLast,
+		"from_time":        fromTime,
+		"directly":         directly,
+		"reset":            reset,
+		"trace":            trace,
 	}
 	var wait sync.WaitGroup
 	for name, run := range scenarios {
@@ -297,6 +305,148 @@ func orderly() error {
 		err = errors.New(wrong)
 	}
 	return err
+}
+
+// Numbers of each queue as members take them, in whatever process.
+type turns struct {
+	mutex sync.Mutex
+	last  map[string]int
+	taken map[string]int
+	done  int
+	wrong string
+}
+
+func (t *turns) take(member, body string) {
+	queue, text, found := strings.Cut(body, ":")
+	number, err := strconv.Atoi(text)
+	if !found || err != nil {
+		return
+	}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.taken[member]++
+	// one that was being handled when its member left comes again; none may be left out
+	if number > t.last[queue]+1 {
+		t.wrong = fmt.Sprintf("%s: %d after %d in queue %s", member, number, t.last[queue], queue)
+	}
+	if number == t.last[queue]+1 {
+		t.last[queue] = number
+		t.done++
+	}
+}
+
+func (t *turns) by(member string) int {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.taken[member]
+}
+
+func orderlyMember(name string, take func(member, body string)) (rocketmq.PushConsumer, error) {
+	handle := func(message *primitive.MessageExt) consumer.ConsumeResult {
+		take(name, string(message.Body))
+		return consumer.ConsumeSuccess
+	}
+	return member("feat-kill-"+name, "go-feat-kill", "GoFeatKill", consumer.MessageSelector{}, handle,
+		consumer.WithConsumerOrder(true), consumer.WithRebalanceLockInterval(500*time.Millisecond))
+}
+
+// beKilled says what it consumes, before the broker knows.
+func beKilled() error {
+	_, err := orderlyMember("victim", func(_, body string) { fmt.Println(body) })
+	if err == nil {
+		select {}
+	}
+	return err
+}
+
+// lockLives is longer than the broker keeps the locks of who does not renew them. This client asks for a queue when
+// the group changes, so whoever joins before that gets nothing: it gives no lock back before it leaves.
+const lockLives = 2000 * time.Millisecond
+
+func orderlyKill() error {
+	if err := sendBodies("GoFeatKill", "warm", "warm", "warm", "warm"); err != nil {
+		return err
+	}
+	seen := &turns{last: map[string]int{}, taken: map[string]int{}}
+	victim := exec.Command(os.Args[0], os.Args[1], os.Args[2], os.Args[3], "victim")
+	output, err := victim.StdoutPipe()
+	if err == nil {
+		err = victim.Start()
+	}
+	if err != nil {
+		return err
+	}
+	defer victim.Process.Kill()
+	read := make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			seen.take("victim", lines.Text())
+		}
+		close(read)
+	}()
+	var count atomic.Int32
+	var failed atomic.Value
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		failed.Store(fmt.Sprint(sendInOrder(&count, stop)))
+	}()
+	// each member joins when the locks of what the last change took away are over
+	story := []struct {
+		joins, gets string
+		kills       bool
+	}{{"", "victim", false}, {"first", "victim", false}, {"second", "first", false}, {"third", "second", true}}
+	for _, part := range story {
+		if part.kills {
+			_ = victim.Process.Kill()
+			<-read
+		}
+		if part.joins != "" {
+			time.Sleep(lockLives)
+			made, err := orderlyMember(part.joins, seen.take)
+			if err != nil {
+				return err
+			}
+			defer made.Shutdown()
+		}
+		before := seen.by(part.gets)
+		if err = eventually(part.gets+" gets some", func() bool { return seen.by(part.gets) >= before+10 }); err != nil {
+			return err
+		}
+	}
+	close(stop)
+	<-stopped
+	err = eventually("all in order", func() bool {
+		seen.mutex.Lock()
+		defer seen.mutex.Unlock()
+		return seen.done == int(count.Load())
+	})
+	if err == nil && seen.wrong != "" {
+		err = errors.New(seen.wrong)
+	}
+	if text := failed.Load(); err == nil && text != "<nil>" {
+		err = fmt.Errorf("sending: %v", text)
+	}
+	return err
+}
+
+func sendInOrder(count *atomic.Int32, stop chan struct{}) error {
+	sender, err := queueSender("feat-kill-sender")
+	if err != nil {
+		return err
+	}
+	defer sender.Shutdown()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(10 * time.Millisecond):
+		}
+		if err = toQueue(sender, "GoFeatKill", i%4, fmt.Sprintf("%d:%d", i%4, i/4+1)); err != nil {
+			return err
+		}
+		count.Add(1)
+	}
 }
 
 func orderlyRetry() error {
@@ -553,6 +703,95 @@ func pull() error {
 		return fmt.Errorf("beyond the end: %v, %v", result, err)
 	}
 	return nil
+}
+
+func pullFiltered() error {
+	operator, err := oneQueue("GoFeatPullSql")
+	if err != nil {
+		return err
+	}
+	defer operator.Close()
+	for i := 0; i < 10; i++ {
+		message := primitive.NewMessage("GoFeatPullSql", []byte(fmt.Sprint("p", i))).WithTag([]string{"even", "odd"}[i%2])
+		message.WithProperty("n", fmt.Sprint(i))
+		if _, err = put(message); err != nil {
+			return err
+		}
+	}
+	queue := &primitive.MessageQueue{Topic: "GoFeatPullSql", BrokerName: brokerName, QueueId: 0}
+	for expression, expected := range map[consumer.MessageSelector]string{
+		{Type: consumer.SQL92, Expression: "n BETWEEN 3 AND 5 OR TAGS = 'odd' AND n > 8"}: "p3 p4 p5 p9",
+		{Type: consumer.TAG, Expression: "odd"}:                                           "p1 p3 p5 p7 p9",
+	} {
+		made, err := pullConsumer("go-feat-pull-"+strings.ToLower(string(expression.Type)), "GoFeatPullSql", expression)
+		if err != nil {
+			return err
+		}
+		defer made.Shutdown()
+		result, err := made.PullFrom(context.Background(), queue, 0, 32)
+		if err != nil {
+			return err
+		}
+		got := &inbox{}
+		for _, message := range result.GetMessageExts() {
+			got.add(string(message.Body))
+		}
+		if seen := strings.Join(got.all(), " "); seen != expected || result.NextBeginOffset != 10 {
+			return fmt.Errorf("%s: saw %s, next %d", expression.Expression, seen, result.NextBeginOffset)
+		}
+	}
+	return nil
+}
+
+// pullFromStored goes where the application puts the group's offset: what this client has for a seek.
+func pullFromStored() error {
+	operator, err := oneQueue("GoFeatStored")
+	if err != nil {
+		return err
+	}
+	defer operator.Close()
+	if err = sendBodies("GoFeatStored", "s0", "s1", "s2", "s3", "s4", "s5"); err != nil {
+		return err
+	}
+	made, err := pullConsumer("go-feat-stored", "GoFeatStored", consumer.MessageSelector{Type: consumer.TAG, Expression: "*"})
+	if err != nil {
+		return err
+	}
+	defer made.Shutdown()
+	queue := &primitive.MessageQueue{Topic: "GoFeatStored", BrokerName: brokerName, QueueId: 0}
+	for _, offset := range []int64{4, 1} {
+		err = eventually("the stored offset", func() bool {
+			// only offsets of queues that the client has by then are stored
+			err := made.UpdateOffset(queue, offset)
+			if err == nil {
+				err = made.PersistOffset(context.Background(), "GoFeatStored")
+			}
+			code, _, body, asked := ask(208, map[string]string{"consumerGroup": "go-feat-stored", "topic": "GoFeatStored"})
+			stored := []byte(fmt.Sprintf(`"consumerOffset":%d`, offset))
+			return err == nil && asked == nil && code == 0 && bytes.Contains(body, stored)
+		})
+		if err != nil {
+			return err
+		}
+		result, err := made.Pull(context.Background(), 2)
+		if err != nil || len(result.GetMessageExts()) != 2 {
+			return fmt.Errorf("from %d: %v, %v", offset, result, err)
+		}
+		if body := string(result.GetMessageExts()[0].Body); body != fmt.Sprint("s", offset) || result.NextBeginOffset != offset+2 {
+			return fmt.Errorf("from %d: %s, next %d", offset, body, result.NextBeginOffset)
+		}
+	}
+	return nil
+}
+
+// oneQueue makes a topic of one queue.
+func oneQueue(topic string) (admin.Admin, error) {
+	operator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver(namesrv)))
+	if err != nil {
+		return nil, err
+	}
+	return operator, operator.CreateTopic(context.Background(), admin.WithTopicCreate(topic),
+		admin.WithBrokerAddrCreate(os.Args[2]), admin.WithReadQueueNums(1), admin.WithWriteQueueNums(1))
 }
 
 func poll() error {
@@ -849,4 +1088,30 @@ func reset() error {
 		return fmt.Errorf("%w; saw %s and %s", err, got.all(), again.all())
 	}
 	return nil
+}
+
+// -- traces -----------------------------------------------------------------------------------------------------------
+// trace prints the id of a message that was sent and consumed with traces: who runs this reads them.
+func trace() error {
+	config := &primitive.TraceConfig{GroupName: "go-feat-trace", NamesrvAddrs: namesrv, Access: primitive.Local}
+	traced, err := rocketmq.NewProducer(producer.WithNameServer(namesrv), producer.WithGroupName("go-feat-traced"),
+		producer.WithInstanceName("feat-traced"), producer.WithTrace(config))
+	if err != nil {
+		return err
+	}
+	if err = traced.Start(); err != nil {
+		return err
+	}
+	message := primitive.NewMessage("GoFeatTrace", []byte("traced")).WithTag("tag").WithKeys([]string{"key1", "key2"})
+	sent, err := traced.SendSync(context.Background(), message)
+	if err != nil {
+		return err
+	}
+	// both run on to the end: a dispatcher that is closed drops what comes from then on
+	_, got, err := collector("feat-trace", "go-feat-trace", "GoFeatTrace", consumer.MessageSelector{}, consumer.WithTrace(config))
+	if err != nil {
+		return err
+	}
+	fmt.Println("message\t" + sent.MsgID)
+	return eventually("the message", func() bool { return len(got.all()) == 1 })
 }

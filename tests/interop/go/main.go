@@ -42,6 +42,10 @@ func main() {
 		fmt.Println("scenario\tstart\t" + err.Error())
 		os.Exit(1)
 	}
+	if len(os.Args) > 4 {
+		fmt.Fprintln(os.Stderr, beKilled())
+		os.Exit(1)
+	}
 	if len(os.Args) > 3 {
 		brokerName = os.Args[3]
 		features()

@@ -1,0 +1,30 @@
+"""Reading the traces that clients of other languages wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.client import Producer
+from kerolox.client.core.trace import TRACE_TOPIC
+from tests.support.eventually import until
+
+if TYPE_CHECKING:
+    from kerolox.client.core.trace import TraceRecord
+    from tests.support.up import Up
+
+__all__ = ["traces_of"]
+
+
+async def traces_of(
+    up: Up, message_id: str, count: int, *, topic: str = TRACE_TOPIC
+) -> list[TraceRecord]:
+    """At least ``count`` records of a message."""
+    found: list[TraceRecord] = []
+
+    async def enough() -> bool:
+        found[:] = [view.trace for view in await producer.query_trace(message_id, topic=topic)]
+        return len(found) >= count
+
+    async with Producer("reader", up.namesrv) as producer:
+        await until(enough)
+    return found
