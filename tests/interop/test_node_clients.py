@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.client.sync import Producer
+from kerolox.client.sync import Producer, PullConsumer
+from kerolox.message import Message
 from tests.interop.build import build_node_clients
-from tests.support.up import Up
+from tests.support.up import Up, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +20,10 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600), pytest.mark.xdist_grou
 
 SCENARIOS = (
     "send properties compressed tags sql92 delay retry_to_dlq broadcast two_members from_last "
-    "from_timestamp resumes"
+    "from_timestamp in_order reset_offline resumes"
 ).split()
 
-TOPICS = "Send Props Big Tags Sql Delay Retry Broadcast Share Last Time Resume".split()
+TOPICS = "Send Props Big Tags Sql Delay Retry Broadcast Share Last Time Order Reset Resume".split()
 """This client sends to topics that are there; it does not ask for new ones."""
 
 SETTINGS = {
@@ -32,6 +34,32 @@ SETTINGS = {
 }
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def reset(producer: Producer, up: Up, group: str, topic: str) -> None:
+    """Put a group that is not online, and had read all, back to a time between messages."""
+    with PullConsumer(group, up.namesrv) as consumer:
+        queues = consumer.queues(topic)
+
+        def send(prefix: str) -> None:
+            for number in range(8):
+                body = f"{prefix}{number}".encode()
+                producer.send(Message(topic, body), queue=queues[number % len(queues)])
+
+        send("old")
+        sent_ms = now_ms()
+        # The offset of a time is that of the message nearest to it.
+        wait_until(lambda: now_ms() >= sent_ms + 200, what="a time nearer to the later ones")
+        reset_to_ms = now_ms()
+        send("later")
+        for queue in queues:
+            consumer.commit(queue, consumer.max_offset(queue))
+        for queue in queues:
+            consumer.commit(queue, consumer.offset_by_time(queue, reset_to_ms))
+
+
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Scenario name to "ok" or what went wrong; all of them in one process, and at once."""
@@ -40,6 +68,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         with Producer("node-topics", up.namesrv) as producer:
             for topic in TOPICS:
                 producer.create_topic(f"Node{topic}", queues=4)
+            reset(producer, up, "node-reset", "NodeReset")
         command = ["node", str(program), up.namesrv]
         done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]

@@ -197,6 +197,28 @@ const scenarios = {
     await expectBodies('node-time', 'NodeTime', '*', expected, { consumeFromWhere: 'CONSUME_FROM_TIMESTAMP', consumeTimestamp });
   },
 
+  // This client takes no locks: a queue is in order while its member stays.
+  async in_order() {
+    const sent = {};
+    for (let i = 0; i < 40; i++) {
+      const { messageQueue, queueOffset } = await put('NodeOrder', 'T', `o${i}`);
+      (sent[messageQueue.queueId] = sent[messageQueue.queueId] || []).push(queueOffset);
+    }
+    const seen = {};
+    const { consumer, got } = await consume('node-order', 'NodeOrder', '*', {}, async message => {
+      await sleep(Math.random() * 5);
+      (seen[message.queueId] = seen[message.queueId] || []).push(message.queueOffset);
+    });
+    await eventually(() => Object.values(seen).flat().length >= 40, () => bodies(got));
+    await consumer.close();
+    check(JSON.stringify(seen) === JSON.stringify(sent), `${JSON.stringify(seen)} instead of ${JSON.stringify(sent)}`);
+  },
+
+  // Whoever runs this has sent old0 to old7, later0 to later7, and reset the group between.
+  async reset_offline() {
+    await expectBodies('node-reset', 'NodeReset', '*', [0, 1, 2, 3, 4, 5, 6, 7].map(i => `later${i}`));
+  },
+
   async resumes() {
     for (const round of ['a', 'b']) {
       const expected = [0, 1, 2, 3, 4, 5, 6, 7].map(i => `${round}${i}`);
