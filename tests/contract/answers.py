@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kerolox.protocol.bodies import encode_body
-from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["Case", "cases", "shape"]
+__all__ = ["Case", "cases", "ends", "of_pull", "of_send", "shape", "spoiled"]
 
 TOPIC, GROUP, CLIENT = "AnswersTopic", "answers-group", "127.0.0.1@answers"
 SPOILED_TOPIC, SPOILED_GROUP = "AnswersSpoiled", "answers-spoiled"
@@ -34,6 +34,12 @@ class Case:
     body: bytes = b""
     volatile: frozenset[str] = frozenset()
     """Members of the answer that may differ: what went before left different things."""
+    after: tuple[str, Callable[[RemotingCommand], dict[str, str]]] | None = None
+    """The name of an earlier case, and what its answer gives for further fields of this one."""
+    reads_back: bool = False
+    """It looks at what was just sent: the Java broker shows that a little after it answered."""
+    version: int | None = None
+    language: LanguageCode | None = None
 
 
 def cases() -> Iterator[Case]:
@@ -50,10 +56,9 @@ def cases() -> Iterator[Case]:
     yield from _locks()
     yield from _groups()
     yield from _admin()
-    yield from _ends()
 
 
-def _spoiled(case: Case) -> Iterator[Case]:
+def spoiled(case: Case) -> Iterator[Case]:
     """The request as it is, then with each member missing, and each number no number."""
     yield case
     for name, value in case.fields.items():
@@ -85,7 +90,7 @@ def _create(name: str, topic: str, **members: str) -> Case:
 
 
 def _topics() -> Iterator[Case]:
-    yield from _spoiled(_create("create", TOPIC))
+    yield from spoiled(_create("create", TOPIC))
     yield _create("create one for spoiled requests", SPOILED_TOPIC)
     yield _create("create again", TOPIC)
     yield _create("create with a bad name", "a b")
@@ -101,7 +106,7 @@ def _topics() -> Iterator[Case]:
     yield _create("create an ordered one", "AnswersOrder", order="true")
     yield _create("create one to delete", "AnswersGone")
     stats = RequestCode.GET_TOPIC_STATS_INFO
-    yield from _spoiled(Case("topic statistics", stats, {"topic": TOPIC}))
+    yield from spoiled(Case("topic statistics", stats, {"topic": TOPIC}))
     yield Case("topic statistics of an unknown topic", stats, {"topic": "Nowhere"})
     yield Case("all topics", RequestCode.GET_ALL_TOPIC_CONFIG)
     yield Case("system topics", RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
@@ -162,10 +167,10 @@ def _heartbeats() -> Iterator[Case]:
     yield Case("check a bad one", RequestCode.CHECK_CLIENT_CONFIG, {}, encode_body(check))
     yield Case("check nothing", RequestCode.CHECK_CLIENT_CONFIG)
     for code in (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_CONSUMER_CONNECTION_LIST):
-        yield from _spoiled(Case(f"clients by {code}", code, {"consumerGroup": GROUP}))
+        yield from spoiled(Case(f"clients by {code}", code, {"consumerGroup": GROUP}))
         yield Case(f"clients of an unknown group by {code}", code, {"consumerGroup": "nobody"})
     code = RequestCode.GET_PRODUCER_CONNECTION_LIST
-    yield from _spoiled(Case("producers", code, {"producerGroup": "answers-producers"}))
+    yield from spoiled(Case("producers", code, {"producerGroup": "answers-producers"}))
     yield Case("producers of an unknown group", code, {"producerGroup": "nobody"})
     yield Case("all producers", RequestCode.GET_ALL_PRODUCER_INFO)
 
@@ -189,7 +194,8 @@ def _send_fields(**members: str) -> dict[str, str]:
     return {**fields, **members}
 
 
-def _send(name: str, body: bytes = b"hello", code: int = 310, **members: str) -> Case:
+def of_send(name: str, body: bytes = b"hello", code: int = 310, **members: str) -> Case:
+    """A send to the first queue, with other members."""
     return Case(name, code, _send_fields(**members), body)
 
 
@@ -210,49 +216,50 @@ LONG = {
 
 
 def _sends() -> Iterator[Case]:
-    yield _send("send")
+    yield of_send("send")
     short = _send_fields(b=SPOILED_TOPIC)
     long = {LONG[name]: value for name, value in short.items()}
     offset = frozenset({"queueOffset"})
-    yield from _spoiled(Case("send short", RequestCode.SEND_MESSAGE_V2, short, b"x", offset))
-    yield from _spoiled(Case("send long", RequestCode.SEND_MESSAGE, long, b"x", offset))
+    yield from spoiled(Case("send short", RequestCode.SEND_MESSAGE_V2, short, b"x", offset))
+    yield from spoiled(Case("send long", RequestCode.SEND_MESSAGE, long, b"x", offset))
     any_queue = frozenset({"queueId", "queueOffset"})
     minus = _send_fields(b=SPOILED_TOPIC, e="-1")
     yield Case("send to queue -1", RequestCode.SEND_MESSAGE_V2, minus, b"x", any_queue)
     for queue_id in ("1", "2", "3"):
-        yield _send(f"send to queue {queue_id}", e=queue_id)
+        yield of_send(f"send to queue {queue_id}", e=queue_id)
     for queue_id in ("4", "99", "2147483647"):
-        yield _send(f"send to queue {queue_id}, which is not there", e=queue_id)
-    yield _send("send without a body", b"")
-    yield _send("send 4 MiB", b"x" * (4 << 20))
-    yield _send("send more than 4 MiB", b"x" * ((4 << 20) + 1))
-    yield _send("send without properties", i="")
-    yield _send("send odd properties", i="a\x02\x01b\x02c\x01")
-    yield _send("send properties of 32,767", i="k\x01" + "v" * 32_765)
-    yield _send("send properties of 32,768", i="k\x01" + "v" * 32_766)
-    yield _send("send a tag and keys", i="TAGS\x01red\x02KEYS\x01k1 k2\x02")
-    yield _send("send with a delay", i="DELAY\x013\x02")
-    yield _send("send with a delay unknown", i="DELAY\x0199\x02")
-    yield _send("send with a delay that is no number", i="DELAY\x01x\x02")
-    yield _send("send to a new topic", b="AnswersNew")
-    yield _send("send to a new topic by a template unknown", b="AnswersNew2", c="Nowhere")
-    yield _send("send to a topic only read", b="AnswersReadOnly")
-    yield _send("send to a topic only written", b="AnswersWriteOnly")
-    yield _send("send to a topic of no permission", b="AnswersNone")
-    yield _send("send to a bad name", b="a b")
-    yield _send("send to a name of 128", b="x" * 128)
-    yield _send("send to a system topic", b="RMQ_SYS_TRANS_HALF_TOPIC")
-    yield _send("send to the delay topic", b="SCHEDULE_TOPIC_XXXX")
-    yield _send("send to the default topic", b="TBW102")
-    yield _send("send to a retry topic", b=f"%RETRY%{GROUP}", j="2")
-    yield _send("send to a retry topic unknown", b="%RETRY%nobody", j="2")
-    yield _send("send with a flag that is said to be a batch", code=320, m="true")
-    yield _send("send a sys flag unknown", f="1024")
-    yield _send("send with a negative time", g="-1")
+        yield of_send(f"send to queue {queue_id}, which is not there", e=queue_id)
+    yield of_send("send without a body", b"")
+    yield of_send("send 4 MiB", b"x" * (4 << 20))
+    yield of_send("send more than 4 MiB", b"x" * ((4 << 20) + 1))
+    yield of_send("send without properties", i="")
+    yield of_send("send odd properties", i="a\x02\x01b\x02c\x01")
+    yield of_send("send properties of 32,767", i="k\x01" + "v" * 32_765)
+    yield of_send("send properties of 32,768", i="k\x01" + "v" * 32_766)
+    yield of_send("send a tag and keys", i="TAGS\x01red\x02KEYS\x01k1 k2\x02")
+    yield of_send("send with a delay", i="DELAY\x013\x02")
+    yield of_send("send with a delay unknown", i="DELAY\x0199\x02")
+    yield of_send("send with a delay that is no number", i="DELAY\x01x\x02")
+    yield of_send("send to a new topic", b="AnswersNew")
+    yield of_send("send to a new topic by a template unknown", b="AnswersNew2", c="Nowhere")
+    yield of_send("send to a topic only read", b="AnswersReadOnly")
+    yield of_send("send to a topic only written", b="AnswersWriteOnly")
+    yield of_send("send to a topic of no permission", b="AnswersNone")
+    yield of_send("send to a bad name", b="a b")
+    yield of_send("send to a name of 128", b="x" * 128)
+    yield of_send("send to a system topic", b="RMQ_SYS_TRANS_HALF_TOPIC")
+    yield of_send("send to the delay topic", b="SCHEDULE_TOPIC_XXXX")
+    yield of_send("send to the default topic", b="TBW102")
+    yield of_send("send to a retry topic", b=f"%RETRY%{GROUP}", j="2")
+    yield of_send("send to a retry topic unknown", b="%RETRY%nobody", j="2")
+    yield of_send("send with a flag that is said to be a batch", code=320, m="true")
+    yield of_send("send a sys flag unknown", f="1024")
+    yield of_send("send with a negative time", g="-1")
 
 
 # -- pulls --------------------------------------------------------------------------------------
-def _pull(name: str, **members: str) -> Case:
+def of_pull(name: str, **members: str) -> Case:
+    """A pull of the first queue, with other members."""
     fields = {
         "consumerGroup": GROUP,
         "topic": TOPIC,
@@ -269,32 +276,32 @@ def _pull(name: str, **members: str) -> Case:
 
 
 def _pulls() -> Iterator[Case]:
-    yield from _spoiled(_pull("pull"))
-    yield _pull("pull with its own subscription", sysFlag="4")
-    yield _pull("pull a tag", sysFlag="4", subscription="red")
-    yield _pull("pull a tag unknown", sysFlag="4", subscription="blue")
-    yield _pull("pull two tags", sysFlag="4", subscription="red || blue")
-    yield _pull("pull a bad tag", sysFlag="4", subscription="||")
-    yield _pull("pull an expression", sysFlag="4", subscription="a > 1", expressionType="SQL92")
-    yield _pull("pull a bad one", sysFlag="4", subscription="a >", expressionType="SQL92")
-    yield _pull("pull an unknown type", sysFlag="4", expressionType="XPATH")
-    yield _pull("pull by a class", sysFlag="12")
-    yield _pull("pull a newer subscription", subVersion="99999999999999")
-    yield _pull("pull an older subscription", subVersion="0")
-    yield _pull("pull and commit", sysFlag="1", commitOffset="1")
-    yield _pull("pull nothing", maxMsgNums="0")
-    yield _pull("pull a negative number", maxMsgNums="-1")
-    yield _pull("pull behind the end", queueOffset="1000")
-    yield _pull("pull before the start", queueOffset="-5")
-    yield _pull("pull an empty queue of another topic", sysFlag="4", topic="AnswersOrder")
-    yield _pull("pull queue 9", queueId="9")
-    yield _pull("pull queue -1", queueId="-1")
-    yield _pull("pull an unknown topic", topic="Nowhere")
-    yield _pull("pull a bad topic", topic="a b")
-    yield _pull("pull a topic only written", topic="AnswersWriteOnly", sysFlag="4")
-    yield _pull("pull a topic not subscribed", topic="AnswersOrder")
-    yield _pull("pull by a group unknown", consumerGroup="newcomers")
-    yield _pull("pull by a group unknown, with a subscription", consumerGroup="new2", sysFlag="4")
+    yield from spoiled(of_pull("pull"))
+    yield of_pull("pull with its own subscription", sysFlag="4")
+    yield of_pull("pull a tag", sysFlag="4", subscription="red")
+    yield of_pull("pull a tag unknown", sysFlag="4", subscription="blue")
+    yield of_pull("pull two tags", sysFlag="4", subscription="red || blue")
+    yield of_pull("pull a bad tag", sysFlag="4", subscription="||")
+    yield of_pull("pull an expression", sysFlag="4", subscription="a > 1", expressionType="SQL92")
+    yield of_pull("pull a bad one", sysFlag="4", subscription="a >", expressionType="SQL92")
+    yield of_pull("pull an unknown type", sysFlag="4", expressionType="XPATH")
+    yield of_pull("pull by a class", sysFlag="12")
+    yield of_pull("pull a newer subscription", subVersion="99999999999999")
+    yield of_pull("pull an older subscription", subVersion="0")
+    yield of_pull("pull and commit", sysFlag="1", commitOffset="1")
+    yield of_pull("pull nothing", maxMsgNums="0")
+    yield of_pull("pull a negative number", maxMsgNums="-1")
+    yield of_pull("pull behind the end", queueOffset="1000")
+    yield of_pull("pull before the start", queueOffset="-5")
+    yield of_pull("pull an empty queue of another topic", sysFlag="4", topic="AnswersOrder")
+    yield of_pull("pull queue 9", queueId="9")
+    yield of_pull("pull queue -1", queueId="-1")
+    yield of_pull("pull an unknown topic", topic="Nowhere")
+    yield of_pull("pull a bad topic", topic="a b")
+    yield of_pull("pull a topic only written", topic="AnswersWriteOnly", sysFlag="4")
+    yield of_pull("pull a topic not subscribed", topic="AnswersOrder")
+    yield of_pull("pull by a group unknown", consumerGroup="newcomers")
+    yield of_pull("pull by a group unknown, with a subscription", consumerGroup="new2", sysFlag="4")
 
 
 # -- offsets ------------------------------------------------------------------------------------
@@ -305,7 +312,7 @@ def _offsets() -> Iterator[Case]:
         RequestCode.GET_MIN_OFFSET,
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     ):
-        yield from _spoiled(Case(f"{code.name.lower()}", code, queue))
+        yield from spoiled(Case(f"{code.name.lower()}", code, queue))
         for name, members in {
             "queue 9": {**queue, "queueId": "9"},
             "an unknown topic": {**queue, "topic": "Nowhere"},
@@ -313,13 +320,13 @@ def _offsets() -> Iterator[Case]:
             yield Case(f"{code.name.lower()} of {name}", code, members)
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     for time in ("0", "-1", "9999999999999"):
-        yield from _spoiled(Case(f"offset at {time}", code, {**queue, "timestamp": time}))
+        yield from spoiled(Case(f"offset at {time}", code, {**queue, "timestamp": time}))
     yield Case("offset at 0 of an unknown topic", code, {**queue, "topic": "N", "timestamp": "0"})
     group = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "1"}
     asked, told = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
-    yield from _spoiled(Case("ask a group's offset", asked, group))
-    spoiled = {**group, "consumerGroup": SPOILED_GROUP, "commitOffset": "2"}
-    yield from _spoiled(Case("tell a spoiled offset", told, spoiled))
+    yield from spoiled(Case("ask a group's offset", asked, group))
+    other = {**group, "consumerGroup": SPOILED_GROUP, "commitOffset": "2"}
+    yield from spoiled(Case("tell a spoiled offset", told, other))
     yield Case("tell a group's offset", told, {**group, "commitOffset": "2"})
     yield Case("ask for what was told", asked, group)
     yield Case("tell a smaller one", told, {**group, "commitOffset": "1"})
@@ -342,7 +349,7 @@ def _queries() -> Iterator[Case]:
         "endTimestamp": "9999999999999",
     }
     code = RequestCode.QUERY_MESSAGE
-    yield from _spoiled(Case("query a key", code, members))
+    yield from spoiled(Case("query a key", code, members))
     yield Case("query an unknown key", code, {**members, "key": "none"})
     yield Case("query an unknown topic", code, {**members, "topic": "Nowhere"})
     yield Case("query none", code, {**members, "maxNum": "0"})
@@ -355,7 +362,7 @@ def _queries() -> Iterator[Case]:
     yield Case("view no number", RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "x"})
     code = RequestCode.QUERY_CONSUME_QUEUE
     members = {"topic": TOPIC, "queueId": "0", "index": "0", "count": "3", "consumerGroup": GROUP}
-    yield from _spoiled(Case("look into a queue", code, members))
+    yield from spoiled(Case("look into a queue", code, members))
     yield Case("look behind its end", code, {**members, "index": "5000"})
     yield Case("look into an unknown queue", code, {**members, "queueId": "9"})
     yield Case("look into an unknown topic", code, {**members, "topic": "Nowhere"})
@@ -373,7 +380,7 @@ def _send_backs() -> Iterator[Case]:
         "maxReconsumeTimes": "16",
     }
     code = RequestCode.CONSUMER_SEND_MSG_BACK
-    yield from _spoiled(Case("send back", code, members))
+    yield from spoiled(Case("send back", code, members))
     for name, other in {
         "to the dead": {"delayLevel": "-1"},
         "at no level": {"delayLevel": "0"},
@@ -387,7 +394,7 @@ def _send_backs() -> Iterator[Case]:
 
 
 def _transactions() -> Iterator[Case]:
-    yield _send("a half", i="TRAN_MSG\x01true\x02PGROUP\x01answers-producers\x02", f="4")
+    yield of_send("a half", i="TRAN_MSG\x01true\x02PGROUP\x01answers-producers\x02", f="4")
     ends = {
         "producerGroup": "answers-producers",
         "tranStateTableOffset": "0",
@@ -447,12 +454,12 @@ def _groups() -> Iterator[Case]:
         {},
         encode_body({**group, "consumeEnable": False, "groupName": "answers-shut"}),
     )
-    yield _pull("pull by one that may not read", consumerGroup="answers-shut", sysFlag="4")
+    yield of_pull("pull by one that may not read", consumerGroup="answers-shut", sysFlag="4")
     yield Case("make a group of no JSON", code, {}, b"{")
     yield Case("make a group without a body", code)
     yield Case("all groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-    yield from _spoiled(Case("delete a group", code, {"groupName": "answers-made"}))
+    yield from spoiled(Case("delete a group", code, {"groupName": "answers-made"}))
     yield Case(
         "delete it with its offsets", code, {"groupName": "answers-made", "removeOffset": "true"}
     )
@@ -462,7 +469,7 @@ def _groups() -> Iterator[Case]:
 def _admin() -> Iterator[Case]:
     both = {"topic": TOPIC, "group": GROUP}
     of_group = {"consumerGroup": GROUP, "topic": TOPIC}
-    yield from _spoiled(Case("consume statistics", RequestCode.GET_CONSUME_STATS, of_group))
+    yield from spoiled(Case("consume statistics", RequestCode.GET_CONSUME_STATS, of_group))
     yield Case(
         "consume statistics of an unknown group",
         RequestCode.GET_CONSUME_STATS,
@@ -473,20 +480,20 @@ def _admin() -> Iterator[Case]:
         RequestCode.GET_CONSUME_STATS,
         {**of_group, "topic": "N"},
     )
-    yield from _spoiled(
+    yield from spoiled(
         Case("who consumes", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": TOPIC})
     )
     yield Case(
         "who consumes an unknown topic", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "N"}
     )
-    yield from _spoiled(Case("time span", RequestCode.QUERY_CONSUME_TIME_SPAN, both))
+    yield from spoiled(Case("time span", RequestCode.QUERY_CONSUME_TIME_SPAN, both))
     yield Case(
         "time span of an unknown topic", RequestCode.QUERY_CONSUME_TIME_SPAN, {**both, "topic": "N"}
     )
     correction = {"compareGroup": GROUP, "topic": TOPIC, "filterGroups": "a,b"}
-    yield from _spoiled(Case("correction", RequestCode.QUERY_CORRECTION_OFFSET, correction))
+    yield from spoiled(Case("correction", RequestCode.QUERY_CORRECTION_OFFSET, correction))
     clone = {"srcGroup": GROUP, "destGroup": "answers-clone", "topic": TOPIC, "offline": "true"}
-    yield from _spoiled(Case("clone offsets", RequestCode.CLONE_GROUP_OFFSET, clone))
+    yield from spoiled(Case("clone offsets", RequestCode.CLONE_GROUP_OFFSET, clone))
     yield Case(
         "clone an unknown group", RequestCode.CLONE_GROUP_OFFSET, {**clone, "srcGroup": "nobody"}
     )
@@ -527,13 +534,14 @@ def _admin() -> Iterator[Case]:
     )
 
 
-def _ends() -> Iterator[Case]:
-    yield from _spoiled(
+def ends() -> Iterator[Case]:
+    """What goes away last."""
+    yield from spoiled(
         Case("delete a topic", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "AnswersGone"})
     )
     yield Case("delete an unknown topic", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Nowhere"})
     members = {"clientID": CLIENT, "producerGroup": "answers-producers", "consumerGroup": GROUP}
-    yield from _spoiled(Case("unregister", RequestCode.UNREGISTER_CLIENT, members))
+    yield from spoiled(Case("unregister", RequestCode.UNREGISTER_CLIENT, members))
     yield Case(
         "clients after all left", RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": GROUP}
     )

@@ -239,7 +239,10 @@ async def test_the_offsets_in_the_members_memory(peer: Peer):
     await peer.heartbeat("c1", topics={"T": "*"})
     fields = {"topic": "T", "group": "readers"}
     answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields)
-    assert fastjson.loads(answer.body) == {"consumerTable": {}}
+    assert fastjson.loads(answer.body) == {
+        "consumerTable": {"c1": {}},
+        "messageQueueTable": {},
+    }
     fields["group"] = "nobody"
     answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -214,7 +214,8 @@ async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Reque
         "topic": header.topic,
         "group": header.group,
         "timestamp": header.timestamp,
-        "isForce": header.is_force,
+        # The offsets are decided; RocketMQ never says it on.
+        "isForce": False,
     }
     for client in group.members.values():
         _check_can_answer(client)
@@ -240,7 +241,8 @@ async def consumer_status(broker: Broker, header: ConsumerStatusHeader, request:
         for client, answer in zip(members, answers, strict=True)
         if answer is not None
     }
-    return Reply(body=encode_body({"consumerTable": table}))
+    # RocketMQ has one class for this answer and that of each client.
+    return Reply(body=encode_body({"consumerTable": table, "messageQueueTable": {}}))
 
 
 # -- passed on to a consumer ------------------------------------------------------------------
@@ -319,7 +321,7 @@ async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | N
     except (RemotingError, fastjson.FastjsonError) as error:
         _log.warning("no status from %s: %s", client.client_id, error)
         return None
-    return body.get("messageQueueTable") if isinstance(body, dict) else None
+    return body.get("messageQueueTable", {}) if isinstance(body, dict) else None
 
 
 def _reset_table(

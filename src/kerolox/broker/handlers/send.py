@@ -15,7 +15,7 @@ from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import DLQ_PREFIX, RETRY_PREFIX, check_sendable, check_topic_name
 from kerolox.broker.writer import NewRecord, Put
-from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.errors import BrokerError, MessageIllegalError, RemoteProtocolError
 from kerolox.message import (
     MessageExt,
     MessageId,
@@ -283,10 +283,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
     if group.retry_queue_nums <= 0:
         return Reply()
-    sys_flag = UNIT_SUBSCRIBED_FLAG if header.unit_mode else 0
-    topic = broker.topics.create_for_group(
-        RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
-    )
+    topic = _retry_topic(broker, header, group)
     if not topic.perm & Perm.WRITE:
         raise _forbidden(f"the topic[{topic.topic_name}] sending message is forbidden")
     message = _look_up(broker, header.offset)
@@ -309,6 +306,18 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         raise _system_error(put.status.name)
     broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     return Reply()
+
+
+def _retry_topic(
+    broker: Broker, header: SendBackHeader, group: SubscriptionGroupConfig
+) -> TopicConfig:
+    sys_flag = UNIT_SUBSCRIBED_FLAG if header.unit_mode else 0
+    try:
+        return broker.topics.create_for_group(
+            RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
+        )
+    except MessageIllegalError as error:
+        raise _system_error(f"MESSAGE_ILLEGAL: {error.remark}") from None
 
 
 def _run_hooks(broker: Broker, header: SendBackHeader, request: Request) -> None:
