@@ -55,7 +55,7 @@ class MqAdmin:
         line = "\t".join((command, "-n", self.up.namesrv, *arguments))
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        printed = []
+        printed: list[str] = []
         while (text := self._process.stdout.readline()).strip("\n") != END:
             assert text, f"mqadmin ended in the midst of {command}:\n{''.join(printed)}"
             printed.append(text)

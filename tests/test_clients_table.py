@@ -1,0 +1,48 @@
+"""The table ``docs/clients.md``: each scenario stands in it, and each name in it is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.interop import (
+    test_go_clients,
+    test_go_features,
+    test_java_clients,
+    test_java_features,
+    test_node_clients,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+INTEROP = ROOT / "tests" / "interop"
+SCENARIOS = (
+    {*test_java_clients.SCENARIOS, *test_java_features.SCENARIOS, "mqadmin"},
+    {*test_go_clients.SCENARIOS, *test_go_features.SCENARIOS},
+    set(test_node_clients.SCENARIOS),
+)
+TEXT = (ROOT / "docs" / "clients.md").read_text()
+
+
+def rows() -> list[list[str]]:
+    """Feature, Java, Go, Node.js."""
+    lines = [line for line in TEXT.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
+
+
+@pytest.mark.parametrize("client", [0, 1, 2])
+def test_scenarios_and_names_in_the_table_are_the_same(client: int) -> None:
+    named = {name for row in rows() for name in re.findall(r"`([\w.]+)`", row[client + 1])}
+    files = {name for name in named if name.endswith(".py")}
+    assert not [name for name in files if not (INTEROP / name).is_file()]
+    assert named - files == SCENARIOS[client]
+
+
+def test_no_cell_is_empty_and_what_a_client_cannot_is_proved() -> None:
+    cells = [cell for row in rows() for cell in row[1:]]
+    assert len(cells) > 60
+    for cell in cells:
+        assert re.search(r"`\w", cell) or re.fullmatch(r"— \(\d\)", cell), cell
+        for number in re.findall(r"\((\d)\)", cell):
+            assert re.search(rf"^{number}\. ", TEXT, re.MULTILINE)
