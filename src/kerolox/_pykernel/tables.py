@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox._pykernel.answers import Identity, json_send_template
 from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
+from kerolox.filter.tags import TAGS_MAX
 from kerolox.message import java_hash
 from kerolox.store.layout import TOPIC_BYTES_MAX
 
@@ -264,9 +265,11 @@ class Tables:
 
 
 def _parse_subscription(text: str) -> _Subscription | None:
-    """``FilterAPI.buildSubscriptionData`` for tags; None when nothing is left of the text."""
+    """``FilterAPI.buildSubscriptionData`` for tags; None when nothing is left of the text, or so
+    much that it is for the cold path to refuse."""
     if text in ("", "*"):
         return _Subscription(0, None)
-    tags = [tag.strip(_JAVA_BLANKS) for tag in text.split("||")]
-    codes = frozenset(java_hash(tag) for tag in tags if tag)
-    return _Subscription(0, codes) if codes else None
+    tags = [tag for part in text.split("||") if (tag := part.strip(_JAVA_BLANKS))]
+    if not 0 < len(tags) <= TAGS_MAX:
+        return None
+    return _Subscription(0, frozenset(map(java_hash, tags)))

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from kerolox.kernel import StoreKernel
     from kerolox.remoting.server import ServerConnection
 
-__all__ = ["Client", "ClientTable", "ConsumerGroup"]
+__all__ = ["SUBSCRIPTIONS_MAX", "Client", "ClientTable", "ConsumerGroup"]
+
+SUBSCRIPTIONS_MAX = 16_384
+"""Topics that one group may subscribe to."""
 
 EXPIRED_MS = 120_000
 """A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""

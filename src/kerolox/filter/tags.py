@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from kerolox.message import java_hash
 
-__all__ = ["ALL_TAGS", "Subscription", "parse_tags", "subscription_of"]
+__all__ = ["ALL_TAGS", "TAGS_MAX", "Subscription", "parse_tags", "subscription_of"]
 
 ALL_TAGS = "*"
+
+TAGS_MAX = 4_096
+"""Tags of one topic that a broker takes from a group: each message is compared with all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,24 @@ async def test_a_heartbeat_that_is_none_is_code_1(peer: Peer, body: bytes):
     assert (answer.remark or "").startswith("the body is no HeartbeatData: ")
 
 
+async def test_subscriptions_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch):
+    assert (await peer.heartbeat("c1", topics={"T": "*"})).code == ResponseCode.SUCCESS
+    many = await peer.heartbeat("c1", topics={"T": "a"}, codes=list(range(4_097)), version=2)
+    assert many.code == ResponseCode.SYSTEM_ERROR
+    assert many.remark == (
+        "group readers wants 4097 tags of T; at most 4096 are allowed, use * or an expression"
+    )
+    monkeypatch.setattr("kerolox.broker.handlers.client.SUBSCRIPTIONS_MAX", 2)
+    many = await peer.heartbeat("c1", topics=dict.fromkeys("TUV", "*"), version=2)
+    assert many.code == ResponseCode.SYSTEM_ERROR
+    assert many.remark.startswith("group readers subscribes to 3 topics; at most 2 are allowed")
+    # What was registered before stands.
+    connections = await peer.ask(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "readers"}
+    )
+    assert list(fastjson.loads(connections.body)["subscriptionTable"]) == ["T"]
+
+
 async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -142,6 +142,15 @@ async def test_an_expression_without_tags_is_code_23(any_peer: Peer, expression:
     assert answer.remark == "parse the consumer's subscription failed"
 
 
+async def test_the_tags_of_a_pull_are_bounded(any_peer: Peer):
+    await any_peer.create_topic("T")
+    tags = [f"t{number}" for number in range(4_097)]
+    assert (await any_peer.pull("T", tags="||".join(tags[1:]))).code == ResponseCode.PULL_NOT_FOUND
+    answer = await any_peer.pull("T", tags="||".join(tags))
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert answer.remark.startswith("the consumer's subscription has 4097 tags; at most 4096 are")
+
+
 async def test_sql_is_refused_as_long_as_property_filters_are_off(any_peer: Peer):
     await any_peer.create_topic("T")
     text = "The broker does not support consumer to filter message by SQL92"

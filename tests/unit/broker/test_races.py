@@ -12,6 +12,7 @@ import pytest
 from kerolox.broker import json_file
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of
@@ -202,3 +203,27 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
     disk.release()
     await until(lambda: any_broker.topics.is_settled("New"))
     assert (await any_peer.send("New", b"after")).code == ResponseCode.SUCCESS
+
+
+async def test_one_way_sends_that_the_broker_can_not_take_yet_are_held_back_and_none_is_lost(
+    any_broker: Broker, any_peer: Peer, disk: Disk
+) -> None:
+    disk.hold()
+    count, body = 6_000, bytes(5_000)  # more than the buffers of a socket
+    fields = {"a": "P", "b": "New", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
+    command = RemotingCommand.request(
+        RequestCode.SEND_MESSAGE_V2, {**fields, "i": "", "j": 0}, body=body, oneway=True
+    )
+    _, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
+    for _ in range(count):
+        writer.write(command.encode())
+    sent = asyncio.ensure_future(writer.drain())
+    await until(disk.waiting.is_set)
+    # The sender is stopped by TCP, and others are served meanwhile.
+    assert (await any_peer.pull("New")).code == ResponseCode.PULL_NOT_FOUND
+    assert not sent.done()
+    disk.release()
+    await sent
+    await until(lambda: any_broker.store.queue_bounds("New", 0)[1] == count)
+    writer.close()
+    await writer.wait_closed()

@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.broker.clients import Client
+from kerolox.broker.clients import SUBSCRIPTIONS_MAX, Client
 from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92 import Sql92Error
+from kerolox.filter.tags import TAGS_MAX
 from kerolox.protocol.bodies import (
     CheckClientBody,
     ConsumerData,
@@ -44,6 +45,8 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
         request.connection, data.client_id, command.language, command.version, broker.now_ms()
     )
     for consumer in data.consumer_data_set:
+        _check_subscriptions(consumer)
+    for consumer in data.consumer_data_set:
         group = broker.groups.find(consumer.group_name)
         if group is not None:
             _make_retry_topic(broker, consumer, group)
@@ -53,6 +56,28 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     for producer in data.producer_data_set:
         broker.clients.add_producer(producer.group_name, client)
     return Reply()
+
+
+def _check_subscriptions(consumer: ConsumerData) -> None:
+    """Subscriptions stay in memory, and messages are compared with them.
+
+    Raises:
+        BrokerError: code 1; they are too many.
+    """
+    subscriptions = consumer.subscription_data_set
+    if len(subscriptions) > SUBSCRIPTIONS_MAX:
+        raise BrokerError(
+            f"group {consumer.group_name} subscribes to {len(subscriptions)} topics; at most "
+            f"{SUBSCRIPTIONS_MAX} are allowed, use several groups",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+    for subscription in subscriptions:
+        if len(subscription.code_set) > TAGS_MAX:
+            raise BrokerError(
+                f"group {consumer.group_name} wants {len(subscription.code_set)} tags of "
+                f"{subscription.topic}; at most {TAGS_MAX} are allowed, use * or an expression",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
 
 
 def _make_retry_topic(

@@ -22,7 +22,7 @@ from kerolox.broker.topics import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
-from kerolox.filter.tags import subscription_of
+from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel import Read
 from kerolox.message import MessageQueue, PropertyKey
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
@@ -186,6 +186,12 @@ def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupC
             subscription = subscription_of(header.topic, header.subscription)
         except ValueError:
             raise _parse_failed() from None
+        if len(subscription.codes) > TAGS_MAX:
+            raise BrokerError(
+                f"the consumer's subscription has {len(subscription.codes)} tags; at most "
+                f"{TAGS_MAX} are allowed, use * or an expression",
+                code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            )
         return _Wanted(subscription.tag_codes, _retry_filter(broker, header))
     online = broker.clients.group(header.consumer_group)
     if online is None:
