@@ -17,7 +17,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.up import Up, wait_until
+from tests.support.eventually import wait_until
+from tests.support.up import Up
 from tests.unit.broker.conftest import KERNELS
 
 if TYPE_CHECKING:

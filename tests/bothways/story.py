@@ -18,7 +18,7 @@ from kerolox.store.inspect.check import check_store
 from kerolox.store.inspect.dump import Selection, select_records
 from kerolox.store.inspect.findings import Findings
 from kerolox.store.inspect.places import StoreOptions, StorePlaces
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 __all__ = ["Seen", "assert_clean", "assert_equal", "assert_keys", "look", "tell"]
 __all__ += ["assert_delivered", "assert_places", "assert_waiting", "delay", "tables_on_disk"]

@@ -17,8 +17,9 @@ from kerolox.remoting.blocking import BlockingConnection
 from kerolox.store.inspect.check import check_store
 from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from tests.support.clusters import JavaPeer
+from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up, wait_until
+from tests.support.up import Up
 
 pytestmark = pytest.mark.java
 

@@ -28,8 +28,9 @@ from tests.bothways.story import (
     tell,
 )
 from tests.support.clusters import JavaPeer
+from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up, wait_until
+from tests.support.up import Up
 
 pytestmark = pytest.mark.java
 

@@ -14,8 +14,9 @@ import pytest
 from kerolox.store.settings import StoreSettings
 from tests.bothways.story import Seen, assert_clean, assert_equal, look, tables_on_disk, tell
 from tests.support.clusters import JavaPeer
+from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS, MODULES
-from tests.support.up import Up, wait_until
+from tests.support.up import Up
 
 pytestmark = pytest.mark.java
 

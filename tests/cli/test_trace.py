@@ -15,7 +15,7 @@ from kerolox.client.sync import (
 )
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
 from tests.cli.command import kerolox
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 
 @pytest.fixture

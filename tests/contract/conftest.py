@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +12,10 @@ import pytest_asyncio
 from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
 from tests.support.clusters import cluster, java_cluster, our_cluster
+from tests.support.eventually import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from kerolox.message import MessageExt
     from tests.support.clusters import Cluster
@@ -31,16 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("contract"))
-
-
-async def eventually(
-    condition: Callable[[], object], *, seconds: float = 20.0, what: str = "the condition"
-) -> None:
-    """Wait for a condition, which may be a coroutine function, with a deadline."""
-    deadline = time.monotonic() + seconds
-    while not (await met if inspect.isawaitable(met := condition()) else met):
-        assert time.monotonic() < deadline, f"{what} did not hold within {seconds:g} s"
-        await asyncio.sleep(0.005)
 
 
 class Inbox:
@@ -94,8 +82,6 @@ async def topic(producer: Producer) -> str:
     """A fresh topic of four queues, known to the name server."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     await producer.create_topic(name, queues=4)
-    deadline = time.monotonic() + 10
-    while await producer._open_cluster().fetch_route(name) is None:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    cluster = producer._open_cluster()
+    await until(lambda: cluster.fetch_route(name), what="the route")
     return name

@@ -18,7 +18,7 @@ from kerolox.client.sync import (
 from kerolox.errors import ClientClosedError
 from kerolox.message import Message
 from tests.contract.conftest import FIRST
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -12,7 +12,8 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
 from kerolox.remoting.client import RemotingClient
-from tests.contract.conftest import FIRST, eventually
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ async def until_committed(
         async def is_known() -> bool:
             return is_expected([await reader.committed(queue) for queue in queues])
 
-        await eventually(is_known, what="the commit of offsets")
+        await until(is_known, what="the commit of offsets")
 
 
 async def test_every_message_reaches_the_listener(
@@ -57,7 +58,7 @@ async def test_every_message_reaches_the_listener(
     before = await send(producer, topic, 50, "b")
     _, got = await inbox.consumer(group, topic)
     after = await send(producer, topic, 50, "z")
-    await eventually(lambda: len(got) >= 100)
+    await until(lambda: len(got) >= 100)
     assert bodies(got) == before + after
     assert {message.topic for message in got} == {topic}
 
@@ -68,9 +69,9 @@ async def test_only_subscribed_tags_are_delivered(
     _, got = await inbox.consumer(group, topic, "a || c")
     for tags in ("a", "b", "c", ""):
         await send(producer, topic, 5, tags)
-    await eventually(lambda: len(got) >= 10)
+    await until(lambda: len(got) >= 10)
     await producer.send(Message(topic, b"last", tags="c"))
-    await eventually(lambda: len(got) >= 11)
+    await until(lambda: len(got) >= 11)
     assert {message.tags for message in got} == {"a", "c"}
 
 
@@ -81,7 +82,7 @@ async def test_a_tag_with_the_same_hash_is_not_delivered(
     [queue, *_] = await producer.queues(topic)
     for tags in ("BB", "Aa"):  # Java's String.hashCode is 2112 for both
         await producer.send(Message(topic, tags.encode(), tags=tags), queue=queue)
-    await eventually(lambda: got)
+    await until(lambda: got)
     assert bodies(got) == [b"Aa"]
 
 
@@ -90,17 +91,17 @@ async def test_two_members_share_and_the_rest_take_over_at_once(
 ) -> None:
     first, got_first = await inbox.consumer(group, topic)
     second, got_second = await inbox.consumer(group, topic)
-    await eventually(lambda: (owned(first, topic), owned(second, topic)) == (2, 2))
+    await until(lambda: (owned(first, topic), owned(second, topic)) == (2, 2))
     sent = await send(producer, topic, 200)
-    await eventually(lambda: len(got_first) + len(got_second) >= 200)
+    await until(lambda: len(got_first) + len(got_second) >= 200)
     assert bodies(got_first + got_second) == sent
     assert len(got_first) == len(got_second) == 100
     left = time.monotonic()
     await second.close()
-    await eventually(lambda: owned(first, topic) == 4, seconds=5)
+    await until(lambda: owned(first, topic) == 4, seconds=5)
     assert time.monotonic() - left < 5
     more = await send(producer, topic, 40, "more")
-    await eventually(lambda: len(got_first) >= 140)
+    await until(lambda: len(got_first) >= 140)
     assert bodies(got_first[100:]) == more
 
 
@@ -109,13 +110,13 @@ async def test_a_closed_group_goes_on_where_it_stopped(
 ) -> None:
     first, got = await inbox.consumer(group, topic)
     await send(producer, topic, 30)
-    await eventually(lambda: len(got) >= 30)
+    await until(lambda: len(got) >= 30)
     await first.close()
     # The last offsets are told one-way; a broker may take a moment to look at them.
     await until_committed(cluster, group, topic, lambda offsets: sum(offsets) == 30)
     missed = await send(producer, topic, 10, "missed")
     _, got_again = await inbox.consumer(group, topic)
-    await eventually(lambda: len(got_again) >= 10)
+    await until(lambda: len(got_again) >= 10)
     assert bodies(got_again) == missed
 
 
@@ -124,7 +125,7 @@ async def test_offsets_are_committed_while_running(
 ) -> None:
     _, got = await inbox.consumer(group, topic, persist_interval_ms=50)
     await send(producer, topic, 40)
-    await eventually(lambda: len(got) >= 40)
+    await until(lambda: len(got) >= 40)
     await until_committed(cluster, group, topic, ([10] * 4).__eq__)
 
 
@@ -148,7 +149,7 @@ async def test_a_failed_message_comes_again_through_the_retry_topic(
         for body in (b"raises", b"returns"):
             await producer.send(Message(topic, body, keys="k"))
         # Level 1 is one second.
-        await eventually(lambda: len(seen) >= 4)
+        await until(lambda: len(seen) >= 4)
     again = [message for message in seen if message.reconsume_times == 1]
     assert bodies(again) == [b"raises", b"returns"]
     assert {(message.topic, message.keys) for message in again} == {(topic, "k")}
@@ -169,14 +170,14 @@ async def test_broadcasting_gives_every_member_all_messages_and_keeps_offsets_in
     one, got_one = await member("one")
     _, got_two = await member("two")
     sent = await send(producer, topic, 20)
-    await eventually(lambda: len(got_one) >= 20 and len(got_two) >= 20)
+    await until(lambda: len(got_one) >= 20 and len(got_two) >= 20)
     assert bodies(got_one) == bodies(got_two) == sent
     await one.close()
     stored = loads((tmp_path / one.client_id / group / "offsets.json").read_bytes())
     assert sorted(stored["offsetTable"].values()) == [5, 5, 5, 5]
     more = await send(producer, topic, 4, "more")
     _, got_again = await member("one")
-    await eventually(lambda: len(got_again) >= 4)
+    await until(lambda: len(got_again) >= 4)
     assert bodies(got_again) == more
 
 
@@ -187,7 +188,7 @@ async def test_a_new_group_gets_all_of_a_young_topic_even_when_it_starts_at_the_
     sent = await send(producer, topic, 8)
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     _, got = await inbox.consumer(group, topic, consume_from_where=last)
-    await eventually(lambda: len(got) >= 8)
+    await until(lambda: len(got) >= 8)
     assert bodies(got) == sent
 
 
@@ -206,7 +207,7 @@ async def test_an_illegal_offset_is_corrected_and_consuming_goes_on(
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
     await producer.send(Message(topic, b"after"), queue=queue)
-    await eventually(lambda: got)
+    await until(lambda: got)
     assert bodies(got) == [b"after"]
 
 
@@ -215,7 +216,7 @@ async def test_operators_see_what_a_consumer_does(
 ) -> None:
     consumer, got = await inbox.consumer(group, topic)
     await send(producer, topic, 8)
-    await eventually(lambda: len(got) >= 8)
+    await until(lambda: len(got) >= 8)
     fields = {"consumerGroup": group, "clientId": consumer.client_id, "jstackEnable": False}
     async with RemotingClient() as client:
         request = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
@@ -235,14 +236,14 @@ async def test_an_operator_resets_the_offsets_of_a_running_consumer(
 ) -> None:
     _, got = await inbox.consumer(group, topic, persist_interval_ms=50)
     sent = await send(producer, topic, 12)
-    await eventually(lambda: len(got) >= 12)
+    await until(lambda: len(got) >= 12)
     await until_committed(cluster, group, topic, ([3] * 4).__eq__)
     fields = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
     async with RemotingClient() as client:
         request = RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
         answer = await client.invoke(cluster.broker, request, timeout_seconds=10)
     assert answer.code == 0, answer.remark
-    await eventually(lambda: len(got) >= 24)
+    await until(lambda: len(got) >= 24)
     assert bodies(got[12:]) == sent
 
 
@@ -264,7 +265,7 @@ async def test_listeners_run_side_by_side_up_to_the_limit(
     consumer.subscribe(topic, "*", listen)
     await send(producer, topic, 20)
     async with consumer:
-        await eventually(lambda: running == 5)
+        await until(lambda: running == 5)
         gate.set()
-        await eventually(lambda: consumer._offsets and running == 0)
+        await until(lambda: consumer._offsets and running == 0)
     assert most == 5

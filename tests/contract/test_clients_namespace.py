@@ -21,7 +21,8 @@ from kerolox.client import (
 )
 from kerolox.client.core.trace import PubTrace
 from kerolox.message import Message
-from tests.contract.conftest import FIRST, eventually
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,7 +43,7 @@ async def tenant(cluster: Cluster, topic: str, producer: Producer) -> AsyncItera
     async def known() -> bool:
         return await producer._open_cluster().fetch_route(f"ns%{topic}") is not None
 
-    await eventually(known, what="the tenant's topic")
+    await until(known, what="the tenant's topic")
     given = ProducerSettings(namespace="ns")
     async with Producer("tenant", cluster.name_server, settings=given) as made:
         yield made
@@ -56,7 +57,7 @@ async def test_a_tenant_sees_its_own_messages_under_the_names_it_gave(
     _, raw = await inbox.consumer(f"raw-{group}", f"ns%{topic}")
     await producer.send(Message(topic, b"outside"))
     result = await tenant.send(Message(topic, b"inside", keys=f"key-{topic}"))
-    await eventually(lambda: outside and inside and raw, what="the messages")
+    await until(lambda: outside and inside and raw, what="the messages")
     assert [(m.topic, m.body) for m in outside] == [(topic, b"outside")]
     assert [(m.topic, m.body) for m in inside] == [(topic, b"inside")]
     assert [(m.topic, m.body) for m in raw] == [(f"ns%{topic}", b"inside")]
@@ -86,7 +87,7 @@ async def test_a_tenant_s_messages_are_retried_in_its_namespace(
     consumer.subscribe(topic, "*", listen)
     async with consumer:
         await tenant.send(Message(topic, b"x"))
-        await eventually(lambda: len(got) == 2, what="the retry")
+        await until(lambda: len(got) == 2, what="the retry")
         assert f"%RETRY%ns%{group}" in consumer._open_cluster().routes
     assert got == [(topic, 0), (topic, 1)]
 
@@ -125,14 +126,14 @@ async def test_a_tenant_s_traces_show_the_names_that_it_knows(
         async def known() -> bool:
             return await route(own) is not None
 
-        await eventually(known, what="the trace topic")
+        await until(known, what="the trace topic")
         found: list[TraceView] = []
 
         async def told() -> bool:
             found[:] = await traced.query_trace(result.message_id, topic=own)
             return bool(found)
 
-        await eventually(told, what="the trace")
+        await until(told, what="the trace")
     [view] = found
     assert isinstance(view.trace, PubTrace)
     assert (view.trace.group, view.trace.topic) == ("tenant", topic)
@@ -155,6 +156,6 @@ async def test_a_tenant_s_transactions_are_checked(
     made = TransactionProducer(f"tx-{group}", cluster.name_server, check=check, settings=given)
     async with made as producer:
         await producer.send_in_transaction(Message(topic, b"x"), execute)
-        await eventually(lambda: got, seconds=40, what="the message")
+        await until(lambda: got, seconds=40, what="the message")
     assert set(asked) == {topic}
     assert [message.topic for message in got] == [topic]

@@ -24,7 +24,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps
 from kerolox.remoting.client import RemotingClient
-from tests.contract.conftest import FIRST, eventually
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -110,7 +111,7 @@ async def test_a_reply_to_a_client_that_is_gone_is_refused_but_kept(
                 found.extend((await reader.pull(queue, 0)).messages)
             return bool(found)
 
-        await eventually(read, what="the request")
+        await until(read, what="the request")
         queue = (await reader.queues(REPLY_TOPIC))[0]
         end = await reader.max_offset(queue)
         late = create_reply(found[0], b"too late")

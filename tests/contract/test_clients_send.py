@@ -19,7 +19,7 @@ from kerolox.client import (
 )
 from kerolox.errors import MessageIllegalError, NotFoundError, TopicRouteNotFoundError
 from kerolox.message import Message, MessageId, MessageQueue
-from tests.contract.conftest import eventually
+from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -36,21 +36,23 @@ async def stored(cluster: Cluster, queue: MessageQueue, offset: int = 0) -> list
 
 async def found_by_key(producer: Producer, topic: str, key: str, count: int) -> list[MessageExt]:
     """Indexing is asynchronous: ask until all are found."""
-    deadline = time.monotonic() + 10
-    while True:
-        found = await producer.query_by_key(topic, key)
-        if len(found) == count:
-            return found
-        assert time.monotonic() < deadline, f"{len(found)} of {count} messages have key {key}"
-        await asyncio.sleep(0.02)
+    found: list[MessageExt] = []
+
+    async def complete() -> bool:
+        found[:] = await producer.query_by_key(topic, key)
+        return len(found) == count
+
+    await until(complete, what=f"{count} messages with key {key}")
+    return found
 
 
 async def until_max_offset(producer: Producer, queue: MessageQueue, expected: int) -> None:
     """The Java broker puts messages into queues a moment after it has answered."""
-    deadline = time.monotonic() + 10
-    while await producer.max_offset(queue) != expected:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+
+    async def reached() -> bool:
+        return await producer.max_offset(queue) == expected
+
+    await until(reached, what=f"the end {expected} of {queue}")
 
 
 async def test_a_sent_message_is_stored_with_all_its_parts(
@@ -191,7 +193,7 @@ async def test_a_pull_consumer_reads_filters_and_commits(
         async def dispatched() -> bool:
             return await consumer.max_offset(queue) == 10
 
-        await eventually(dispatched)
+        await until(dispatched)
         result = await consumer.pull(queue, 2, expression="a", max_messages=3)
         assert [m.body for m in result.messages] == [b"2", b"4", b"6"]
         assert (result.min_offset, result.max_offset) == (0, 10)
@@ -210,6 +212,6 @@ async def test_a_held_pull_is_answered_when_a_message_arrives(
     [queue, *_] = await producer.queues(topic)
     async with PullConsumer(group, cluster.name_server) as consumer:
         held = asyncio.ensure_future(consumer.pull(queue, 0, wait=True))
-        await eventually(lambda: consumer._cluster and consumer._cluster.remoting._connections)
+        await until(lambda: consumer._cluster and consumer._cluster.remoting._connections)
         await producer.send(Message(topic, b"wake"), queue=queue)
         assert [m.body for m in (await held).messages] == [b"wake"]

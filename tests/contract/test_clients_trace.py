@@ -25,8 +25,8 @@ from kerolox.client.core.trace import (
     TraceRecord,
 )
 from kerolox.message import Message
-from tests.contract.conftest import FIRST, eventually
-from tests.support.up import wait_until
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until, wait_until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -48,7 +48,7 @@ async def traces_of(
         found[:] = [view.trace for view in await producer.query_trace(message_id, **more)]
         return len(found) >= count
 
-    await eventually(enough, what=f"{count} traces")
+    await until(enough, what=f"{count} traces")
     return found
 
 
@@ -58,7 +58,7 @@ async def test_a_message_can_be_followed_from_send_to_listener(
     async with Producer("tracing", cluster.name_server, settings=TRACED) as producer:
         _, got = await inbox.consumer(group, topic, enable_trace=True)
         result = await producer.send(Message(topic, b"x" * 10, tags="a", keys=f"k-{topic} other"))
-        await eventually(lambda: got, what="the message")
+        await until(lambda: got, what="the message")
         pub, before, after = await traces_of(producer, result.message_id, 3)
         by_key = await producer.query_by_key("RMQ_SYS_TRACE_TOPIC", f"k-{topic}")
     assert isinstance(pub, PubTrace)
@@ -107,7 +107,7 @@ async def test_traces_go_to_a_custom_topic_that_creates_itself(
         async def known() -> bool:
             return await producer._open_cluster().fetch_route(own) is not None
 
-        await eventually(known, what="the trace topic")
+        await until(known, what="the trace topic")
         [pub] = await traces_of(producer, result.message_id, 1, topic=own)
         assert not await producer.query_trace(result.message_id)
     assert isinstance(pub, PubTrace)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +25,8 @@ from kerolox.errors import TopicRouteNotFoundError
 from kerolox.message import Message, MessageExt, MessageModel, MessageQueue
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
-from tests.contract.conftest import FIRST, eventually
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until
 from tests.unit.broker.conftest import KERNELS
 from tests.unit.broker.support import peer_of, small_config
 
@@ -76,10 +76,13 @@ async def dead_letters(here: Here, group: str) -> list[MessageExt]:
 
 
 async def until_dead(here: Here, group: str, count: int) -> list[MessageExt]:
-    deadline = time.monotonic() + 20
-    while len(found := await dead_letters(here, group)) < count:
-        assert time.monotonic() < deadline, f"{len(found)} dead letters, not {count}"
-        await asyncio.sleep(0.05)
+    found: list[MessageExt] = []
+
+    async def all_dead() -> bool:
+        found[:] = await dead_letters(here, group)
+        return len(found) >= count
+
+    await until(all_dead, what=f"{count} dead letters")
     return found
 
 
@@ -124,7 +127,7 @@ async def test_an_unreadable_body_is_retried_becomes_a_dead_letter_and_stops_nob
     consumer = PushConsumer("g", here.name_server, settings=settings(max_reconsume_times=1))
     consumer.subscribe("T", "*", listen)
     async with consumer:
-        await eventually(lambda: got == [b"good" * 10])
+        await until(lambda: got == [b"good" * 10])
         dead = await until_dead(here, "g", 2)
     assert got == [b"good" * 10]
     # What an undertaker finds is what was sent, to the byte.
@@ -157,7 +160,7 @@ async def test_a_broadcasting_member_drops_what_it_can_t_read(here: Here, tmp_pa
     )
     consumer.subscribe("T", "*", listen)
     async with consumer:
-        await eventually(lambda: got == [b"good"])
+        await until(lambda: got == [b"good"])
     assert await dead_letters(here, "g") == []
 
 

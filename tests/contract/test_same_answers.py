@@ -14,8 +14,8 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
 from tests.contract.answers import TOPIC, Case, cases, ends, shape
 from tests.contract.answers_online import online_cases
-from tests.contract.conftest import eventually
 from tests.support.clusters import JavaPeer
+from tests.support.eventually import until
 from tests.unit.broker.support import small_config
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ async def answers(
                 return False
             return bool(fastjson.loads(answer.body)["table"]["dispatchBehindBytes"] == "0")
 
-        await eventually(is_caught_up, what="the first figures")
+        await until(is_caught_up, what="the first figures")
         for case in (*cases(), *online_cases(), *ends()):
             assert case.name not in found, f"two cases are named {case.name!r}"
             if case.name == "pull":
-                await eventually(is_shown, what="the sight of all messages")
+                await until(is_shown, what="the sight of all messages")
             if case.reads_back:
-                await eventually(is_caught_up, what="the end of dispatching")
+                await until(is_caught_up, what="the end of dispatching")
             try:
                 found[case.name] = case, await ask(case)
             except RequestTimeoutError:

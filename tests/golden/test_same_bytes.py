@@ -20,7 +20,8 @@ from kerolox.store.inspect.log_walk import LogRecord, LogWalk
 from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms, record_tags_code
 from kerolox.store.settings import StoreSettings
-from tests.kernel.support import files, wait_until
+from tests.kernel.support import files
+from tests.support.eventually import wait_until
 from tests.support.golden import Golden, copy_golden
 from tests.support.kernels import KERNELS, MODULES
 

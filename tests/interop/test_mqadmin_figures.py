@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
 from tests.interop.mqadmin import MqAdmin
+from tests.support.eventually import wait_until
 from tests.support.up import Up
 
 if TYPE_CHECKING:
@@ -51,15 +51,16 @@ def test_broker_consume_stats_shows_the_distance_of_each_queue(up: Up, mqadmin: 
 
 
 def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
-    deadline = time.monotonic() + 40
-    while True:
+    rows: list[list[str]] = []
+
+    def sampled() -> bool:
         text = mqadmin("statsAll", "-t", TOPIC)
-        row = next(line.split() for line in text.splitlines() if line.startswith(TOPIC))
-        # Figures are samples of every ten seconds.
-        if row[-1] == "10" or time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    topic, group, _behind, _in_rate, _out_rate, in_day, out_day = row
+        rows[:] = [line.split() for line in text.splitlines() if line.startswith(TOPIC)]
+        return rows[0][-1] == "10"
+
+    # Figures are samples of every ten seconds.
+    wait_until(sampled, seconds=40, what="a sample with all ten messages")
+    [[topic, group, _behind, _in_rate, _out_rate, in_day, out_day]] = rows
     assert (topic, group, in_day, out_day) == (TOPIC, GROUP, "10", "10")
 
 

@@ -11,7 +11,8 @@ import pytest
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
 from tests.interop.build import build_node_clients
-from tests.support.up import Up, wait_until
+from tests.support.eventually import wait_until
+from tests.support.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

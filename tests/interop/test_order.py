@@ -16,7 +16,8 @@ from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from tests.interop.build import java_command
 from tests.interop.test_java_features import OPTIONS
-from tests.support.up import Up, wait_until
+from tests.support.eventually import wait_until
+from tests.support.up import Up
 
 if TYPE_CHECKING:
     from typing import Self

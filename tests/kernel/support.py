@@ -15,6 +15,7 @@ from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records, encode_batch
 from kerolox.store.settings import StoreSettings
+from tests.support.eventually import wait_until
 
 NOW = 1_763_715_347_123
 STORE_HOST = pack_host("10.20.30.40", 10911)
@@ -305,14 +306,6 @@ class Wire:
         assert answers == b""
         assert cold == [frame[4:]]
         return True
-
-
-def wait_until(condition: Any) -> None:
-    """Wait for a condition with a deadline."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
 
 
 def messages(answer: RemotingCommand) -> list[Any]:

@@ -198,7 +198,8 @@ def test_a_note_goes_with_the_last_record_it_is_about(
 FULL = """
 import importlib, sys
 from pathlib import Path
-from tests.kernel.support import Bench, wait_until
+from tests.support.eventually import wait_until
+from tests.kernel.support import Bench
 from tests.support.faults import Faults
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]))
 bench.open(flush_interval_consume_queue=10)

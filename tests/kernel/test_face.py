@@ -20,8 +20,8 @@ from tests.kernel.support import (
     Bench,
     properties,
     send,
-    wait_until,
 )
+from tests.support.eventually import wait_until
 
 FOUND, NO_MATCHED, REMOVING, FOUND_NULL, BADLY, ONE, TOO_SMALL, _, NO_MESSAGE = range(9)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import Bench, commands, send, wait_until
+from tests.kernel.support import Bench, commands, send
+from tests.support.eventually import wait_until
 from tests.support.faults import Faults
 from tests.support.kernels import KERNELS, MODULES
 
@@ -164,7 +165,8 @@ def test_the_flushed_offset_never_passes_what_the_disk_has(
 FAILING = """
 import importlib, sys
 from pathlib import Path
-from tests.kernel.support import Bench, send, wait_until
+from tests.support.eventually import wait_until
+from tests.kernel.support import Bench, send
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
 bench.open(flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=1)
 def say(text):

@@ -26,8 +26,8 @@ from tests.kernel.support import (
     properties,
     send,
     send_batch,
-    wait_until,
 )
+from tests.support.eventually import wait_until
 from tests.support.faults import Faults
 from tests.support.kernels import KERNELS, MODULES
 
@@ -228,7 +228,8 @@ def find_damage(bench: Bench) -> list[Any]:
 STORY = """
 import importlib, os, signal, sys
 from pathlib import Path
-from tests.kernel.support import Bench, properties, send, wait_until
+from tests.support.eventually import wait_until
+from tests.kernel.support import Bench, properties, send
 from tests.kernel.test_transient_pool import UNWOKEN
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
 def say(text):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
 from tests.cli.command import Server
+from tests.support.eventually import until
 from tests.support.up import free_port
 
 TOPIC = "Recover"
@@ -21,13 +21,6 @@ SENDERS = 8
 ROUNDS = 2
 RECOVERY_SECONDS_MAX = 5.0
 """From the restarted broker's being ready to the first message sent and consumed after it."""
-
-
-async def eventually(condition: object, what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        await asyncio.sleep(0.005)
 
 
 class Load:
@@ -110,21 +103,21 @@ async def test_clients_outlive_a_killed_broker_and_nothing_acknowledged_is_misse
                 senders = [asyncio.ensure_future(load.send_always(n)) for n in range(SENDERS)]
                 for _ in range(ROUNDS):
                     before = len(load.consumed)
-                    await eventually(lambda b=before: len(load.consumed) > b + 500, "consuming")
+                    await until(lambda b=before: len(load.consumed) > b + 500, what="consuming")
                     cluster.kill()
                     failed = load.failures
-                    await eventually(lambda f=failed: load.failures >= f + SENDERS, "a failure")
+                    await until(lambda f=failed: load.failures >= f + SENDERS, what="a failure")
                     old = set(load.acknowledged)
                     await cluster.start_again()
-                    await eventually(
+                    await until(
                         lambda old=old: set(load.consumed) & load.acknowledged - old,
-                        "consuming of a message that was sent after the restart",
-                        RECOVERY_SECONDS_MAX,
+                        what="consuming of a message that was sent after the restart",
+                        seconds=RECOVERY_SECONDS_MAX,
                     )
                 load.stopping = True
                 await asyncio.gather(*senders)
-                await eventually(
-                    lambda: load.acknowledged <= set(load.consumed), "consuming of all", 15
+                await until(
+                    lambda: load.acknowledged <= set(load.consumed), what="consuming of all"
                 )
     # A send whose answer was lost may be stored twice; no place is read twice, though.
     assert max(load.places.values()) == 1
@@ -146,20 +139,22 @@ async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_r
             consumer.subscribe(TOPIC, "*", load.listen)
             async with consumer:
                 await producer.send(Message(TOPIC, b"before"))
-                await eventually(lambda: load.consumed[b"before"], "consuming")
+                await until(lambda: load.consumed[b"before"], what="consuming")
                 cluster.names.process.kill()
                 cluster.names.process.wait(10)
                 for index in range(20):
                     await producer.send(Message(TOPIC, b"meanwhile-%d" % index))
-                await eventually(lambda: len(load.consumed) == 21, "consuming without routes")
+                await until(lambda: len(load.consumed) == 21, what="consuming without routes")
                 await asyncio.to_thread(names.__enter__)
                 try:
                     async with Producer("newcomer", cluster.name_server) as newcomer:
-                        deadline = time.monotonic() + RECOVERY_SECONDS_MAX
-                        while not await newcomer._open_cluster().refresh(TOPIC):
-                            assert time.monotonic() < deadline, "the route does not come back"
-                            await asyncio.sleep(0.02)
+                        cluster_of = newcomer._open_cluster()
+                        await until(
+                            lambda: cluster_of.refresh(TOPIC),
+                            seconds=RECOVERY_SECONDS_MAX,
+                            what="the route's coming back",
+                        )
                         await newcomer.send(Message(TOPIC, b"after"))
-                    await eventually(lambda: load.consumed[b"after"], "consuming after it")
+                    await until(lambda: load.consumed[b"after"], what="consuming after it")
                 finally:
                     await asyncio.to_thread(names.stop)

@@ -10,7 +10,7 @@ from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

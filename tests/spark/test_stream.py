@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 HERE = Path(__file__).parent
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.build import java_command
-from tests.support.up import Up, free_port, wait_until
+from tests.support.eventually import wait_until
+from tests.support.up import Up, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from kerolox.broker.transactions import TRANSACTION_GROUP
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,24 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Self
 
-__all__ = ["Up", "free_port", "wait_until"]
+__all__ = ["Up", "free_port"]
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
-
-
-def wait_until(
-    condition: Callable[[], object], *, seconds: float = 20.0, what: str = "the condition"
-) -> None:
-    """Poll a condition until it holds; a deadline, never a fixed sleep."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not hold within {seconds:g} s")
-        time.sleep(0.005)
 
 
 def free_port() -> int:

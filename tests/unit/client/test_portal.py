@@ -11,7 +11,7 @@ import pytest
 from kerolox.client.sync import PushConsumer
 from kerolox.client.sync._portal import Portal
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 
 
 async def nothing() -> None:

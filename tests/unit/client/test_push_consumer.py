@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,17 +24,11 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps, loads
 from kerolox.protocol.records import encode_record
+from tests.support.eventually import until
 from tests.unit.client.fake_broker import FakeBroker, route_body
 
 PULL = RequestCode.PULL_MESSAGE
 RETRY = "%RETRY%g"
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not hold in time"
-        await asyncio.sleep(0.002)
 
 
 def record(offset: int, body: bytes = b"x", properties: str = "", sys_flag: int = 0) -> bytes:
@@ -140,7 +134,7 @@ async def test_pulls_commit_what_was_consumed_and_close_commits_the_rest(
 ) -> None:
     broker.count = 100
     async with Consumer(broker) as consumer:
-        await eventually(lambda: len(consumer.got) == 100)
+        await until(lambda: len(consumer.got) == 100)
     assert sorted(int(m.body) for m in consumer.got) == list(range(100))
     assert broker.committed["T", 0] == 100
     commits = [int(c.ext_fields["commitOffset"]) for c in broker.seen[PULL]]
@@ -152,9 +146,9 @@ async def test_close_waits_for_running_listeners_and_commits_them(broker: QueueB
     consumer = Consumer(broker, consume_concurrency=2)
     consumer.gate.clear()
     await consumer.start()
-    await eventually(lambda: len(consumer.got) == 2)
+    await until(lambda: len(consumer.got) == 2)
     closing = asyncio.ensure_future(consumer.close())
-    await eventually(lambda: consumer._closed)
+    await until(lambda: consumer._closed)
     await asyncio.sleep(0)
     assert not closing.done()
     consumer.gate.set()
@@ -170,7 +164,7 @@ async def test_close_gives_up_on_a_listener_that_never_ends(broker: QueueBroker)
     consumer = Consumer(broker, close_timeout_ms=50)
     consumer.gate.clear()
     await consumer.start()
-    await eventually(lambda: consumer.got)
+    await until(lambda: consumer.got)
     start = time.monotonic()
     await consumer.close()
     assert time.monotonic() - start < 3
@@ -196,12 +190,12 @@ async def test_pulling_pauses_at_the_limit_of_cached_messages(broker: QueueBroke
     consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
     consumer.gate.clear()
     async with consumer:
-        await eventually(lambda: len(broker.seen[PULL]) >= 5)
+        await until(lambda: len(broker.seen[PULL]) >= 5)
         await asyncio.sleep(0.06)
         # 40 is not above the limit yet, so a fifth pull may follow; a sixth may not.
         assert len([c for c in broker.seen[PULL] if c.ext_fields["topic"] == "T"]) == 5
         consumer.gate.set()
-        await eventually(lambda: len(consumer.got) == 1_000)
+        await until(lambda: len(consumer.got) == 1_000)
     assert broker.committed["T", 0] == 1_000
 
 
@@ -210,7 +204,7 @@ async def test_a_failed_message_is_sent_back_with_its_position(broker: QueueBrok
     consumer = Consumer(broker)
     consumer.status = ConsumeStatus.RECONSUME_LATER
     async with consumer:
-        await eventually(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
+        await until(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
     [back] = broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
     assert back.ext_fields["originTopic"] == "T"
     assert back.ext_fields["group"] == "g"
@@ -231,7 +225,7 @@ async def test_a_refused_send_back_becomes_a_message_to_the_retry_topic(
     consumer = Consumer(broker)
     consumer.status = ConsumeStatus.RECONSUME_LATER
     async with consumer:
-        await eventually(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
+        await until(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
     [retry] = broker.seen[RequestCode.SEND_MESSAGE_V2]
     assert (retry.ext_fields["b"], retry.ext_fields["j"]) == (RETRY, "1")
     assert "RETRY_TOPIC\x01T" in retry.ext_fields["i"]
@@ -258,8 +252,8 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again_here(
 
     consumer.subscribe("T", "*", listen)
     async with consumer:
-        await eventually(lambda: len(consumer.got) == 4)
-        await eventually(lambda: not len(next(iter(consumer._assignments.values())).process_queue))
+        await until(lambda: len(consumer.got) == 4)
+        await until(lambda: not len(next(iter(consumer._assignments.values())).process_queue))
     assert broker.committed["T", 0] == 2
 
 
@@ -277,7 +271,7 @@ async def test_an_unreadable_body_is_given_back_and_the_others_go_on(
     broker.answers[PULL] = pull
     async with Consumer(broker, consume_batch_max=32) as consumer:
         sent_back = broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
-        await eventually(lambda: len(consumer.got) == 3 and len(sent_back) == 2)
+        await until(lambda: len(consumer.got) == 3 and len(sent_back) == 2)
         assert [message.body for message in consumer.got] == [b"0", b"2", b"4"]
         assert [request.ext_fields["offset"] for request in sent_back] == ["100", "300"]
     assert broker.committed["T", 0] == 5
@@ -301,7 +295,7 @@ async def test_an_unreadable_body_that_can_t_be_given_back_is_sent_as_it_came(
     broker.answers[PULL] = pull
     broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
     async with Consumer(broker):
-        await eventually(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
+        await until(lambda: broker.seen[RequestCode.SEND_MESSAGE_V2])
     [sent] = broker.seen[RequestCode.SEND_MESSAGE_V2]
     assert (sent.body, sent.ext_fields["f"]) == (b"packed", str(0x701))
     assert sent.ext_fields["b"] == RETRY
@@ -312,7 +306,7 @@ async def test_an_overdue_listener_has_its_message_sent_back(broker: QueueBroker
     consumer = Consumer(broker, close_timeout_ms=1)
     consumer.gate.clear()
     async with consumer:
-        await eventually(lambda: consumer.got)
+        await until(lambda: consumer.got)
         started = int(consumer.got[0].properties["CONSUME_START_TIME"])
         await consumer._clean_expired()
         assert not broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
@@ -344,7 +338,7 @@ async def test_a_group_without_offset_starts_where_it_chose(
     broker.answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = by_time
     broker.count = 100
     async with Consumer(broker, consume_from_where=where, consume_timestamp_ms=12345) as consumer:
-        await eventually(lambda: len(consumer.got) == 100 - expected)
+        await until(lambda: len(consumer.got) == 100 - expected)
     assert min(int(message.body) for message in consumer.got) == expected
 
 
@@ -352,7 +346,7 @@ async def test_a_stored_offset_goes_before_the_choice(broker: QueueBroker) -> No
     broker.count = 100
     broker.committed["T", 0] = 90
     async with Consumer(broker) as consumer:
-        await eventually(lambda: len(consumer.got) == 10)
+        await until(lambda: len(consumer.got) == 10)
 
 
 async def test_when_the_offset_is_unknown_the_queue_waits_for_the_next_rebalance(
@@ -367,16 +361,16 @@ async def test_when_the_offset_is_unknown_the_queue_waits_for_the_next_rebalance
         assert consumer.assigned_queues == []
         del broker.answers[RequestCode.QUERY_CONSUMER_OFFSET]
         await consumer.rebalance()
-        await eventually(lambda: len(consumer.got) == 5)
+        await until(lambda: len(consumer.got) == 5)
 
 
 async def test_an_illegal_offset_is_replaced_by_the_brokers(broker: QueueBroker) -> None:
     broker.count = 7
     broker.committed["T", 0] = 1_000
     async with Consumer(broker, illegal_offset_delay_ms=10) as consumer:
-        await eventually(lambda: broker.committed["T", 0] == 7)
+        await until(lambda: broker.committed["T", 0] == 7)
         broker.add(3)
-        await eventually(lambda: len(consumer.got) == 3)
+        await until(lambda: len(consumer.got) == 3)
 
 
 async def test_a_lost_queue_is_stored_and_its_unfinished_messages_are_not_committed(
@@ -384,15 +378,15 @@ async def test_a_lost_queue_is_stored_and_its_unfinished_messages_are_not_commit
 ) -> None:
     broker.count = 5
     async with Consumer(broker, consume_concurrency=1) as consumer:
-        await eventually(lambda: len(consumer.got) == 5)
+        await until(lambda: len(consumer.got) == 5)
         consumer.gate.clear()
         broker.add(1)
-        await eventually(lambda: len(consumer.got) == 6)
+        await until(lambda: len(consumer.got) == 6)
         broker.members = ["another"]
         await consumer.rebalance()
         assert consumer.assigned_queues == []
         consumer.gate.set()
-        await eventually(lambda: broker.committed.get(("T", 0)) == 5)
+        await until(lambda: broker.committed.get(("T", 0)) == 5)
     assert broker.committed["T", 0] == 5
 
 
@@ -404,7 +398,7 @@ async def test_a_notice_of_the_broker_leads_to_a_rebalance_at_once(broker: Queue
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
         )
         broker.connections[0].send_oneway(notice)
-        await eventually(lambda: not consumer.assigned_queues, seconds=2)
+        await until(lambda: not consumer.assigned_queues, seconds=2)
 
 
 async def test_a_client_that_the_broker_forgot_makes_itself_known(broker: QueueBroker) -> None:
@@ -441,7 +435,7 @@ async def test_a_restarted_broker_hears_of_us_with_the_first_pull_that_it_refuse
     broker.answers[RequestCode.HEART_BEAT] = heartbeat
     greeted = 2  # at the start, and with the first share
     async with Consumer(broker, pull_error_delay_ms=10) as consumer:
-        await eventually(lambda: len(consumer.got) == 3, seconds=2)
+        await until(lambda: len(consumer.got) == 3, seconds=2)
 
 
 async def test_a_group_that_no_broker_knows_any_more_keeps_its_queues_and_is_made_known(
@@ -460,7 +454,7 @@ async def test_a_group_that_no_broker_knows_any_more_keeps_its_queues_and_is_mad
         del broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP]
         asked = len(broker.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP])
         consumer._rebalance_wanted.set()
-        await eventually(
+        await until(
             lambda: len(broker.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP]) > asked, seconds=3
         )
         assert len(consumer.assigned_queues) == 1
@@ -475,7 +469,7 @@ async def test_a_rebalance_that_failed_is_repeated_soon(broker: QueueBroker) -> 
     async with Consumer(broker) as consumer:
         assert consumer.assigned_queues == []
         del broker.answers[RequestCode.QUERY_CONSUMER_OFFSET]
-        await eventually(lambda: consumer.got, seconds=3)
+        await until(lambda: consumer.got, seconds=3)
 
 
 async def test_a_failed_pull_is_repeated_after_a_pause(broker: QueueBroker) -> None:
@@ -491,7 +485,7 @@ async def test_a_failed_pull_is_repeated_after_a_pause(broker: QueueBroker) -> N
     broker.answers[PULL] = flaky
     broker.count = 3
     async with Consumer(broker, pull_error_delay_ms=10) as consumer:
-        await eventually(lambda: len(consumer.got) == 3)
+        await until(lambda: len(consumer.got) == 3)
 
 
 async def test_a_topic_that_appears_later_is_found(broker: QueueBroker) -> None:
@@ -500,7 +494,7 @@ async def test_a_topic_that_appears_later_is_found(broker: QueueBroker) -> None:
     async with Consumer(broker) as consumer:
         assert consumer.assigned_queues == []
         broker.routes["T"] = route
-        await eventually(lambda: len(consumer.got) == 4)
+        await until(lambda: len(consumer.got) == 4)
 
 
 async def test_a_suspended_consumer_gets_nothing_new(
@@ -514,14 +508,14 @@ async def test_a_suspended_consumer_gets_nothing_new(
         await asyncio.sleep(0.05)
         assert not broker.seen[PULL]
         consumer.resume()
-        await eventually(lambda: len(consumer.got) == 2)
+        await until(lambda: len(consumer.got) == 2)
 
 
 async def test_after_unsubscribing_the_queues_are_given_up(broker: QueueBroker) -> None:
     async with Consumer(broker) as consumer:
         consumer.unsubscribe("T")
-        await eventually(lambda: not consumer.assigned_queues)
-        await eventually(lambda: b'"topic":"T"' not in broker.seen[RequestCode.HEART_BEAT][-1].body)
+        await until(lambda: not consumer.assigned_queues)
+        await until(lambda: b'"topic":"T"' not in broker.seen[RequestCode.HEART_BEAT][-1].body)
 
 
 async def test_a_listener_of_one_message_stops_at_the_first_failure(broker: QueueBroker) -> None:
@@ -535,7 +529,7 @@ async def test_a_listener_of_one_message_stops_at_the_first_failure(broker: Queu
     consumer.subscribe_each("T", "*", listen)
     broker.count = 3
     async with consumer:
-        await eventually(lambda: len(broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]) == 3)
+        await until(lambda: len(broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]) == 3)
     assert seen == [b"0", b"1"]
 
 
@@ -548,13 +542,13 @@ async def test_a_wrong_answer_of_a_listener_counts_as_a_failure(broker: QueueBro
     consumer.subscribe("T", "*", listen)
     broker.count = 1
     async with consumer:
-        await eventually(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
+        await until(lambda: broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK])
 
 
 async def test_operators_requests_are_answered(broker: QueueBroker) -> None:
     broker.count = 5
     async with Consumer(broker) as consumer:
-        await eventually(lambda: len(consumer.got) == 5)
+        await until(lambda: len(consumer.got) == 5)
         queue = MessageQueue("T", "a", 0)
         info = await broker.ask_client(307, consumerGroup="g", clientId=consumer.client_id)
         assert loads(info.body)["mqTable"][queue]["cachedMsgCount"] == 0
@@ -590,7 +584,7 @@ async def test_an_operator_may_have_one_message_consumed(broker: QueueBroker) ->
 async def test_offsets_can_be_reset_by_an_operator(broker: QueueBroker) -> None:
     broker.count = 5
     async with Consumer(broker) as consumer:
-        await eventually(lambda: len(consumer.got) == 5)
+        await until(lambda: len(consumer.got) == 5)
         queue = MessageQueue("T", "a", 0)
         request = RemotingCommand.request(
             220,
@@ -599,7 +593,7 @@ async def test_offsets_can_be_reset_by_an_operator(broker: QueueBroker) -> None:
             oneway=True,
         )
         broker.connections[0].send_oneway(request)
-        await eventually(lambda: len(consumer.got) == 8)
+        await until(lambda: len(consumer.got) == 8)
         assert [int(m.body) for m in consumer.got[5:]] == [2, 3, 4]
 
 

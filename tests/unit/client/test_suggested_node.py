@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.message import MessageQueue
 from kerolox.protocol.fastjson import dumps
-from tests.unit.client.test_push_consumer import PULL, Consumer, QueueBroker, eventually
+from tests.support.eventually import until
+from tests.unit.client.test_push_consumer import PULL, Consumer, QueueBroker
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
@@ -44,7 +45,7 @@ async def test_the_next_pull_goes_where_the_answer_says() -> None:
             }
         )
         async with Consumer(master, pull_batch_size=20) as consumer:
-            await eventually(lambda: len(consumer.got) == 100)
+            await until(lambda: len(consumer.got) == 100)
             assert consumer.assigned_queues == [MessageQueue("T", "a", 0)]
         assert offsets_of_pulls(master)[:3] == [0, 40, 80]
         assert offsets_of_pulls(slave)[:2] == [20, 60]

@@ -11,7 +11,7 @@ import pytest
 from kerolox.store import allocate
 from kerolox.store.allocate import FileAllocator, FileLateError
 from kerolox.store.status import AppendMessageStatus, PutMessageStatus
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 from tests.unit.store.support import opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:

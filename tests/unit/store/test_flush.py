@@ -5,25 +5,17 @@ import os
 import select
 import shutil
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import PutMessageStatus
+from tests.support.eventually import wait_until
 from tests.unit.store.support import crash, opened, put, small_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
-
-
-def wait_until(is_true: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.002)
 
 
 def test_a_requested_flush_moves_the_offset_and_wakes_the_loop(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kerolox.store import mapped_file
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import PutMessageStatus
-from tests.support.up import wait_until
+from tests.support.eventually import wait_until
 from tests.unit.store.support import crash, opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
