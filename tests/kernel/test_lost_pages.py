@@ -173,3 +173,23 @@ def test_an_empty_index_file_behind_the_others_brings_no_key_twice(
         assert len(lost.store.query_key("T", key, 32, 0, NOW * 2)[2]) in range(1, 300), key
         found = lost.store.query_key("T", key, 32, 0, NOW * 2)[2]
         assert found.count(b"\xda\xa3\x20\xa7") == 1, key
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+def test_a_record_behind_zeros_that_are_no_hole_is_kept_and_nothing_else(
+    bench: Bench, lost: Bench, has_record: bool
+) -> None:
+    offsets = fill(bench, 300)
+    lose_power(bench, lost)
+    [path] = (lost.path / "commitlog").glob(f"{0:020d}")
+    data, last = path.read_bytes(), offsets[299]
+    end, behind = offsets[9], data[last : last + 400] if has_record else b""
+    # Written, hence blocks of zeros.
+    path.write_bytes((data[:end].ljust(last, b"\0") + behind).ljust(len(data), b"\0"))
+    report = lost.open()
+    assert (report.max_offset, report.set_aside_files) == (end, int(has_record))
+    assert report.truncated_bytes == (len(behind.rstrip(b"\0")) + last - end if has_record else 0)
+    assert any(path.read_bytes()[:end])
+    assert not any(path.read_bytes()[end:])
+    assert lost.path.joinpath("commitlog-cut").exists() == has_record
+    assert lost.append(b"next")[1] == end

@@ -91,6 +91,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.earlier_index: Tree = {}
         """As it was once since the store was opened."""
         self.flushed_end = 0
+        self.flushed_ms = 0
+        """The clock stays at or behind it."""
         self.flushed_highs: dict[QueueKey, int] = {}
         self.bench: Bench
         self.wire: Wire
@@ -130,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         Time passes: what is stored in the same millisecond can't be told from what was flushed,
         and of that the index may lack keys after a loss of power (so RocketMQ's).
         """
-        self.clock = max(self.clock, self.model.last_ms) + 1
+        self.clock = self.flushed_ms = max(self.clock, self.model.last_ms) + 1
         self.store.set_clock(self.clock)
         self.flushed = read_tree(self.bench.path) if files is None else files
         self.flushed_end = self.model.end
@@ -305,8 +307,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(step_ms=st.sampled_from((1, 700, 1_000, 5_000, 60_000, -2_000)))
     def pass_time(self, step_ms: int) -> None:
-        """The clock moves, and at times back."""
-        self.clock += step_ms
+        """The clock moves, and at times back, but not to the millisecond of what was flushed."""
+        self.clock = max(self.clock + step_ms, self.flushed_ms)
         self.store.set_clock(self.clock)
 
     # -- flush, stop, crash -----------------------------------------------------------------

@@ -235,9 +235,10 @@ impl CommitLog {
                 *last = Arc::new(reopened(last)?);
             }
             let position = offset - last.start();
-            cut.keep_copy(last, position, notes)?;
+            let used = last.used_end(position)?;
+            cut.keep_copy(last, position, used, notes)?;
             // SAFETY: promised by the caller.
-            cut.bytes += unsafe { last.clear_from(position) }?;
+            cut.bytes += unsafe { last.clear_between(position, used) }?;
             last.begin_at(position);
             self.tail = Some(Arc::clone(last));
         }

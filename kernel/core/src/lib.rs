@@ -32,6 +32,7 @@ pub mod settings;
 mod shared;
 mod state;
 pub mod store;
+mod zeros;
 
 pub use error::{GetStatus, PutStatus, StoreError};
 #[doc(hidden)]

@@ -10,6 +10,7 @@ use crate::error::StoreError;
 use crate::folder::{create_folder, offset_name, sync_folder};
 use crate::map::MappedFile;
 use crate::record::{MESSAGE_MAGIC, Parsed, parse};
+use crate::zeros::is_zero;
 
 /// Bytes that are looked at together.
 const BLOCK: usize = 4_096;
@@ -30,7 +31,7 @@ impl Cut {
         notes: &mut Vec<String>,
     ) -> Result<(), StoreError> {
         let context = || format!("removing {}", file.path().display());
-        if holds_record(file, 0) {
+        if holds_record(file, 0, file.used_end(0)?) {
             let target = set_aside_name(file)?;
             fs::rename(file.path(), &target).map_err(|error| StoreError::io(context(), error))?;
             let name = file.path().display();
@@ -46,14 +47,15 @@ impl Cut {
         Ok(())
     }
 
-    /// Copies the file that the log ends in, if whole records stand behind that end.
+    /// Copies the file that the log ends in, if whole records stand between that end and `used`.
     pub(crate) fn keep_copy(
         &mut self,
         file: &MappedFile,
         position: u64,
+        used: u64,
         notes: &mut Vec<String>,
     ) -> Result<(), StoreError> {
-        if !holds_record(file, position) {
+        if !holds_record(file, position, used) {
             return Ok(());
         }
         let target = set_aside_name(file)?;
@@ -76,12 +78,13 @@ pub(crate) fn lengthen(path: &Path, size: u64) -> Result<(), StoreError> {
         .map_err(|error| StoreError::io(format!("lengthening {}", path.display()), error))
 }
 
-/// Whether a whole record of this file stands anywhere from a position on.
-fn holds_record(file: &MappedFile, position: u64) -> bool {
+/// Whether a whole record of this file stands anywhere from a position up to `end`.
+fn holds_record(file: &MappedFile, position: u64, end: u64) -> bool {
     let data = file.data_from(position);
+    let used = end.saturating_sub(position).min(data.len() as u64) as usize;
     let mut at = 0;
     while let Some(found) =
-        data.get(at + 4..).and_then(|rest| find(rest, MESSAGE_MAGIC.to_be_bytes()))
+        data.get(at + 4..used).and_then(|rest| find(rest, MESSAGE_MAGIC.to_be_bytes()))
     {
         at += found;
         let offset = file.start() + position + at as u64;
@@ -99,7 +102,7 @@ fn holds_record(file: &MappedFile, position: u64) -> bool {
 /// Where four bytes stand first. Runs of zeros, which most of a file is, are stepped over.
 fn find(bytes: &[u8], wanted: [u8; 4]) -> Option<usize> {
     for (number, block) in bytes.chunks(BLOCK).enumerate() {
-        if block.iter().fold(0, |any, byte| any | byte) == 0 {
+        if is_zero(block) {
             continue;
         }
         let begin = number * BLOCK;

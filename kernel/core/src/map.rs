@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use crate::error::StoreError;
+use crate::zeros::data_end;
 
 /// Page size of every platform we build for.
 pub(crate) const PAGE: u64 = 4096;
@@ -456,38 +457,45 @@ impl MappedFile {
     /// # Safety
     /// As [`Self::bytes_mut`].
     pub(crate) unsafe fn clear_from(&self, position: u64) -> Result<u64, StoreError> {
+        let last = self.used_end(position)?;
+        // SAFETY: promised by the caller.
+        unsafe { self.clear_between(position, last) }
+    }
+
+    /// The position behind the last byte from `position` on that is not zero; `position` without
+    /// any.
+    pub(crate) fn used_end(&self, position: u64) -> Result<u64, StoreError> {
+        File::open(&self.path)
+            .and_then(|file| data_end(&file, position, self.size))
+            .map_err(|error| StoreError::io(format!("reading {}", self.path.display()), error))
+    }
+
+    /// As [`Self::clear_from`], when [`Self::used_end`] is known.
+    ///
+    /// # Safety
+    /// As [`Self::bytes_mut`].
+    pub(crate) unsafe fn clear_between(&self, position: u64, last: u64) -> Result<u64, StoreError> {
+        if last <= position {
+            return Ok(0);
+        }
         let context = || format!("clearing the tail of {}", self.path.display());
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(&self.path)
             .map_err(|error| StoreError::io(context(), error))?;
-        let mut last = position;
-        for (from, to) in data_ranges(&file, position, self.size) {
-            let mut at = from;
-            while at < to {
-                let length = (to - at).min(1 << 20) as usize;
-                let dirty = self.bytes(at, length).iter().rposition(|&byte| byte != 0);
-                if let Some(index) = dirty {
-                    last = at + index as u64 + 1;
-                }
-                at += length as u64;
-            }
+        let edge = position.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
+        let zeros = vec![0_u8; (edge.min(last).saturating_sub(position)) as usize];
+        // SAFETY: promised by the caller.
+        unsafe { self.patch(position, &zeros) }
+            .map_err(|error| StoreError::io(context(), error))?;
+        if last > edge {
+            self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
         }
-        if last > position {
-            let edge = position.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
-            let zeros = vec![0_u8; (edge.min(last).saturating_sub(position)) as usize];
-            // SAFETY: promised by the caller.
-            unsafe { self.patch(position, &zeros) }
-                .map_err(|error| StoreError::io(context(), error))?;
-            if last > edge {
-                self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
-            }
-            // Otherwise what was cleared could be back after a loss of power, behind newer bytes.
-            self.sync(position, edge)
-                .and_then(|()| file.sync_data())
-                .map_err(|error| StoreError::io(context(), error))?;
-        }
+        // Otherwise what was cleared could be back after a loss of power, behind newer bytes.
+        self.sync(position, edge)
+            .and_then(|()| file.sync_data())
+            .map_err(|error| StoreError::io(context(), error))?;
         Ok(last - position)
     }
 

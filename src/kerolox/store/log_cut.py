@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.store.layout import MESSAGE_MAGIC, crc_matches, parse_record
-from kerolox.store.mapped_file import end_hole, make_folder, offset_name, sync_folder, zero_from
+from kerolox.store.mapped_file import (
+    data_end,
+    end_hole,
+    make_folder,
+    offset_name,
+    sync_folder,
+    zero_from,
+)
 
 if TYPE_CHECKING:
     from kerolox.store.commit_log import CommitLog
@@ -56,8 +63,10 @@ class LogCut:
         tail = log.tail
         if tail is not None and end < tail.end:
             log.open_tail()
-            self._keep_copy(tail, end - tail.start)
-            used = zero_from(tail.descriptor, end - tail.start, tail.size)
+            position = end - tail.start
+            reach = data_end(tail.descriptor, position, tail.size)
+            self._keep_copy(tail, position, reach)
+            used = zero_from(tail.descriptor, position, tail.size, reach)
             if used:
                 self._notes.append(f"{tail.path}: {used} bytes behind {end} cleared")
                 os.fdatasync(tail.descriptor)
@@ -65,7 +74,7 @@ class LogCut:
 
     def _take_away(self, file: MappedFile) -> None:
         descriptor = file.unseal()
-        used = data_end(descriptor, file.size)
+        used = data_end(descriptor, 0, file.size)
         if holds_record(file, 0, used):
             target = _set_aside_path(file)
             os.rename(file.path, target)
@@ -79,33 +88,15 @@ class LogCut:
         file.close()
         sync_folder(file.folder)
 
-    def _keep_copy(self, file: MappedFile, position: int) -> None:
+    def _keep_copy(self, file: MappedFile, position: int, reach: int) -> None:
         """Copy the file that the log ends in, if whole records stand behind that end."""
-        if holds_record(file, position, data_end(file.descriptor, file.size)):
+        if holds_record(file, position, reach):
             target = _set_aside_path(file)
             shutil.copyfile(file.path, target)
             self._notes.append(
                 f"copied {file.path} to {target}: it has records behind the end of the log"
             )
             self.files_set_aside += 1
-
-
-def data_end(descriptor: int, size: int) -> int:
-    """Behind the last byte of a file that is not zero; holes are not looked at."""
-    used = at = 0
-    while at < size:
-        try:
-            at = os.lseek(descriptor, at, os.SEEK_DATA)
-        except OSError:
-            # ENXIO: nothing but a hole follows.
-            break
-        hole = min(os.lseek(descriptor, at, os.SEEK_HOLE), size)
-        while at < hole:
-            block = os.pread(descriptor, min(1 << 20, hole - at), at)
-            kept = len(block.rstrip(b"\0"))
-            used = at + kept if kept else used
-            at += len(block)
-    return used
 
 
 def holds_record(file: MappedFile, position: int, end: int) -> bool:

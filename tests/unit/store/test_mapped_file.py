@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.mapped_file import MappedFile, list_offset_files, make_folder, zero_from
+from kerolox.store.mapped_file import (
+    MappedFile,
+    data_end,
+    list_offset_files,
+    make_folder,
+    zero_from,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,3 +106,16 @@ def test_a_file_that_is_closed_or_deleted_stays_readable_for_whoever_holds_a_buf
     file.close()
     with pytest.raises(ValueError, match="closed"):
         file.view[:4]
+
+
+def test_the_end_of_the_data_is_found_among_zeros_that_are_no_holes(tmp_path: Path) -> None:
+    size = (8 << 20) + (512 << 10) + 1_000
+    with (tmp_path / "0").open("w+b") as file:
+        file.write(bytes(size))
+        file.flush()
+        assert data_end(file.fileno(), 7, size) == 7
+        for at in (7, 300_000, (8 << 20) - 1, 8 << 20, size - 1):
+            os.pwrite(file.fileno(), b"x", at)
+            assert data_end(file.fileno(), 7, size) == at + 1
+            assert data_end(file.fileno(), at + 1, size) == at + 1
+        assert data_end(file.fileno(), 7, 8 << 20) == 8 << 20
