@@ -11,7 +11,7 @@ import pytest
 from kerolox.message import decode_properties, tags_code
 from kerolox.protocol.records import decode_record, decode_records
 from kerolox.store.status import PutMessageStatus
-from tests.kernel.support import NOW, Bench, files, properties
+from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, files, properties
 
 MULTI = {"enable_multi_dispatch": True, "enable_lmq": True}
 OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
@@ -76,11 +76,36 @@ def test_names_that_are_blank_dispatch_nowhere(closed_bench: Bench, queues: str)
     assert len(closed_bench.store.queues()) == 1
 
 
-@pytest.mark.parametrize("queues", ["a,,b", "a/b", "..", "x" * 128])
+@pytest.mark.parametrize("queues", ["a,,b", "a/b", "..", "x" * 256])
 def test_a_name_that_no_folder_can_have_is_illegal(closed_bench: Bench, queues: str) -> None:
     closed_bench.open(**MULTI)
     assert put(closed_bench, queues)[0] == PutMessageStatus.MESSAGE_ILLEGAL
     assert closed_bench.store.max_physical_offset == 0
+
+
+def test_a_light_queue_has_a_name_as_long_as_a_folder_s(
+    kernel: Any, other_kernel: Any, tmp_path: Path, closing: list[Bench]
+) -> None:
+    name = "%LMQ%" + "x" * 250
+    writer, reader = Bench(kernel, tmp_path / "one"), Bench(other_kernel, tmp_path / "two")
+    closing += [writer, reader]
+    writer.open(**MULTI)
+    for body in (b"1", b"2"):
+        assert put(writer, name, body)[0] == PutMessageStatus.PUT_OK
+    assert writer.bodies(0, name) == [b"1", b"2"]
+    # No record can have such a topic of its own, whether there is such a queue or not.
+    for topic in (name, "y" * 128):
+        end = writer.store.max_physical_offset
+        assert writer.append(b"own", topic=topic.encode())[0] == PutMessageStatus.MESSAGE_ILLEGAL
+        refused = writer.store.append_batch(
+            topic.encode(), 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"own", b"")]
+        )
+        assert refused[0] == PutMessageStatus.MESSAGE_ILLEGAL
+        assert writer.store.max_physical_offset == end
+    shutil.copytree(writer.path, reader.path)
+    shutil.rmtree(reader.path / "consumequeue" / name)
+    reader.open(**MULTI)
+    assert reader.bodies(0, name) == [b"1", b"2"]
 
 
 def test_offsets_that_do_not_fit_into_the_properties_are_refused(closed_bench: Bench) -> None:

@@ -139,7 +139,7 @@ impl Core {
         let mut others: Vec<QueueHandle> = Vec::new();
         let mut offsets = Vec::with_capacity(named.len());
         for &(name, id) in &named {
-            let handle = self.queue(name.as_bytes(), id)?;
+            let handle = self.named_queue(name.as_bytes(), id)?;
             offsets.push(self.bounds(handle).1);
             if (name, id) != (&*own_topic, own_id) && !others.contains(&handle) {
                 others.push(handle);

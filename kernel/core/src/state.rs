@@ -182,6 +182,17 @@ impl Core {
     /// `MessageIllegal` for a topic of 0 or more than 127 bytes or not UTF-8 or with `/` or NUL, or
     /// a negative id; `ServiceNotAvailable` when closed.
     pub fn queue(&mut self, topic: &[u8], queue_id: i32) -> Result<QueueHandle, PutStatus> {
+        if topic.len() > TOPIC_SIZE_MAX {
+            return Err(PutStatus::MessageIllegal);
+        }
+        self.named_queue(topic, queue_id)
+    }
+
+    /// Gets or creates a queue that records of other topics name, whose name no record has to hold.
+    ///
+    /// # Errors
+    /// As `queue`, but up to 255 bytes are legal.
+    pub fn named_queue(&mut self, topic: &[u8], queue_id: i32) -> Result<QueueHandle, PutStatus> {
         if let Some(handle) = self.find_queue(topic, queue_id) {
             return Ok(handle);
         }
@@ -521,11 +532,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) last_timestamp: &'a mut i64,
 }
 
-/// A topic name that can be a folder's.
+/// Longest name that a file system takes.
+const FOLDER_NAME_SIZE_MAX: usize = 255;
+
+/// A topic name that can be a folder's; one of a record may be shorter only.
 pub(crate) fn topic_name(topic: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(topic).ok()?;
     let is_name = !name.is_empty()
-        && topic.len() <= TOPIC_SIZE_MAX
+        && topic.len() <= FOLDER_NAME_SIZE_MAX
         && name != "."
         && name != ".."
         && !topic.iter().any(|&byte| byte == b'/' || byte == 0);

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -128,7 +129,7 @@ class Traffic:
         reads: int = 1,
     ) -> None:
         """Reads of a group that found messages, which the kernel did not count."""
-        key = f"{topic}@{group}"
+        key = self._key(topic, group)
         self.add(GROUP_GET_NUMS, key, messages, reads)
         self.add(GROUP_GET_SIZE, key, size, reads)
         latency_key = f"{queue_id}@{key}" if self._config.enable_detail_stat else key
@@ -137,7 +138,7 @@ class Traffic:
 
     def note_sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back."""
-        self.add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
+        self.add(SEND_BACK_NUMS, self._key(topic, group), 1)
 
     def note_delayed(self, queue_id: int, size: int) -> None:
         """A message was put into a queue of delayed ones."""
@@ -186,7 +187,7 @@ class Traffic:
 
     def got_per_second(self, group: str, topic: str) -> float:
         """Messages that a group gets of a topic, over the last minute."""
-        figure = self._figures.get((GROUP_GET_NUMS, f"{topic}@{group}"))
+        figure = self._figures.get((GROUP_GET_NUMS, self._key(topic, group)))
         return float(figure.minute.snapshot()["tps"]) if figure is not None else 0.0
 
     def forget_topic(self, topic: str) -> None:
@@ -200,6 +201,15 @@ class Traffic:
         if self._config.auto_delete_unused_stats:
             self._refresh()
             self._forget(lambda key: key.endswith(f"@{group}"))
+
+    def _key(self, topic: str, group: str) -> str:
+        """Light message queues and their groups are too many for figures of their own: they have
+        one together (``LmqBrokerStatsManager``)."""
+        if self._config.enable_lmq:
+            topic, group = (
+                LMQ_PREFIX if name.startswith(LMQ_PREFIX) else name for name in (topic, group)
+            )
+        return f"{topic}@{group}"
 
     def _forget(self, goes: Callable[[str], bool]) -> None:
         self._figures = {

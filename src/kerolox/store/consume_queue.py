@@ -40,7 +40,10 @@ from kerolox.store.mapped_file import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["ConsumeQueue", "OpenQueues", "check_topic_name"]
+__all__ = ["ConsumeQueue", "OpenQueues", "check_queue_name", "check_topic_name"]
+
+FOLDER_NAME_BYTES_MAX = 255
+"""Longest name that a file system takes."""
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"
 OPEN_QUEUES_MAX = 512
@@ -51,17 +54,30 @@ SCAN_ENTRIES = 3_277
 _ILLEGAL_IN_NAMES = frozenset("/\0")
 
 
+def check_queue_name(topic: str) -> bytes:
+    """The topic as bytes when it can name a folder. Further queues of a record (multi-dispatch)
+    need no more than that; see :func:`check_topic_name` for its own.
+
+    Raises:
+        ValueError: it can't.
+    """
+    name = topic.encode("utf-8", "surrogatepass")
+    if not name or len(name) > FOLDER_NAME_BYTES_MAX:
+        raise ValueError(f"topic of {len(name)} bytes; 1 to {FOLDER_NAME_BYTES_MAX} wanted")
+    if topic in {".", ".."} or not _ILLEGAL_IN_NAMES.isdisjoint(topic):
+        raise ValueError(f"topic {topic!r} can't name a folder")
+    return name
+
+
 def check_topic_name(topic: str) -> bytes:
     """The topic as bytes when it can name a folder and fits a record.
 
     Raises:
         ValueError: it can't.
     """
-    name = topic.encode("utf-8", "surrogatepass")
-    if not name or len(name) > TOPIC_BYTES_MAX:
+    name = check_queue_name(topic)
+    if len(name) > TOPIC_BYTES_MAX:
         raise ValueError(f"topic of {len(name)} bytes; 1 to {TOPIC_BYTES_MAX} wanted")
-    if topic in {".", ".."} or not _ILLEGAL_IN_NAMES.isdisjoint(topic):
-        raise ValueError(f"topic {topic!r} can't name a folder")
     return name
 
 
@@ -133,7 +149,7 @@ class ConsumeQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.topic_bytes = check_topic_name(topic)
+        self.topic_bytes = check_queue_name(topic)
         self.topic_field = bytes([len(self.topic_bytes)]) + self.topic_bytes
         self.folder = os.path.join(root, topic, str(queue_id))
         self.file_size = file_size

@@ -18,12 +18,13 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, BatchAppended
-from kerolox.store.consume_queue import ConsumeQueue, check_topic_name
+from kerolox.store.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.layout import (
     BORN_HOST_V6,
     MESSAGE_MAGIC,
     PROPERTIES_BYTES_MAX,
     STORE_HOST_V6,
+    TOPIC_BYTES_MAX,
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -315,6 +316,7 @@ class MessageStore(StoreReads):
         if status:
             return BatchAppended(status, [], 0, 0, 0)
         try:
+            check_topic_name(topic.decode())
             queue = self.queue(topic.decode(), queue_id)
         except ValueError as error:
             self.refusal = str(error)
@@ -358,12 +360,14 @@ class MessageStore(StoreReads):
         """(status, property text to store, queues that get an entry, the record's own first)."""
         try:
             own = (topic.decode(), queue_id)
+            if len(topic) > TOPIC_BYTES_MAX:
+                check_topic_name(own[0])
             named: list[tuple[str, int]] = []
             settings = self.settings
             if settings.enable_multi_dispatch and is_multi_dispatch(properties):
                 named = multi_dispatch_queues(properties, queue_id, lmq=settings.enable_lmq)
                 for name, _named_id in named:
-                    check_topic_name(name)
+                    check_queue_name(name)
             if self._is_over_lmq((own, *named)):
                 return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
             queues = dict.fromkeys(self.queue(*each) for each in (own, *named))

@@ -126,3 +126,36 @@ async def test_without_lmq_such_names_are_topics_like_others(peer: Peer):
     await peer.create_topic("T")
     await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
     assert (await peer.pull("%LMQ%a")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_light_queues_and_groups_have_one_figure_together(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"1", properties=to_queues("%LMQ%a", "%LMQ%b"))
+        for name in ("a", "b"):
+            await bodies(peer, f"%LMQ%{name}", f"%LMQ%{name}")
+        await bodies(peer, "T", "%LMQ%a")
+        await bodies(peer, "T", "plain")
+        found = {
+            key: broker.traffic.view("GROUP_GET_NUMS", key) is not None
+            for key in ("%LMQ%@%LMQ%", "T@%LMQ%", "T@plain", "%LMQ%a@%LMQ%a", "T@%LMQ%a")
+        }
+        assert list(found.values()) == [True, True, True, False, False]
+        assert broker.traffic.view("GROUP_GET_LATENCY", "0@%LMQ%@%LMQ%") is not None
+
+
+async def test_a_light_queue_has_a_longer_name_than_a_topic_may(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, **LMQ)
+    name = "%LMQ%" + "x" * 250
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        held = asyncio.create_task(peer.pull(name, group="%LMQ%g", suspend_ms=10_000))
+        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        sent = await peer.send("T", b"1", properties=to_queues(name))
+        assert sent.code == ResponseCode.SUCCESS, sent.remark
+        assert [message.body for message in decode_records((await held).body)] == [b"1"]
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        assert await bodies(peer, name) == [b"1"]
+        # Straight to it goes nothing: a record can't hold that name.
+        assert (await peer.send(name, b"2")).code == ResponseCode.SYSTEM_ERROR

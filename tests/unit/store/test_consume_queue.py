@@ -146,7 +146,7 @@ def test_few_queues_hold_descriptors(tmp_path: Path) -> None:
         queue.close()
 
 
-@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "x" * 128])
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "x" * 256])
 def test_a_topic_that_can_name_no_folder_is_refused(topic: str) -> None:
     with pytest.raises(ValueError, match="topic"):
         check_topic_name(topic)

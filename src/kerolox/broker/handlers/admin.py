@@ -208,7 +208,7 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
         raise _system_error(f"{header.queue_id}@{header.topic} is not exist!")
     body: dict[str, object] = {"maxQueueIndex": high, "minQueueIndex": low}
     subscription = None
-    if header.consumer_group:
+    if "consumerGroup" in request.command.ext_fields:
         subscription = broker.clients.subscription(header.consumer_group, header.topic)
         body["subscriptionData"] = subscription
         if subscription is None:
