@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +22,6 @@ __all__ = ["Case", "cases", "ends", "of_pull", "of_send", "shape", "spoiled"]
 TOPIC, GROUP, CLIENT = "AnswersTopic", "answers-group", "127.0.0.1@answers"
 SPOILED_TOPIC, SPOILED_GROUP = "AnswersSpoiled", "answers-spoiled"
 """What spoiled requests write to, of which some are stored by one broker and refused by another."""
-BORN = 1_700_000_000_000
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,8 @@ def _unknown() -> Iterator[Case]:
 
 
 # -- topics -------------------------------------------------------------------------------------
-def _create(name: str, topic: str, **members: str) -> Case:
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": "4",
-        "writeQueueNums": "4",
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
-    return Case(name, RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, **members})
+def _create(name: str, topic: str, **members: Any) -> Case:
+    return Case(name, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, **members))
 
 
 def _topics() -> Iterator[Case]:
@@ -113,37 +103,10 @@ def _topics() -> Iterator[Case]:
 
 
 # -- clients ------------------------------------------------------------------------------------
-def heartbeat(expression: str = "*", kind: str = "TAG", version: int = 1) -> bytes:
-    """A heartbeat of one consumer and one producer."""
-    subscription = {
-        "topic": TOPIC,
-        "subString": expression,
-        "expressionType": kind,
-        "subVersion": version,
-        "codeSet": [],
-        "tagsSet": [],
-        "classFilterMode": False,
-    }
-    consumer = {
-        "groupName": GROUP,
-        "consumeType": "CONSUME_PASSIVELY",
-        "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-        "subscriptionDataSet": [subscription],
-        "unitMode": False,
-    }
-    return encode_body(
-        {
-            "clientID": CLIENT,
-            "consumerDataSet": [consumer],
-            "producerDataSet": [{"groupName": "answers-producers"}],
-        }
-    )
-
-
 def _heartbeats() -> Iterator[Case]:
-    yield Case("a heartbeat", RequestCode.HEART_BEAT, {}, heartbeat())
-    yield Case("a heartbeat again", RequestCode.HEART_BEAT, {}, heartbeat())
+    body = heartbeat_body(CLIENT, group=GROUP, topics={TOPIC: "*"}, producers=["answers-producers"])
+    yield Case("a heartbeat", RequestCode.HEART_BEAT, {}, body)
+    yield Case("a heartbeat again", RequestCode.HEART_BEAT, {}, body)
     for name, body in {
         "without a body": b"",
         "that is no JSON": b"{",
@@ -177,21 +140,8 @@ def _heartbeats() -> Iterator[Case]:
 
 # -- sends --------------------------------------------------------------------------------------
 def _send_fields(**members: str) -> dict[str, str]:
-    fields = {
-        "a": "answers-producers",
-        "b": TOPIC,
-        "c": "TBW102",
-        "d": "4",
-        "e": "0",
-        "f": "0",
-        "g": str(BORN),
-        "h": "0",
-        "i": "UNIQ_KEY\x010A0000010001\x02WAIT\x01true\x02",
-        "j": "0",
-        "k": "false",
-        "m": "false",
-    }
-    return {**fields, **members}
+    properties = "UNIQ_KEY\x010A0000010001\x02WAIT\x01true\x02"
+    return send_fields(**{"a": "answers-producers", "b": TOPIC, "i": properties, **members})
 
 
 def of_send(name: str, body: bytes = b"hello", code: int = 310, **members: str) -> Case:
@@ -259,20 +209,9 @@ def _sends() -> Iterator[Case]:
 
 # -- pulls --------------------------------------------------------------------------------------
 def of_pull(name: str, **members: str) -> Case:
-    """A pull of the first queue, with other members."""
-    fields = {
-        "consumerGroup": GROUP,
-        "topic": TOPIC,
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "4",
-        "sysFlag": "0",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subVersion": "1",
-        "subscription": "*",
-    }
-    return Case(name, RequestCode.PULL_MESSAGE, {**fields, **members})
+    """A pull."""
+    own = {"consumerGroup": GROUP, "topic": TOPIC, "maxMsgNums": "4", "subVersion": "1"}
+    return Case(name, RequestCode.PULL_MESSAGE, pull_fields(**{**own, **members}))
 
 
 def _pulls() -> Iterator[Case]:

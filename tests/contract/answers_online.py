@@ -11,6 +11,7 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode
 from kerolox.protocol.records import encode_batch
 from tests.contract.answers import CLIENT, GROUP, TOPIC, Case, of_pull, of_send, spoiled
+from tests.support.requests import heartbeat_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,24 +98,15 @@ def _questions() -> Iterator[Case]:
 
 # -- groups -------------------------------------------------------------------------------------
 def _heartbeat(group: str, expression: str, kind: str, version: int, model: str) -> bytes:
-    subscription = {
-        "topic": TOPIC,
-        "subString": expression,
-        "expressionType": kind,
-        "subVersion": version,
-        "codeSet": [],
-        "tagsSet": [],
-        "classFilterMode": False,
-    }
-    consumer = {
-        "groupName": group,
-        "consumeType": "CONSUME_PASSIVELY",
-        "messageModel": model,
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-        "subscriptionDataSet": [subscription],
-        "unitMode": True,
-    }
-    return encode_body({"clientID": CLIENT, "consumerDataSet": [consumer], "producerDataSet": []})
+    return heartbeat_body(
+        CLIENT,
+        group=group,
+        topics={TOPIC: expression},
+        version=version,
+        expression_type=kind,
+        model=model,
+        unit_mode=True,
+    )
 
 
 def _groups() -> Iterator[Case]:

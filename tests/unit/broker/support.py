@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
+from tests.support.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -73,21 +73,7 @@ class Peer:
         serialize_type: SerializeType = SerializeType.JSON,
         **more: object,
     ) -> RemotingCommand:
-        fields = {
-            "a": "producers",
-            "b": topic,
-            "c": "TBW102",
-            "d": 4,
-            "e": queue_id,
-            "f": 0,
-            "g": 1_700_000_000_000,
-            "h": 0,
-            "i": properties,
-            "j": 0,
-            "k": False,
-            "m": False,
-            **more,
-        }
+        fields = send_fields(**{"b": topic, "e": queue_id, "i": properties, **more})
         return await self.ask(code, fields, body, serialize_type=serialize_type)
 
     async def pull(
@@ -110,15 +96,12 @@ class Peer:
             "topic": topic,
             "queueId": queue_id,
             "queueOffset": offset,
-            "maxMsgNums": 32,
             "sysFlag": int(flags) if sys_flag is None else sys_flag,
-            "commitOffset": 0,
             "suspendTimeoutMillis": suspend_ms,
-            "subVersion": 0,
             "subscription": tags,
             **more,
         }
-        return await self.ask(RequestCode.PULL_MESSAGE, fields)
+        return await self.ask(RequestCode.PULL_MESSAGE, pull_fields(**fields))
 
     async def messages(self, topic: str, queue_id: int = 0, offset: int = 0) -> list[MessageExt]:
         return decode_records((await self.pull(topic, queue_id, offset)).body)
@@ -126,17 +109,7 @@ class Peer:
     async def create_topic(
         self, topic: str, queues: int = 4, perm: int = 6, **more: object
     ) -> RemotingCommand:
-        fields = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": queues,
-            "writeQueueNums": queues,
-            "perm": perm,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-            **more,
-        }
+        fields = topic_fields(topic, queues=queues, perm=perm, **more)
         return await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def heartbeat(
@@ -152,32 +125,17 @@ class Peer:
         producers: list[str] | None = None,
         mq_version: int | None = None,
     ) -> RemotingCommand:
-        subscriptions = [
-            {
-                "topic": topic,
-                "subString": expression,
-                "expressionType": expression_type,
-                "subVersion": version,
-                "codeSet": codes or [],
-                "tagsSet": [],
-                "classFilterMode": False,
-            }
-            for topic, expression in (topics or {}).items()
-        ]
-        consumer = {
-            "groupName": group,
-            "consumeType": "CONSUME_PASSIVELY",
-            "messageModel": model,
-            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-            "subscriptionDataSet": subscriptions,
-            "unitMode": False,
-        }
-        body = {
-            "clientID": client_id,
-            "consumerDataSet": [consumer] if group else [],
-            "producerDataSet": [{"groupName": name} for name in producers or []],
-        }
-        return await self.ask(RequestCode.HEART_BEAT, body=encode_body(body), version=mq_version)
+        body = heartbeat_body(
+            client_id,
+            group=group,
+            topics=topics,
+            version=version,
+            expression_type=expression_type,
+            model=model,
+            codes=codes or (),
+            producers=producers or (),
+        )
+        return await self.ask(RequestCode.HEART_BEAT, body=body, version=mq_version)
 
 
 @asynccontextmanager
