@@ -39,12 +39,13 @@ def missing_tools() -> list[tuple[str, str]]:
 
 
 def cargo_test() -> int:
-    """The engine's own tests, with a fresh copy of the golden store."""
+    """The engine's own tests and the corpus of its fuzz targets, with a fresh copy of the golden
+    store."""
     target = ROOT / ".cache" / "golden"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     environment = {**os.environ, "KEROLOX_GOLDEN": str(copy_golden(target).folder)}
-    command = ["cargo", "test", "--quiet", "--release", "-p", "kerolox-core"]
+    command = ["cargo", "test", "--quiet", "--release", "-p", "kerolox-core", "-p", "kerolox-fuzz"]
     command += ["--", "--include-ignored"]
     return subprocess.run(command, cwd=ROOT / "kernel", env=environment).returncode
 

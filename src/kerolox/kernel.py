@@ -510,7 +510,8 @@ class StoreKernel(Protocol):
         deadline_ms: int,
     ) -> bool:
         """Hold a pull of the cold path; the answer comes out of ``take_ready``. False: the table
-        is full (``HELD_PULLS_MAX``), and until it is not, hot pulls that would wait are cold."""
+        is full (``HELD_PULLS_MAX``), or the share of its connection
+        (``HELD_OF_CONNECTION_MAX``); until it is not, hot pulls that would wait are cold."""
         ...
 
     def tick(self, now_ms: int) -> bool:
@@ -534,6 +535,11 @@ class ConnectionKernel(Protocol):
 
     def feed(self, data: Buffer, size: int) -> Fed:
         """Take ``data[:size]``, all complete frames of it and of what was left before."""
+        ...
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of frames that are not whole yet, or wait for their turn."""
         ...
 
     def close(self) -> None:

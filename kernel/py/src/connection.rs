@@ -69,6 +69,12 @@ impl Connection {
         Ok((frames, cold, flags, fed.error.map(|error| error.to_string())))
     }
 
+    /// Bytes of frames that are not whole yet, or wait for their turn.
+    #[getter]
+    fn unfinished_bytes(&self) -> usize {
+        self.connection.unfinished_bytes()
+    }
+
     /// Drop held pulls and pending answers of this connection. Idempotent.
     fn close(&mut self) {
         self.connection.close(&self.hot);

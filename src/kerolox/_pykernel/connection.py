@@ -36,6 +36,7 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import FED_MORE, FED_READY, Fed
 from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.protocol.framing import foreign_protocol
 from kerolox.store.layout import BLANK_BYTES, PROPERTIES_BYTES_MAX
 from kerolox.store.status import PutMessageStatus
 
@@ -86,8 +87,7 @@ class Connection:
         self._store = store
         self._connection_id = connection_id
         self._born_host = born_host
-        self._kept: list[bytes] = []
-        self._kept_size = 0
+        self._kept = bytearray()
         self._needed = 0
         self._error = ""
 
@@ -97,12 +97,11 @@ class Connection:
             return Fed(b"", None, 0, self._error)
         chunk = bytes(memoryview(data)[:size])
         if self._kept:
-            self._kept.append(chunk)
-            self._kept_size += size
-            if self._kept_size < self._needed:
+            self._kept += chunk
+            if len(self._kept) < self._needed:
                 return Fed(b"", None, 0, None)
-            chunk = b"".join(self._kept)
-            self._kept = []
+            chunk = bytes(self._kept)
+            self._kept = bytearray()
         store = self._store
         begin = store.clock_ms()
         frames, rest = self._split(chunk)
@@ -114,8 +113,7 @@ class Connection:
             flags = FED_MORE
             rest, self._needed, self._error = stopped_at, 0, ""
         if rest < len(chunk):
-            self._kept = [chunk[rest:]]
-            self._kept_size = len(chunk) - rest
+            self._kept = bytearray(memoryview(chunk)[rest:])
         if store.arrived:
             answers.append(store.wake(self._connection_id))
             if store.has_ready:
@@ -124,10 +122,15 @@ class Connection:
             store.note_answered(store.clock_ms() - begin)
         return Fed(b"".join(answers), cold or None, flags, self._error or None)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """See ``ConnectionKernel``."""
+        return len(self._kept)
+
     def close(self) -> None:
         """See ``ConnectionKernel``."""
         self._error = self._error or "the connection is closed"
-        self._kept = []
+        self._kept = bytearray()
         self._store.forget_connection(self._connection_id)
 
     def _split(self, chunk: bytes) -> tuple[list[_Frame], int]:
@@ -373,7 +376,7 @@ class Connection:
         if code == PULL_OFFSET_MOVED:
             return None
         may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
-        if may_hold and not store.has_room_to_hold:
+        if may_hold and not store.has_room_to_hold(self._connection_id):
             return None
         if shape.commits and commit_offset >= 0:
             store.commits[group, *key] = commit_offset
@@ -422,7 +425,8 @@ def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
     (length,) = _LENGTH.unpack_from(chunk, position)
     if not _LENGTH.size <= length <= FRAME_BYTES_MAX:
         text = f"a frame of {length} bytes; 4 to {FRAME_BYTES_MAX} are allowed"
-        return 0, f"the peer sent {text}: no RocketMQ client, or bytes got lost"
+        what = foreign_protocol(length) or ": no RocketMQ client, or bytes got lost"
+        return 0, f"the peer sent {text}{what}"
     if size < _LENGTHS.size:
         return _LENGTHS.size, ""
     header_size = _LENGTHS.unpack_from(chunk, position)[1] & 0xFFFFFF

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["HELD_PULLS_MAX", "HeldPull", "HeldPulls", "QueueKey"]
+__all__ = ["HELD_OF_CONNECTION_MAX", "HELD_PULLS_MAX", "HeldPull", "HeldPulls", "QueueKey"]
 
 HELD_PULLS_MAX = 100_000
 """Pulls held in all; further ones are for the cold path to refuse."""
+
+HELD_OF_CONNECTION_MAX = 10_000
+"""Pulls held of one connection: what one message or one moment may have to answer."""
 
 _EXPIRY_SLACK = 1_024
 """Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""
@@ -82,17 +85,17 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def has_room(self) -> bool:
-        """Another pull may be held."""
-        return self._count < HELD_PULLS_MAX
+    def has_room_for(self, connection_id: int) -> bool:
+        """Another pull of that connection may be held."""
+        of_connection = self._connections.get(connection_id, ())
+        return self._count < HELD_PULLS_MAX and len(of_connection) < HELD_OF_CONNECTION_MAX
 
     def __contains__(self, key: QueueKey) -> bool:
         return key in self._queues
 
     def add(self, pull: HeldPull) -> bool:
         """Hold a pull; False when the table is full."""
-        if not self.has_room:
+        if not self.has_room_for(pull.connection_id):
             return False
         self._sequence += 1
         pull.sequence = self._sequence

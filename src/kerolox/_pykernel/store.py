@@ -404,10 +404,9 @@ class Store(MessageStore):
             )
         )
 
-    @property
-    def has_room_to_hold(self) -> bool:
-        """Whether ``hold_pull`` would hold a pull."""
-        return self._held.has_room
+    def has_room_to_hold(self, connection_id: int) -> bool:
+        """Whether ``hold_pull`` would hold a pull of that connection."""
+        return self._held.has_room_for(connection_id)
 
     def hold_pull(self, pull: HeldPull) -> bool:
         """Hold a pull of the hot path; False when the table is full."""

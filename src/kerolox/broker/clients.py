@@ -9,13 +9,13 @@ anew. Subscriptions go to the kernel, whose hot pulls use them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kerolox.errors import RemotingError
+from kerolox.errors import BrokerError, RemotingError
 from kerolox.protocol.bodies import Connection, ConsumerData, SubscriptionData
-from kerolox.protocol.codes import LanguageCode, RequestCode
+from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ SUBSCRIPTIONS_MAX = 16_384
 
 EXPIRED_MS = 120_000
 """A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""
+
+GROUPS_PER_CONNECTION_MAX = 10_000
+"""Groups, of producers and of consumers, that the clients of one connection may be in."""
+
+MEMBERS_MAX = 1_000_000
+"""Clients in groups, each counted in each group."""
+
+SUBSCRIPTIONS_MAX = 1_000_000
+"""Topics that groups subscribe to, each counted in each group."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,12 +123,20 @@ class ClientTable:
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
         self._producer_ids: dict[str, Client] = {}
         self._joined: dict[ServerConnection, _Joined] = {}
+        self._members = 0
+        self._subscriptions = 0
 
     # -- heartbeats ---------------------------------------------------------------------------
     def add_producer(self, group: str, client: Client) -> None:
-        """A producer's heartbeat."""
+        """A producer's heartbeat.
+
+        Raises:
+            BrokerError: code 1; its connection, or the broker, has too many clients already.
+        """
+        self._check_room(self._producers.get(group, {}), client)
         members = self._producers.setdefault(group, {})
         known = members.get(client.connection)
+        self._members += known is None
         members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).producer_groups.add(group)
         self._producer_ids[client.client_id] = client
@@ -130,13 +147,19 @@ class ClientTable:
         """A consumer's heartbeat. True: members or topics of the group changed.
 
         ``notify`` is the group's own notifyConsumerIdsChangedEnable.
+
+        Raises:
+            BrokerError: code 1; its connection, or the broker, has too many clients or
+                subscriptions already.
         """
+        self._check_consumer(data, client)
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
         group.consume_type = data.consume_type
         model_changed = group.message_model not in ("", data.message_model)
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         is_new = client.connection not in group.members
+        self._members += is_new
         group.members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
         changed = self._subscribe(group, data.subscription_data_set) or is_new
@@ -155,6 +178,7 @@ class ClientTable:
         if not members:
             del self._producers[group]
         if left is not None:
+            self._members -= 1
             self._joined[connection].producer_groups.discard(group)
             self._forget_producer(left)
             self._forget_idle(connection)
@@ -164,6 +188,7 @@ class ClientTable:
         found = self._groups.get(group)
         if found is not None:
             if found.members.pop(connection, None) is not None:
+                self._members -= 1
                 self._joined[connection].consumer_groups.discard(group)
                 self._forget_idle(connection)
             self._left(found)
@@ -233,6 +258,26 @@ class ClientTable:
         return {name: list(members.values()) for name, members in self._producers.items()}
 
     # -- inside -------------------------------------------------------------------------------
+    def _check_consumer(self, data: ConsumerData, client: Client) -> None:
+        known = self._groups.get(data.group_name)
+        self._check_room({} if known is None else known.members, client)
+        more = len(data.subscription_data_set) - (0 if known is None else len(known.subscriptions))
+        if more > 0 and self._subscriptions + more > SUBSCRIPTIONS_MAX:
+            raise _too_many(client, f"{self._subscriptions} subscriptions in this broker")
+
+    def _check_room(self, members: Mapping[ServerConnection, Client], client: Client) -> None:
+        """Whether a client may join a group with these members."""
+        if client.connection in members:
+            return
+        if self._members >= MEMBERS_MAX:
+            raise _too_many(client, f"{self._members} members of groups in this broker")
+        joined = self._joined.get(client.connection)
+        if joined is None:
+            return
+        count = len(joined.producer_groups) + len(joined.consumer_groups)
+        if count >= GROUPS_PER_CONNECTION_MAX:
+            raise _too_many(client, f"{count} groups on its connection")
+
     def _forget_producer(self, left: Client) -> None:
         """It left a group: nobody finds it by its id, unless it is in another one too."""
         known = self._producer_ids.get(left.client_id)
@@ -259,10 +304,12 @@ class ClientTable:
             if old is not None and subscription.sub_version <= old.sub_version:
                 continue
             changed = changed or old is None
+            self._subscriptions += old is None
             group.subscriptions[subscription.topic] = subscription
             self._push(group, subscription)
         for topic in group.subscriptions.keys() - topics:
             del group.subscriptions[topic]
+            self._subscriptions -= 1
             self._store.delete_subscription(group.name, topic)
             changed = True
         return changed
@@ -281,6 +328,7 @@ class ClientTable:
         if group.members:
             return
         self._groups.pop(group.name, None)
+        self._subscriptions -= len(group.subscriptions)
         self._on_group_gone(group.name)
         for topic in group.subscriptions:
             self._store.delete_subscription(group.name, topic)
@@ -296,3 +344,11 @@ class ClientTable:
                 member.connection.send_oneway(notice)
             except RemotingError as error:
                 _log.warning("notice to %s failed: %s", member.connection.remote_address, error)
+
+
+def _too_many(client: Client, what: str) -> BrokerError:
+    return BrokerError(
+        f"client {client.client_id[:80]} is refused: there are {what} already, and no more are "
+        "taken",
+        code=ResponseCode.SYSTEM_ERROR,
+    )

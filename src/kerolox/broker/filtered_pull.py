@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +44,9 @@ READ_COUNT = 32
 SCAN_COUNT_MIN = 800
 """Queue entries that one pull looks at, at least (16,000 bytes of a queue)."""
 
+SCAN_SECONDS_MAX = 0.02
+"""How long one pull may look at records, after which the group asks again for what is behind."""
+
 Matches = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties is wanted."""
 
@@ -72,6 +76,7 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
     size = 0
     scan_end = offset + max(SCAN_COUNT_MIN, count)
     matches, bits = wanted
+    deadline = time.monotonic() + SCAN_SECONDS_MAX
     result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
     if result.status != GetMessageStatus.FOUND:
         return result
@@ -88,6 +93,8 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
                 found.append(record)
                 size += length
             offset = message.queue_offset + 1
+            if time.monotonic() >= deadline:
+                return _read_of(result, found, offset)
         offset = max(offset, result.next_offset)
         if offset >= min(scan_end, result.max_offset):
             break

@@ -7,6 +7,7 @@ forgotten: it may come back within a day, and until then its expression counts. 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import logging
@@ -22,16 +23,23 @@ from kerolox.store.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.turns import Turns
     from kerolox.protocol.bodies import SubscriptionData
     from kerolox.store.consume_queue_ext import ExtUnit
 
 __all__ = ["FilterTable", "GroupFilter", "compile_expression"]
 
-COMPILED_MAX = 100
-"""Expressions of pulls that bring their own which are kept compiled."""
+COMPILED_MAX = 50
+"""Expressions of pulls that bring their own which are kept compiled, or known to be none."""
 
 FILTERS_MAX = 100_000
 """Pairs of topic and group; further ones are not kept, and their messages not filtered."""
+
+ON_THE_SPOT_CHARACTERS_MAX = 1024
+"""Longer expressions are compiled in a thread, one at a time: it may take 50 ms."""
+
+CHARACTERS_MAX = 4 * 1024 * 1024
+"""Characters of all expressions that are kept, of which each costs some 70 bytes."""
 
 DEAD_SINCE_MS = 30_000
 """How long before a start the groups of the file are taken to have died."""
@@ -81,7 +89,6 @@ class _FilterFile(msgspec.Struct, rename="camel"):
     filter_data_by_topic: dict[str, _TopicFilters] = {}
 
 
-@functools.lru_cache(COMPILED_MAX)
 def compile_expression(text: str, expression_type: str) -> Sql92Expression:
     """Compile an expression of a kind that is no tags.
 
@@ -89,8 +96,20 @@ def compile_expression(text: str, expression_type: str) -> Sql92Expression:
         Sql92Error: it can't be compiled, or nobody knows that kind.
     """
     if expression_type != SQL92:
-        raise Sql92Error(f"there is no kind of filter {expression_type!r}; use TAG or SQL92")
-    return compile_sql92(text)
+        raise Sql92Error(f"there is no kind of filter {expression_type[:80]!r}; use TAG or SQL92")
+    compiled = _compiled(text)
+    if isinstance(compiled, str):
+        raise Sql92Error(compiled)
+    return compiled
+
+
+@functools.lru_cache(COMPILED_MAX)
+def _compiled(text: str) -> Sql92Expression | str:
+    """The expression, or why it is none: who asks again for a wrong one has it read once."""
+    try:
+        return compile_sql92(text)
+    except Sql92Error as error:
+        return str(error)
 
 
 class FilterTable:
@@ -104,7 +123,11 @@ class FilterTable:
         self.on_topic: Callable[[str], None] = _nothing
         """Called with a topic when messages to it begin or cease to need bit maps."""
         self._filters: dict[str, dict[str, GroupFilter]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """Group → the topics that it filters."""
         self._count = 0
+        self._characters = 0
+        self._compiling = asyncio.Lock()
         self.file = JsonFile(config.config_folder / "consumerFilter.json", self._snapshot)
 
     def load(self) -> None:
@@ -181,16 +204,27 @@ class FilterTable:
         bits = None if known is None else self.bits_of(known)
         return bits is None or not BitFilter(*bits).rules_out(unit)
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """A heartbeat: what a group subscribes to now."""
+    async def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], turns: Turns
+    ) -> None:
+        """A heartbeat: what a group subscribes to now. Many expressions take many turns."""
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
             if not subscription.is_tag_type and subscription.sub_string:
+                await turns.give()
+                await self._prepare(group, subscription)
                 self._register_one(group, subscription)
         for known in self._of_group(group):
             if known.topic not in topics and not known.dead_ms:
                 self._die(known)
+
+    async def prepare(self, text: str, expression_type: str) -> None:
+        """Let the next :func:`compile_expression` of the same take no time worth the name, whatever
+        it says then."""
+        if expression_type == SQL92 and len(text) > ON_THE_SPOT_CHARACTERS_MAX:
+            async with self._compiling:
+                await asyncio.to_thread(_compiled, text)
 
     def unregister(self, group: str) -> None:
         """The last member of a group left."""
@@ -216,6 +250,12 @@ class FilterTable:
         await self.file.persist()
 
     # -- inside -----------------------------------------------------------------------------------
+    async def _prepare(self, group: str, subscription: SubscriptionData) -> None:
+        text, kind = subscription.sub_string or "", subscription.expression_type or ""
+        old = self.get(subscription.topic, group)
+        if old is None or (old.text, old.expression_type) != (text, kind):
+            await self.prepare(text, kind)
+
     def _register_one(self, group: str, subscription: SubscriptionData) -> None:
         text, kind = subscription.sub_string or "", subscription.expression_type or ""
         old = self.get(subscription.topic, group)
@@ -250,11 +290,26 @@ class FilterTable:
 
     def _put(self, item: GroupFilter) -> None:
         groups = self._filters.get(item.topic, {})
-        if item.group not in groups:
-            if self._count >= FILTERS_MAX:
-                _log.warning("%d filters are kept already; none for %s", FILTERS_MAX, item.group)
-                return
-            self._count += 1
+        old = groups.get(item.group)
+        if old is not None:
+            self._characters -= len(old.text)
+        elif self._count >= FILTERS_MAX:
+            _log.warning("%d filters are kept already; none for %s", FILTERS_MAX, item.group)
+            return
+        if self._characters + len(item.text) > CHARACTERS_MAX:
+            _log.warning(
+                "filters of %d characters are kept, and %d are the most; none for %s",
+                self._characters,
+                CHARACTERS_MAX,
+                item.group,
+            )
+            if old is not None:
+                self._characters += len(old.text)
+                self._drop(item.topic, item.group)
+            return
+        self._count += old is None
+        self._characters += len(item.text)
+        self._topics_of.setdefault(item.group, set()).add(item.topic)
         is_first = not groups
         self._filters.setdefault(item.topic, groups)[item.group] = item
         self.file.touch()
@@ -263,9 +318,15 @@ class FilterTable:
 
     def _drop(self, topic: str, group: str) -> None:
         groups = self._filters.get(topic, {})
-        if groups.pop(group, None) is None:
+        known = groups.pop(group, None)
+        if known is None:
             return
         self._count -= 1
+        self._characters -= len(known.text)
+        topics = self._topics_of[group]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[group]
         self.file.touch()
         if not groups:
             del self._filters[topic]
@@ -277,7 +338,7 @@ class FilterTable:
         self.file.touch()
 
     def _of_group(self, group: str) -> list[GroupFilter]:
-        return [groups[group] for groups in self._filters.values() if group in groups]
+        return [self._filters[topic][group] for topic in self._topics_of.get(group, ())]
 
     def _is_of_this_size(self, item: _Filter) -> bool:
         bloom = item.bloom_filter_data

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.broker.json_file import JsonFile
+from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
-from kerolox.protocol.codes import Perm
+from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ BUILT_IN_GROUPS = (
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 MASTER_ID = 0
+
+GROUPS_MAX = 100_000
+"""Groups that a broker has; further ones are refused."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,9 +108,19 @@ class GroupTable:
         return created
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        """Add or replace a group; nothing to do for that of a light message queue."""
+        """Add or replace a group; nothing to do for that of a light message queue.
+
+        Raises:
+            BrokerError: code 1; it is new, and there are ``GROUPS_MAX`` already.
+        """
         if self._is_lmq(group.group_name):
             return
+        if len(self._groups) >= GROUPS_MAX and group.group_name not in self._groups:
+            raise BrokerError(
+                f"this broker has {len(self._groups)} consumer groups, and no room for another "
+                "one; delete some that nobody uses",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
         self._groups[group.group_name] = group
         self._push(group)
         self._changed(group.group_name)

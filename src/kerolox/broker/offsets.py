@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kerolox.broker.json_file import JsonFile
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import ResponseCode
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ __all__ = ["OffsetTable"]
 SEPARATOR = "@"
 LIGHT_QUEUE = 0
 """A light message queue is the only one of its name."""
+
+OFFSETS_MAX = 1_000_000
+"""Offsets, each of a queue and a group; further queues and groups can't commit."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +56,7 @@ class OffsetTable:
         self._store = store
         self._has_lmq = has_lmq
         self._offsets: dict[str, dict[int, int]] = {}
+        self._count = 0
         names = (LIGHT_FILE, PLAIN_FILE) if has_lmq else (PLAIN_FILE, LIGHT_FILE)
         self.file, self._other_file = (
             JsonFile(config_folder / name, self.snapshot) for name in names
@@ -72,10 +78,21 @@ class OffsetTable:
         for key, queues in self._offsets.items():
             if self._is_light(key.partition(SEPARATOR)[2]) and LIGHT_QUEUE not in queues:
                 queues[LIGHT_QUEUE] = max(queues.values(), default=0)
+        self._count = sum(map(len, self._offsets.values()))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
-        """Set the offset of a queue; going back is allowed and logged."""
+        """Set the offset of a queue; going back is allowed and logged.
+
+        Raises:
+            BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already.
+        """
         self.drain()
+        if self._count >= OFFSETS_MAX and self.query(group, topic, queue_id) < 0:
+            raise BrokerError(
+                f"this broker keeps {self._count} offsets, and no room for another one; delete "
+                "consumer groups that nobody uses",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
         before = self._put(group, topic, queue_id, offset)
         if before is not None and offset < before:
             _log.warning(
@@ -114,14 +131,14 @@ class OffsetTable:
         """Give group ``target`` the offsets that ``source`` has for a topic."""
         offsets = self.of_topic(source, topic)
         if offsets:
-            self._offsets.pop(topic + SEPARATOR + target, None)
+            self._count -= len(self._offsets.pop(topic + SEPARATOR + target, {}))
         for queue_id, offset in offsets.items():
             self._put(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         for topic in self.topics_of(group):
-            del self._offsets[topic + SEPARATOR + group]
+            self._count -= len(self._offsets.pop(topic + SEPARATOR + group))
             self.file.touch()
 
     def lowest(self, topic: str, without_groups: set[str]) -> dict[int, int]:
@@ -168,6 +185,8 @@ class OffsetTable:
             queue_id = LIGHT_QUEUE
         queues = self._offsets.setdefault(topic + SEPARATOR + group, {})
         before = queues.get(queue_id)
+        if before is None:
+            self._count += 1
         if before != offset:
             queues[queue_id] = offset
             self.file.touch()

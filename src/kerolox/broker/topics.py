@@ -51,6 +51,8 @@ DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
 TOPIC_CHARACTERS_MAX = 127
+TOPICS_MAX = 200_000
+"""Topics that a broker has, those of retries and dead letters too; further ones are refused."""
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
 
@@ -204,8 +206,7 @@ class TopicTable:
             topic_sys_flag=sys_flag,
             topic_filter_type=template.topic_filter_type,
         )
-        self._unsettled.add(topic)
-        self.put(created)
+        self.put(created, is_settled=False)
         return created
 
     def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
@@ -226,8 +227,7 @@ class TopicTable:
             perm=Perm.READ | Perm.WRITE,
             topic_sys_flag=sys_flag,
         )
-        self._unsettled.add(topic)
-        self.put(created)
+        self.put(created, is_settled=False)
         return created
 
     def is_settled(self, topic: str) -> bool:
@@ -244,10 +244,23 @@ class TopicTable:
         self._unsettled.discard(topic)
         self.refresh(topic)
 
-    def put(self, topic: TopicConfig) -> None:
-        """Add or replace a topic; nothing to do for a light message queue."""
+    def put(self, topic: TopicConfig, *, is_settled: bool = True) -> None:
+        """Add or replace a topic; nothing to do for a light message queue. ``is_settled``: see
+        :meth:`is_settled`.
+
+        Raises:
+            BrokerError: code 1; it is new, and there are ``TOPICS_MAX`` already.
+        """
         if self._is_lmq(topic.topic_name):
             return
+        if len(self._topics) >= TOPICS_MAX and topic.topic_name not in self._topics:
+            raise BrokerError(
+                f"this broker has {len(self._topics)} topics, and no room for another one; delete "
+                "some that nobody uses",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        if not is_settled:
+            self._unsettled.add(topic.topic_name)
         self._topics[topic.topic_name] = topic
         self._push(topic)
         self._changed()

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from kerolox.cli.log_limit import LogLimit
 from kerolox.errors import ConfigError, KeroloxError
 
 __all__ = ["Role", "configure_logging", "raise_descriptor_limit", "run", "say", "serve"]
@@ -67,9 +68,11 @@ def raise_descriptor_limit() -> None:
 
 
 def configure_logging(level: str) -> None:
-    """Log lines of that level and above go to stderr."""
+    """Log lines of that level and above go to stderr, of each kind a few a second."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogLimit())
     logging.basicConfig(
-        stream=sys.stderr,
+        handlers=[handler],
         level=level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
@@ -29,14 +29,20 @@ __all__ = ["SQL92", "Sql92Error", "Sql92Expression", "compile_sql92"]
 SQL92 = "SQL92"
 """``ExpressionType.SQL92``."""
 
-EXPRESSION_CHARACTERS_MAX = 64 * 1024
-"""Longest expression that is taken."""
+EXPRESSION_CHARACTERS_MAX = 16 * 1024
+"""Longest expression that is taken: it is compiled within some 50 ms and costs about 1 MiB."""
+
+OPEN_MAX = 2_000
+"""Signs, NOTs and parentheses that may be open at the same time while an expression is read."""
 
 INTEGER_CHARACTERS_MAX = 1024
 """A longer text is no integer, whatever zeros it begins with: reading it would take too long."""
 
 DEPTH_MAX = 200
 """Deepest nesting of an expression, so that evaluating it can't exhaust the stack."""
+
+SHOWN_CHARACTERS_MAX = 160
+"""Most that an error shows of an expression or of a part of it."""
 
 Properties = Mapping[str, str]
 Value = str | int | float | None
@@ -69,8 +75,9 @@ class Node:
     value: Value = None
     """Of a constant."""
     property_name: str = ""
-    chain: tuple[str, tuple[Evaluate, ...]] = ("", ())
-    """("AND" or "OR", the terms) of a node that ends such a chain: longer chains are not deeper."""
+    chain: tuple[str, list[Evaluate]] = ("", [])
+    """("AND" or "OR", the terms) of a node that ends such a chain: longer chains are not deeper.
+    The next term is added to the same list, since a node is part of one other only."""
     depth: int = 1
 
     def __post_init__(self) -> None:
@@ -151,7 +158,7 @@ GRAMMAR = r"""
     STRING: /'(''|[^'])*'/
     FLOAT.2: /[0-9]+\.[0-9]*(E[+-]?[0-9]+)?|\.[0-9]+(E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+/i
     DECIMAL: /0|[1-9][0-9]*l?/i
-    LINE_COMMENT.4: /--[^\n\r]*(\n|\r\n?)/
+    LINE_COMMENT.4: /--[^\n\r]*+(\n|\r\n?)/
     BLOCK_COMMENT.4: /\/\*[^*]*\*(\*|[^*\/][^*]*\*)*\//
     %ignore /[ \t\n\r\f]+/
     %ignore LINE_COMMENT
@@ -185,29 +192,42 @@ def _parse(text: str) -> Node:
                 if "$END" not in parser.accepts():
                     _refuse_token(text, token)
                 break
+            if len(parser.parser_state.state_stack) > OPEN_MAX:
+                raise Sql92Error(
+                    f"the expression {_shown(text)!r} opens more than {OPEN_MAX} times"
+                )
         if "$END" not in parser.accepts():
-            raise Sql92Error(f"the expression {text!r} ends too early")
+            raise Sql92Error(f"the expression {_shown(text)!r} ends too early")
         return cast("Node", parser.feed_eof())
     except UnexpectedInput as error:
         at = error.pos_in_stream or 0
         raise Sql92Error(
-            f"the expression {text!r} can't be read at character {at}: {text[at : at + 20]!r}"
+            f"the expression {_shown(text)!r} can't be read at character {at}: "
+            f"{text[at : at + 20]!r}"
         ) from None
 
 
 def _refuse_token(text: str, token: Token) -> NoReturn:
     raise Sql92Error(
-        f"the expression {text!r} can't be read at character {token.start_pos}: {str(token)!r} "
-        "is not expected there"
+        f"the expression {_shown(text)!r} can't be read at character {token.start_pos}: "
+        f"{_shown(str(token))!r} is not expected there"
     )
+
+
+def _shown(text: str) -> str:
+    """A text as an error shows it."""
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return text
+    return f"{text[: SHOWN_CHARACTERS_MAX - 3]}..."
 
 
 # -- comparing, as Java does ------------------------------------------------------------------
 # Digits of every script, but for those that Java reads as two characters.
 _INTEGER_TEXT = re.compile("[+-]?[^\\D\U00010000-\U0010ffff]+")
 _DOUBLE_TEXT = re.compile(
-    r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|"
-    r"0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
+    # Possessive: what is no number must not be tried in every split of its digits.
+    r"[+-]?(NaN|Infinity|((\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?|"
+    r"0[xX]([0-9a-fA-F]++\.?|[0-9a-fA-F]*+\.[0-9a-fA-F]++)[pP][+-]?\d++)[fFdD]?)",
     re.ASCII,
 )
 _INT_RANGE = range(-(2**31), 2**31)
@@ -221,7 +241,7 @@ def _read_integer(text: str, within: range) -> int:
         or not _INTEGER_TEXT.fullmatch(text)
         or (value := int(text)) not in within
     ):
-        raise EvaluationError(f"{text!r} is no integer from {within[0]} to {within[-1]}")
+        raise EvaluationError(f"{_shown(text)!r} is no integer from {within[0]} to {within[-1]}")
     return value
 
 
@@ -233,7 +253,7 @@ def read_double(text: str) -> float:
     """
     trimmed = text.strip(_TRIMMED)
     if not _DOUBLE_TEXT.fullmatch(trimmed):
-        raise EvaluationError(f"{text!r} is no number")
+        raise EvaluationError(f"{_shown(text)!r} is no number")
     if "x" in trimmed or "X" in trimmed:
         return _read_hexadecimal(trimmed)
     return float(trimmed if trimmed[-1] in "Ny" else trimmed.rstrip("fFdD"))
@@ -308,7 +328,7 @@ def _is_equal(left: Value, right: Value) -> bool | None:
 # -- from the tree to functions -----------------------------------------------------------------
 def _constant(value: Value, text: str) -> Node:
     is_truth = value is None or isinstance(value, bool)
-    return Node(lambda _: value, text, is_boolean=is_truth, is_constant=True, value=value)
+    return Node(lambda _: value, _shown(text), is_boolean=is_truth, is_constant=True, value=value)
 
 
 def _truth(node: Node) -> Node:
@@ -349,14 +369,16 @@ def _ordered(symbol: str, holds: Callable[[int], bool], left: Node, right: Node)
 
 
 def _boolean(evaluate: Evaluate, text: str, *parts: Node) -> Node:
-    return Node(evaluate, text, is_boolean=True, depth=1 + max(part.depth for part in parts))
+    depth = 1 + max(part.depth for part in parts)
+    return Node(evaluate, _shown(text), is_boolean=True, depth=depth)
 
 
 def _chain(kind: str, left: Node, right: Node) -> Node:
     """``AND`` and ``OR``: the first term that decides ends it, a null term leaves it open."""
     left, right = _truth(left), _truth(right)
     known_kind, known = left.chain
-    terms = (*known, right.evaluate) if known_kind == kind else (left.evaluate, right.evaluate)
+    terms = known if known_kind == kind else [left.evaluate]
+    terms.append(right.evaluate)
     deciding = kind == "OR"
 
     def evaluate(properties: Properties) -> bool | None:
@@ -371,7 +393,7 @@ def _chain(kind: str, left: Node, right: Node) -> Node:
     depth = max(left.depth, right.depth + 1) if known_kind == kind else 1 + max(
         left.depth, right.depth
     )  # fmt: skip
-    text = f"({left.text} {kind} {right.text})"
+    text = _shown(f"({left.text} {kind} {right.text})")
     return Node(evaluate, text, is_boolean=True, chain=(kind, terms), depth=depth)
 
 
@@ -410,7 +432,7 @@ def _in(node: Node, choices: Sequence[str], *, is_negated: bool) -> Node:
         value = properties.get(name)
         return None if value is None else (value in found) is not is_negated
 
-    return _boolean(evaluate, f"({name} {'NOT IN' if is_negated else 'IN'} ...)", node)
+    return _boolean(evaluate, f"({node.text} {'NOT IN' if is_negated else 'IN'} ...)", node)
 
 
 @v_args(inline=True)
@@ -456,10 +478,12 @@ class _Builder(Transformer[Token, Any]):
                 raise Sql92Error("BETWEEN can't have NULL as a bound")
             if _is_below(high.value, low.value):
                 raise Sql92Error(f"BETWEEN {low.text} AND {high.text}: the first is the greater")
-        return _chain("AND", self.greater_equal(node, low), self.less_equal(node, high))
+        first, second = _evaluated_once(node)
+        return _chain("AND", self.greater_equal(first, low), self.less_equal(second, high))
 
     def not_between(self, node: Node, low: Node, high: Node) -> Node:
-        return _chain("OR", self.less(node, low), self.greater(node, high))
+        first, second = _evaluated_once(node)
+        return _chain("OR", self.less(first, low), self.greater(second, high))
 
     def in_(self, node: Node, choices: Sequence[str]) -> Node:
         return _in(node, choices, is_negated=False)
@@ -483,7 +507,7 @@ class _Builder(Transformer[Token, Any]):
             return Long(-value) if isinstance(value, Long) else -value
 
         # No constant any more: the bounds of BETWEEN are not checked then.
-        return Node(evaluate, f"(- {node.text})", depth=node.depth + 1)
+        return Node(evaluate, _shown(f"(- {node.text})"), depth=node.depth + 1)
 
     def not_(self, node: Node) -> Node:
         return _not(_truth(node))
@@ -496,7 +520,7 @@ class _Builder(Transformer[Token, Any]):
             len(token) > INTEGER_CHARACTERS_MAX
             or (value := int(token.rstrip("lL"))) not in _LONG_RANGE
         ):
-            raise Sql92Error(f"{token[:40]} is no integer of 64 bits")
+            raise Sql92Error(f"{_shown(token)} is no integer of 64 bits")
         return _constant(value if value in _INT_RANGE else Long(value), str(token))
 
     def float_(self, token: Token) -> Node:
@@ -504,7 +528,7 @@ class _Builder(Transformer[Token, Any]):
         # Zero is below the smallest double above zero, and so refused.
         if not 0.0 < value < float("inf"):
             raise Sql92Error(
-                f"{token} is no floating number from 4.9E-324 to 1.7976931348623157E308"
+                f"{_shown(token)} is no floating number from 4.9E-324 to 1.7976931348623157E308"
             )
         return _constant(value, str(token))
 
@@ -519,7 +543,22 @@ class _Builder(Transformer[Token, Any]):
 
     def property_(self, token: Token) -> Node:
         name = str(token)
-        return Node(lambda p: p.get(name), name, property_name=name)
+        return Node(lambda p: p.get(name), _shown(name), property_name=name)
+
+
+def _evaluated_once(node: Node) -> tuple[Node, Node]:
+    """A node for two places, of which the first is always evaluated before the second: that one
+    takes its value over. Nested, each BETWEEN would double the time otherwise."""
+    if node.property_name or node.is_constant:
+        return node, node
+    inner = node.evaluate
+    last: list[Value] = [None]
+
+    def evaluate(properties: Properties) -> Value:
+        last[0] = inner(properties)
+        return last[0]
+
+    return replace(node, evaluate=evaluate), replace(node, evaluate=lambda _: last[0])
 
 
 def _is_below(left: Value, right: Value) -> bool:

@@ -11,12 +11,13 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kerolox.config import format_properties, parse_properties, store_settings_file
 from kerolox.errors import ConfigError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
+    LENIENT_BODY_BYTES_MAX,
     BodyError,
     DataVersion,
     TopicConfigTable,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from kerolox.remoting.server import ServerConnection
 
 __all__ = ["NameServerHandlers"]
+
+_Body = TypeVar("_Body")
 
 VERSION_OF_REGISTER_BODY = 37
 """V3_0_11: older brokers send only the topics, without filter servers."""
@@ -165,9 +168,7 @@ class NameServerHandlers:
             _log.warning("registration of %s: crc32 does not match", header.broker_addr)
             return command.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         if command.version < VERSION_OF_REGISTER_BODY:
-            table = (
-                decode_body(command.body, TopicConfigTable) if command.body else TopicConfigTable()
-            )
+            table = _decoded(command.body, TopicConfigTable) if command.body else TopicConfigTable()
             filter_servers = None
         else:
             body = (
@@ -211,7 +212,7 @@ class NameServerHandlers:
         self, command: RemotingCommand, _: ServerConnection
     ) -> RemotingCommand:
         header = DataVersionHeader.decode(command.ext_fields)
-        asked = decode_body(command.body, DataVersion)
+        asked = _decoded(command.body, DataVersion)
         changed = self._routes.is_changed(header.broker_addr, asked)
         if not changed:
             self._routes.touch(header.broker_addr, self._clock_ms())
@@ -355,6 +356,10 @@ class NameServerHandlers:
     def _namespace_body(self, namespace: str) -> bytes:
         table = self._key_values.namespace(namespace)
         return b"" if table is None else fastjson.dumps({"table": table})
+
+
+def _decoded(data: bytes, body_type: type[_Body]) -> _Body:
+    return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
 
 
 def _broker(broker: BrokerData) -> dict[str, object]:

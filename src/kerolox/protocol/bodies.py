@@ -17,6 +17,8 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
 
 __all__ = [
+    "LENIENT_BODY_BYTES_MAX",
+    "REQUEST_BODY_BYTES_MAX",
     "BodyError",
     "CheckClientBody",
     "Connection",
@@ -31,11 +33,18 @@ __all__ = [
     "TopicConfig",
     "TopicConfigTable",
     "decode_body",
+    "decode_request",
     "encode_body",
     "wire_value",
 ]
 
 ALL_TAGS = "*"
+
+REQUEST_BODY_BYTES_MAX = 1024 * 1024
+"""Longest JSON body of a client's request: some ten thousand subscriptions or locks."""
+
+LENIENT_BODY_BYTES_MAX = 128 * 1024
+"""Longest body that a server reads where it is no ordinary JSON, which no client sends to it."""
 
 _Body = TypeVar("_Body")
 
@@ -197,17 +206,33 @@ class CheckClientBody(_Struct, frozen=True, kw_only=True):
     subscription_data: SubscriptionData | None = None
 
 
-def decode_body(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
-    """Decode a JSON body; fastjson's bare and object keys are understood.
+def decode_body(
+    data: bytes | memoryview, body_type: type[_Body], *, lenient_bytes_max: int | None = None
+) -> _Body:
+    """Decode a JSON body; fastjson's bare and object keys are understood, up to that length.
 
     Raises:
         BodyError: it is no JSON, or a member is missing or has the wrong type.
     """
     try:
-        return msgspec.convert(fastjson.loads(data), body_type, strict=False)
+        loaded = fastjson.loads(data, lenient_bytes_max=lenient_bytes_max)
+        return msgspec.convert(loaded, body_type, strict=False)
     except (fastjson.FastjsonError, msgspec.ValidationError) as error:
         name = getattr(body_type, "__name__", str(body_type))
         raise BodyError(f"the body is no {name}: {error}") from None
+
+
+def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
+    """As :func:`decode_body`, for what clients send: with bounds, since others wait meanwhile.
+
+    Raises:
+        BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``.
+    """
+    if len(data) > REQUEST_BODY_BYTES_MAX:
+        raise BodyError(
+            f"the body has {len(data)} bytes; at most {REQUEST_BODY_BYTES_MAX} are taken"
+        )
+    return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
 
 
 def encode_body(value: object) -> bytes:

@@ -60,9 +60,16 @@ def dumps_pretty(value: Any) -> bytes:  # noqa: ANN401
     return "".join(parts).encode()
 
 
-def loads(data: bytes | bytearray | memoryview | str) -> Any:  # noqa: ANN401
+def loads(
+    data: bytes | bytearray | memoryview | str, *, lenient_bytes_max: int | None = None
+) -> Any:  # noqa: ANN401
     """Read JSON or what fastjson writes. Bare keys become int where they are numbers, object keys
     :class:`MessageQueue` where they have its members, else a tuple of items.
+
+    Args:
+        data: the text.
+        lenient_bytes_max: the longest text that is read where it is no ordinary JSON, which takes
+            half a second a MiB; None: any.
 
     Raises:
         FastjsonError: it is neither.
@@ -71,8 +78,11 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:  # noqa: ANN401
         return _decode(data)
     except RecursionError:
         raise FastjsonError(f"nested deeper than {DEPTH_MAX}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if lenient_bytes_max is not None and len(data) > lenient_bytes_max:
+            raise FastjsonError(
+                f"{error}; what is no ordinary JSON is read up to {lenient_bytes_max} bytes"
+            ) from None
     try:
         text = data if isinstance(data, str) else str(data, "utf-8")
     except UnicodeDecodeError as error:
@@ -211,7 +221,12 @@ class _Reader:
         while True:
             key = self._map(depth + 1) if self._peek() == "{" else self._scalar(bare_text=True)
             self._expect(":")
-            result[_hashable(key)] = self.value(depth + 1)
+            try:
+                hashable = _hashable(key)
+                hash(hashable)
+            except TypeError as error:
+                raise FastjsonError(f"a key is {error} before character {self.position}") from None
+            result[hashable] = self.value(depth + 1)
             if self._peek() == ",":
                 self.position += 1
                 continue

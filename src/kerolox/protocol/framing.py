@@ -12,9 +12,25 @@ import struct
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 
-__all__ = ["FrameDecoder"]
+__all__ = ["FrameDecoder", "foreign_protocol"]
 
 _LENGTHS = struct.Struct(">iI")
+_LENGTH = struct.Struct(">I")
+_HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
+
+
+def foreign_protocol(length: int) -> str:
+    """What to do when the four bytes that should be a length (signed or not) begin another
+    protocol; empty when they tell of none."""
+    begin = _LENGTH.pack(length & 0xFFFFFFFF)
+    if begin[:2] == b"\x16\x03" and begin[2] <= 4:
+        return (
+            ": this is TLS, which is not served here; let the client connect without it "
+            "(setUseTLS(false), tls.enable=false)"
+        )
+    if begin in _HTTP:
+        return ": this is HTTP; the port is for clients of RocketMQ only"
+    return ""
 
 
 class FrameDecoder:
@@ -68,7 +84,7 @@ class FrameDecoder:
             if not 4 <= size <= self._frame_bytes_max or (word & 0xFFFFFF) > size - 4:
                 self._error = RemoteProtocolError(
                     f"frame of {size} bytes with a header of {word & 0xFFFFFF}; "
-                    f"the limit is {self._frame_bytes_max}"
+                    f"the limit is {self._frame_bytes_max}{foreign_protocol(size)}"
                 )
                 if frames:
                     return frames, end

@@ -18,6 +18,7 @@ import msgspec
 
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
+    LENIENT_BODY_BYTES_MAX,
     BodyError,
     DataVersion,
     TopicConfig,
@@ -162,17 +163,23 @@ def decode_registration(data: bytes, *, compressed: bool) -> RegisterBody:
         BodyError: it is malformed, or inflates beyond ``REGISTRATION_BYTES_MAX``.
     """
     if not compressed:
-        return decode_body(data, RegisterBody)
+        return decode_body(data, RegisterBody, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
     reader = _Reader(_inflate(data))
-    version = decode_body(reader.sized("data version"), DataVersion)
+    version = decode_body(
+        reader.sized("data version"), DataVersion, lenient_bytes_max=LENIENT_BODY_BYTES_MAX
+    )
     topics: dict[str, TopicConfig] = {}
     for _ in range(reader.count("topics")):
         topic = _topic_from_text(reader.sized("topic"))
         topics[topic.topic_name] = topic
     try:
-        filter_servers = fastjson.loads(reader.sized("filter servers"))
+        filter_servers = fastjson.loads(
+            reader.sized("filter servers"), lenient_bytes_max=LENIENT_BODY_BYTES_MAX
+        )
     except fastjson.FastjsonError as error:
         raise BodyError(f"the filter servers of the registration are no JSON: {error}") from None
+    if not isinstance(filter_servers, list | None):
+        raise BodyError("the filter servers of the registration are no list")
     return RegisterBody(
         filter_server_list=[str(each) for each in filter_servers or []],
         topic_config_serialize_wrapper=TopicConfigTable(

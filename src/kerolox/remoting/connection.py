@@ -24,6 +24,7 @@ import socket
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from time import monotonic
 from typing import Any, TypeVar, cast
 
 from kerolox.errors import (
@@ -40,6 +41,7 @@ from kerolox.protocol.command import FLAG_RESPONSE, RemotingCommand
 
 __all__ = [
     "PAUSED_BY_ANSWERS",
+    "PAUSED_BY_TURN",
     "PAUSED_BY_WRITES",
     "READ_BUFFER_BYTES",
     "WRITE_BYTES_MAX",
@@ -70,11 +72,15 @@ IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 CLOSE_SECONDS_MAX = 2.0
 """How long a closing connection may take to send what it still has."""
 
+TURN_SECONDS_MAX = 0.002
+"""How long the frames of one connection may be handled before the others get their turn."""
+
 _TIMER_SECONDS_MIN = 0.01
 
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
 PAUSED_BY_HANDLERS = 4
+PAUSED_BY_TURN = 8
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -244,6 +250,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
         self._resume(PAUSED_BY_WRITES)
+        if self._waiting and not self.closed:
+            self.loop.call_soon(self._take_waiting)
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
@@ -324,10 +332,15 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         answers: list[bytes] = []
         broken: RemoteProtocolError | None = None
+        # Not the loop's time, which stands still until this turn is over.
+        turn_end = monotonic() + TURN_SECONDS_MAX
         for index, frame in enumerate(frames):
-            if self._is_full():
+            is_over = monotonic() >= turn_end
+            if is_over or self._is_full():
                 self._waiting.extend(frames[index:])
                 self._pause(PAUSED_BY_HANDLERS)
+                if is_over:
+                    self.loop.call_soon(self._take_waiting)
                 break
             try:
                 self._take_frame(frame, answers)
@@ -380,7 +393,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._in_flight_bytes -= size
         if answer:
             self.send(answer)
-        if self._waiting and not self._is_full() and not self.closed:
+        if not self._is_full():
             self._take_waiting()
 
     def _is_full(self) -> bool:
@@ -389,6 +402,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         )
 
     def _take_waiting(self) -> None:
+        if self.closed or not self._waiting or self._paused & PAUSED_BY_WRITES:
+            return
         frames = list(self._waiting)
         self._waiting.clear()
         self._take_frames(frames)

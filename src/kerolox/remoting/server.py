@@ -21,12 +21,14 @@ from kerolox.message import pack_host
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import (
     PAUSED_BY_ANSWERS,
+    PAUSED_BY_TURN,
     PAUSED_BY_WRITES,
     READ_BUFFER_BYTES,
     FrameConnection,
     IdleWatch,
     Opaques,
 )
+from kerolox.remoting.kept_bytes import KEPT_BYTES_MAX, KeptBytesWatch
 
 if TYPE_CHECKING:
     from kerolox.kernel import ConnectionKernel
@@ -70,6 +72,8 @@ class ServerConnection(FrameConnection):
             server._tasks,
         )
         self.connection_id = connection_id
+        self.kept_before = 0
+        self.looks_without_progress = 0
         self._server = server
         self._opaques = Opaques()
         self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
@@ -123,6 +127,15 @@ class ServerConnection(FrameConnection):
             self._transport.write(answers)
         if cold or flags or error:
             self._after_feed(cold, flags, error)
+        if nbytes == READ_BUFFER_BYTES and not self.closed:
+            # The loop would go on to read what there is, many times over, before others' turn.
+            self._pause(PAUSED_BY_TURN)
+            self.loop.call_soon(self._resume, PAUSED_BY_TURN)
+
+    def kept_bytes(self) -> int:
+        """What the connection makes the server keep: see :mod:`kerolox.remoting.kept_bytes`."""
+        unsent = 0 if self.closed else self._transport.get_write_buffer_size()
+        return unsent + self._kernel.unfinished_bytes + self._in_flight_bytes
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough; frames that the kernel kept go on."""
@@ -204,6 +217,7 @@ class RemotingServer:
         backlog: int = BACKLOG,
         in_flight_max: int = IN_FLIGHT_MAX,
         connections_max: int = CONNECTIONS_MAX,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
         """Nothing is opened before ``start``.
 
@@ -219,6 +233,8 @@ class RemotingServer:
             in_flight_max: requests of one connection whose handlers may wait at the same time.
             connections_max: open connections; more are closed at once, and so are those that would
                 take the process's last file descriptors.
+            kept_bytes_max: bytes of unfinished frames and unread answers of all connections; above,
+                the slowest are closed.
         """
         self.port = port
         self.on_ready: Callable[[], None] = _nothing
@@ -232,6 +248,7 @@ class RemotingServer:
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
         self._connections_max = connections_max
+        self._kept_bytes_max = kept_bytes_max
         self._descriptors_max = _descriptors_max()
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -240,6 +257,7 @@ class RemotingServer:
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
         self._server: asyncio.AbstractServer | None = None
         self._idle_watch: IdleWatch | None = None
+        self._kept_bytes_watch: KeptBytesWatch | None = None
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -271,6 +289,9 @@ class RemotingServer:
         self._idle_watch = IdleWatch(
             self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
         )
+        self._kept_bytes_watch = KeptBytesWatch(
+            self._loop, self._connections.values, self._kept_bytes_max
+        )
 
     def deliver(self, connection_id: int, data: bytes) -> None:
         """Write answers that became ready later; dropped when the connection is gone."""
@@ -286,6 +307,8 @@ class RemotingServer:
         server.close()
         if self._idle_watch is not None:
             self._idle_watch.stop()
+        if self._kept_bytes_watch is not None:
+            self._kept_bytes_watch.stop()
         connections = self.connections
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=HANDLERS_SECONDS_MAX)
@@ -326,6 +349,10 @@ class _FrameFeeder:
             return b"", None, 0, str(error)
         error_after = self._decoder.error
         return b"", frames or None, 0, None if error_after is None else str(error_after)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._decoder.buffered_bytes
 
     def close(self) -> None:
         pass

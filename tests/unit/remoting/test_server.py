@@ -240,12 +240,27 @@ async def test_a_peer_that_does_not_read_is_not_read() -> None:
     async with serving() as (server, handler, connect):
         peer = await connect()
         peer.send(*(request(BIG, i) for i in range(64)))
-        await until(lambda: server.connections and server.connections[0]._paused)
+        paused = connection_module.PAUSED_BY_WRITES
+        await until(lambda: server.connections and server.connections[0]._paused & paused)
         peer.send(request(ECHO, 99, body=bytes(1 << 20)))
-        handled = handler.calls
+        assert handler.calls <= 64
         assert [(await peer.receive()).opaque for _ in range(64)] == list(range(64))
         assert (await peer.receive()).opaque == 99
-        assert handler.calls == handled + 1
+        assert handler.calls == 65
+
+
+async def test_the_requests_of_one_connection_let_those_of_others_in_between() -> None:
+    async with serving() as (_, handler, connect):
+        greedy, other = await connect(), await connect()
+        other.send(request(ECHO, 1))
+        assert (await other.receive()).opaque == 1
+        greedy.send(*(request(ECHO, i) for i in range(5000)))
+        await until(lambda: handler.calls > 1)
+        other.send(request(ECHO, 2))
+        assert (await other.receive()).opaque == 2
+        assert handler.calls < 4000, "the other one had to wait for all of them"
+        answers = [(await greedy.receive()).opaque for _ in range(5000)]
+        assert answers == list(range(5000))
 
 
 async def test_a_peer_that_takes_nothing_is_cut_off(monkeypatch, caplog) -> None:

@@ -121,6 +121,12 @@ impl Connection {
         }
     }
 
+    /// Bytes of frames that are not whole yet, or wait for their turn.
+    #[must_use]
+    pub const fn unfinished_bytes(&self) -> usize {
+        self.kept.len() - self.done
+    }
+
     /// Whether a whole frame is kept: only when the answer budget was used up.
     fn has_whole_frame(&self) -> bool {
         !matches!(frame::cut(&self.kept[self.done..]), Ok(Cut::Partial(_)))

@@ -53,7 +53,8 @@ impl fmt::Display for FrameError {
         match self {
             Self::Closed => out.write_str("the connection is closed"),
             Self::Length(length) => {
-                write!(out, "frame length {length} is not within 4 and {FRAME_BYTES_MAX}")
+                write!(out, "frame length {length} is not within 4 and {FRAME_BYTES_MAX}")?;
+                out.write_str(foreign_protocol(*length))
             }
             Self::HeaderLength { header, frame } => {
                 write!(out, "header length {header} does not fit into a frame of {frame} bytes")
@@ -63,6 +64,24 @@ impl fmt::Display for FrameError {
 }
 
 impl std::error::Error for FrameError {}
+
+/// What to do when the four bytes that should be a length begin another protocol; empty when they
+/// tell of none. The twin of `foreign_protocol` in `protocol/framing.py`.
+fn foreign_protocol(length: i64) -> &'static str {
+    match (length as u32).to_be_bytes() {
+        [0x16, 3, 0..=4, _] => {
+            ": this is TLS, which is not served here; let the client connect without it \
+             (setUseTLS(false), tls.enable=false)"
+        }
+        [b'G', b'E', b'T', b' ']
+        | [b'P', b'O', b'S', b'T']
+        | [b'H', b'E', b'A', b'D']
+        | [b'P', b'U', b'T', b' ']
+        | [b'O', b'P', b'T', b'I']
+        | [b'P', b'R', b'I', b' '] => ": this is HTTP; the port is for clients of RocketMQ only",
+        _ => "",
+    }
+}
 
 fn u32_at(data: &[u8], at: usize) -> Option<u32> {
     let bytes = data.get(at..at + 4)?;
@@ -141,7 +160,11 @@ mod tests {
         let error = cut(&data).unwrap_err();
         assert_eq!(error, FrameError::HeaderLength { header: 1, frame: 4 });
         assert!(error.to_string().contains("header length 1"));
-        assert!(FrameError::Length(-1).to_string().contains("-1"));
+        assert!(FrameError::Length(-1).to_string().ends_with("-1 is not within 4 and 16777216"));
+        for (bytes, protocol) in [(*b"\x16\x03\x01\x02", "TLS"), (*b"GET ", "HTTP")] {
+            let error = cut(&bytes).unwrap_err();
+            assert!(error.to_string().contains(&format!("this is {protocol}")));
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::header::Encoding;
 /// Pulls that may be held in all; above, a pull that would wait is for Python to refuse.
 pub const HELD_PULLS_MAX: usize = 100_000;
 
+/// Pulls that may be held of one connection: what one message or one moment may have to answer.
+pub const HELD_OF_CONNECTION_MAX: u32 = 10_000;
+
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
@@ -24,11 +27,12 @@ const STALE_DEADLINES_MAX: usize = 1_024;
 pub struct List {
     head: u32,
     tail: u32,
+    len: u32,
 }
 
 impl Default for List {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE }
+        Self { head: NONE, tail: NONE, len: 0 }
     }
 }
 
@@ -38,6 +42,12 @@ impl List {
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.head == NONE
+    }
+
+    /// How many are in it.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.len
     }
 
     /// The first of it.
@@ -215,9 +225,11 @@ impl Holds {
             self.node_mut(list.tail).links[side as usize].next = index;
         }
         list.tail = index;
+        list.len += 1;
     }
 
     fn unlink(&mut self, index: u32, list: &mut List, side: Side) {
+        list.len -= 1;
         let Link { previous, next } = self.node(index).links[side as usize];
         if previous == NONE {
             list.head = next;
@@ -279,6 +291,7 @@ mod tests {
         assert_eq!(of_queue(&holds, one), [known[0], known[2], again]);
         assert_eq!(of_queue(&holds, other), [apart]);
         assert_eq!(holds.len(), 4);
+        assert_eq!((one.len(), other.len(), connection.len()), (3, 1, 4));
     }
 
     #[test]

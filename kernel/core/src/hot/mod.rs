@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 pub use self::connection::{ANSWER_BYTES_MAX, Connection, Fed};
 pub use self::frame::{FRAME_BYTES_MAX, FrameError};
 pub use self::header::Encoding;
-pub use self::hold::HELD_PULLS_MAX;
+pub use self::hold::{HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::Subscription;

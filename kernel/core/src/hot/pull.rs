@@ -232,7 +232,7 @@ fn take(
         && fields.sys_flag & SUSPEND != 0
         && fields.suspend_timeout_ms > 0
         && state.long_polling;
-    if may_hold && !state.holds.has_room() {
+    if may_hold && !state.has_room_to_hold(puller.connection) {
         return None;
     }
     if fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0 {

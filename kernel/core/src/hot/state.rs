@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::{HashMap, HashSet};
 
 use super::connection::ANSWER_BYTES_MAX;
-use super::hold::{HeldPull, Holds};
+use super::hold::{HELD_OF_CONNECTION_MAX, HeldPull, Holds};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::pull::{self, AnswerHeader, Kind};
@@ -85,10 +85,19 @@ impl State {
         }
     }
 
-    /// Holds a pull; false when the table is full or the queue id is outside the limits.
+    /// Whether another pull of a connection may be held.
+    pub fn has_room_to_hold(&mut self, connection: u64) -> bool {
+        let held = self.peers.known(connection).map_or(0, |peer| peer.holds.len());
+        self.holds.has_room() && held < HELD_OF_CONNECTION_MAX
+    }
+
+    /// Holds a pull; false when the table or the connection's share of it is full, or the queue id is outside the limits.
     pub fn hold(&mut self, pull: HeldPull) -> bool {
+        if !self.has_room_to_hold(pull.connection) {
+            return false;
+        }
         let topic = &mut self.tables.topics[pull.topic as usize];
-        let Some(queue) = topic.queue(pull.queue_id).filter(|_| self.holds.has_room()) else {
+        let Some(queue) = topic.queue(pull.queue_id) else {
             return false;
         };
         let peer = self.peers.peer(pull.connection);

@@ -19,7 +19,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
-    decode_body,
+    decode_request,
     encode_body,
 )
 from kerolox.protocol.codes import VERSION, Perm, RequestCode, ResponseCode
@@ -113,7 +113,7 @@ async def system_topics(broker: Broker, header: EmptyHeader, request: Request) -
 @router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode)
 async def create_group(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """Add or replace a consumer group."""
-    group = decode_body(request.body, SubscriptionGroupConfig)
+    group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
         raise _system_error("the group name is blank")
     broker.groups.put(group)

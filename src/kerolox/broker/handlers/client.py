@@ -11,6 +11,7 @@ from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
+from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX
@@ -20,7 +21,7 @@ from kerolox.protocol.bodies import (
     HeartbeatData,
     LockBatchBody,
     SubscriptionGroupConfig,
-    decode_body,
+    decode_request,
     encode_body,
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -38,8 +39,13 @@ router = Router()
 
 @router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)
 async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
-    """A client's groups and subscriptions; the retry topic of each consumer group is made."""
-    data = decode_body(request.body, HeartbeatData)
+    """A client's groups and subscriptions; the retry topic of each consumer group is made.
+
+    One with a great many of them takes several turns; one that closes its connection between them
+    is not there any more.
+    """
+    turns = Turns()
+    data = decode_request(request.body, HeartbeatData)
     command = request.command
     client = Client(
         request.connection, data.client_id, command.language, command.version, broker.now_ms()
@@ -47,13 +53,21 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     for consumer in data.consumer_data_set:
         _check_subscriptions(consumer)
     for consumer in data.consumer_data_set:
+        await turns.give()
+        if request.connection.closed:
+            return Reply()
         group = broker.groups.find(consumer.group_name)
         if group is not None:
             _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
         broker.clients.add_consumer(consumer, client, notify=notify)
-        broker.filters.register(consumer.group_name, consumer.subscription_data_set)
+        await broker.filters.register(consumer.group_name, consumer.subscription_data_set, turns)
+        if request.connection.closed and broker.clients.group(consumer.group_name) is None:
+            broker.filters.unregister(consumer.group_name)
     for producer in data.producer_data_set:
+        await turns.give()
+        if request.connection.closed:
+            return Reply()
         broker.clients.add_producer(producer.group_name, client)
     return Reply()
 
@@ -122,7 +136,7 @@ async def consumer_list(broker: Broker, header: ConsumerGroupHeader, request: Re
 @router.on(RequestCode.LOCK_BATCH_MQ, EmptyHeader.decode)
 async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """Lock queues for an orderly consumer; the answer names those it holds."""
-    data = decode_body(request.body, LockBatchBody)
+    data = decode_request(request.body, LockBatchBody)
     held = broker.locks.lock(data.consumer_group, data.queues, data.client_id)
     return Reply(body=encode_body({"lockOKMQSet": held}))
 
@@ -130,7 +144,7 @@ async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> 
 @router.on(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader.decode)
 async def unlock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """Give up locks."""
-    data = decode_body(request.body, LockBatchBody)
+    data = decode_request(request.body, LockBatchBody)
     broker.locks.unlock(data.consumer_group, data.queues, data.client_id)
     return Reply()
 
@@ -140,7 +154,7 @@ async def check_client(broker: Broker, header: EmptyHeader, request: Request) ->
     """Can this subscription be served?"""
     if not request.body:
         return Reply()
-    subscription = decode_body(request.body, CheckClientBody).subscription_data
+    subscription = decode_request(request.body, CheckClientBody).subscription_data
     if subscription is None or subscription.is_tag_type:
         return Reply()
     if not broker.config.enable_property_filter:
@@ -149,8 +163,10 @@ async def check_client(broker: Broker, header: EmptyHeader, request: Request) ->
             f"{subscription.expression_type}",
             code=ResponseCode.SYSTEM_ERROR,
         )
+    text, kind = subscription.sub_string or "", subscription.expression_type or ""
+    await broker.filters.prepare(text, kind)
     try:
-        compile_expression(subscription.sub_string or "", subscription.expression_type or "")
+        compile_expression(text, kind)
     except Sql92Error as error:
         raise BrokerError(str(error), code=ResponseCode.SUBSCRIPTION_PARSE_FAILED) from None
     return Reply()

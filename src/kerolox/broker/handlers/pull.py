@@ -37,7 +37,8 @@ __all__ = ["router"]
 
 MASTER_ID = 0
 HELD_PULLS_MAX = 100_000
-"""Pulls without expressions that may wait; the kernel's table has that size."""
+"""Pulls without expressions that may wait; the kernel's table has that size, and room for a part of
+it (``HELD_OF_CONNECTION_MAX``) for each connection."""
 PULL_COUNT_MAX = 1024
 """Most messages that one pull may ask for; more are cut to this."""
 
@@ -61,6 +62,8 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
     """Read messages of a queue, or hold the request until there are some."""
     group = _checked_group(broker, header)
     _checked_topic(broker, header, request)
+    if header.sys_flag & PullSysFlag.SUBSCRIPTION and header.subscription:
+        await broker.filters.prepare(header.subscription, header.expression_type or "")
     wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
     place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
@@ -325,7 +328,8 @@ async def _wait_for_match(
         if result.next_offset > place.offset:
             # What was looked at is not looked at again.
             place = place._replace(offset=result.next_offset)
-        if broker.now_ms() >= deadline_ms:
+        if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
+            # Behind what was looked at there is more; whoever asks again goes on there.
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break

@@ -1,0 +1,228 @@
+//! What may be fed any bytes: chunks of a connection, records, a store whose files are damaged.
+//!
+//! Each function takes the bytes of one try and panics when something that must hold does not.
+//! libFuzzer drives them by coverage (`targets/`, a nightly toolchain and `cargo install
+//! cargo-fuzz`), from the folder above:
+//!
+//! ```text
+//! cargo +nightly fuzz run --fuzz-dir fuzz --features libfuzzer feed -- -max_total_time=300
+//! ```
+//!
+//! `tests/corpus.rs` replays the corpus and mutations of it with what every toolchain has.
+
+// To panic is how they tell of a find.
+#![allow(clippy::missing_panics_doc)]
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+
+use kerolox_core::hot::columns::{decode_columns, names};
+use kerolox_core::hot::{Connection, FRAME_BYTES_MAX, HotPath, NewIdentity, Subscription};
+use kerolox_core::record::{self, Parsed};
+use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
+use tempfile::TempDir;
+
+const HOST: [u8; 8] = [10, 0, 0, 1, 0, 0, 0x2A, 0x9F];
+
+/// After so many tries a store is replaced: its log only grows.
+const TRIES_PER_STORE: usize = 500;
+
+/// A log that no try of one store comes to the end of twice.
+const LOG_FILE_BYTES: u64 = 256 << 10;
+
+/// Begins a cut in the bytes of [`feed`]: what follows is another chunk.
+pub const CUT: u8 = 0xFE;
+
+fn settings(root: &Path) -> Settings {
+    Settings {
+        mapped_file_size_commit_log: LOG_FILE_BYTES,
+        mapped_file_size_consume_queue: 20 * 100,
+        max_hash_slot_num: 16,
+        max_index_num: 400,
+        max_message_size: 16 << 10,
+        ..Settings::new(root)
+    }
+}
+
+/// A hot path with tables, on a store of its own.
+struct Side {
+    hot: HotPath,
+    _folder: TempDir,
+}
+
+impl Side {
+    fn new() -> Self {
+        let folder = temporary_folder();
+        let hot = HotPath::new(settings(folder.path()));
+        hot.store().open().expect("an empty folder opens");
+        hot.store().set_clock(Some(1_763_715_347_123));
+        hot.set_identity(&NewIdentity {
+            cluster: "c",
+            region: "r",
+            trace_on: true,
+            store_host: &HOST,
+            broker_id: 0,
+        });
+        hot.set_topic("T", 4, 4, 6, true);
+        hot.set_topic("%RETRY%G", 1, 1, 6, false);
+        hot.set_group("G", true, 1);
+        let subscription = Subscription { version: 3, tag_codes: Some(vec![97, 98].into()) };
+        hot.set_subscription("G", "T", subscription);
+        Self { hot, _folder: folder }
+    }
+
+    /// Feeds chunks to a new connection: answers, cold frames, what broke the framing.
+    fn feed(&self, chunks: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>, Option<String>) {
+        let (mut answers, mut cold) = (Vec::new(), Vec::new());
+        let mut connection = Connection::new(1, &HOST);
+        let mut error = None;
+        for chunk in chunks {
+            let mut data = *chunk;
+            loop {
+                let mut keep = |frame: &[u8]| cold.push(frame.to_vec());
+                let fed = connection.feed(&self.hot, data, &mut answers, &mut keep);
+                error = fed.error.map(|error| error.to_string());
+                data = &[];
+                if !fed.more || error.is_some() {
+                    break;
+                }
+            }
+        }
+        for (_, ready) in self.hot.take_ready() {
+            answers.extend_from_slice(&ready);
+        }
+        connection.close(&self.hot);
+        assert_eq!(self.hot.held_pulls(), 0, "a closed connection holds pulls");
+        let _ = self.hot.take_commits();
+        (answers, cold, error)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.hot.close().expect("a store closes");
+    }
+}
+
+/// Where the memory is: the tries are about bytes, not about a disk.
+fn temporary_folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a folder for the store")
+}
+
+thread_local! {
+    static SIDES: RefCell<(usize, Option<[Side; 2]>)> = const { RefCell::new((0, None)) };
+}
+
+/// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one hot path and in their pieces
+/// to its twin, they give the same answers, cold frames and errors; all answers are frames.
+pub fn feed(data: &[u8]) {
+    let pieces: Vec<&[u8]> = data.split(|byte| *byte == CUT).collect();
+    let whole = pieces.concat();
+    SIDES.with_borrow_mut(|(tries, sides)| {
+        if *tries % TRIES_PER_STORE == 0 {
+            *sides = None;
+        }
+        *tries += 1;
+        let [one, other] = sides.get_or_insert_with(|| [Side::new(), Side::new()]);
+        let (answers, cold, error) = one.feed(&[&whole]);
+        let (answers_of_pieces, cold_of_pieces, error_of_pieces) = other.feed(&pieces);
+        assert_eq!(cold, cold_of_pieces);
+        assert_eq!(error, error_of_pieces);
+        assert_eq!(frames(&answers), frames(&answers_of_pieces));
+        assert_eq!(
+            one.hot.store().lock().max_physical_offset(),
+            other.hot.store().lock().max_physical_offset()
+        );
+    });
+}
+
+/// The lengths of the frames that some answers are, in any order.
+fn frames(mut answers: &[u8]) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    while let Some((head, rest)) = answers.split_first_chunk::<4>() {
+        let size = u32::from_be_bytes(*head) as usize;
+        assert!((4..=FRAME_BYTES_MAX).contains(&size) && size <= rest.len(), "no frame");
+        sizes.push(size);
+        answers = &rest[size..];
+    }
+    assert!(answers.is_empty(), "the answers end inside a frame");
+    sizes.sort_unstable();
+    sizes
+}
+
+/// Bytes that may be records, one after the other: walked, looked into, and taken as columns.
+pub fn record(data: &[u8]) {
+    let mut rest = data;
+    while let Parsed::Record(view) = record::parse(rest) {
+        assert!(view.size <= rest.len() && view.size > 0);
+        let _ = (view.is_crc_right(), view.is_queued());
+        let mut seen = 0;
+        for (name, value) in record::properties(view.properties) {
+            seen += name.len() + value.len();
+        }
+        assert!(seen <= view.properties.len());
+        let marks = Marks::scan(view.properties);
+        let _ = marks.tags_code();
+        let _ = record::deliver_time(view.properties, view.store_timestamp, &[1_000, 5_000]);
+        rest = &rest[view.size..];
+    }
+    if let Ok((rows, columns)) = decode_columns(data, &names()) {
+        assert_eq!(columns.len(), names().len());
+        assert!(rows <= data.len());
+    }
+}
+
+/// A damaged store: what [`record`]'s bytes stand for is written over the log, from a place that the
+/// first two bytes name. It opens; what it says afterwards is whole; it takes messages, and opens
+/// once more without a loss.
+pub fn recovery(data: &[u8]) {
+    let Some((place, damage)) = data.split_first_chunk::<2>() else { return };
+    let folder = temporary_folder();
+    let store = Store::new(settings(folder.path()));
+    store.open().expect("an empty folder opens");
+    for number in 0..40u8 {
+        put(&store, &[number; 50]);
+    }
+    let end = usize::try_from(store.lock().max_physical_offset()).unwrap_or(0);
+    store.abandon();
+    drop(store);
+    let log = folder.path().join("commitlog").join(format!("{:020}", 0));
+    let mut bytes = fs::read(&log).expect("the log is there");
+    let begin = usize::from(u16::from_be_bytes(*place)) % end;
+    let size = damage.len().min(bytes.len() - begin);
+    bytes[begin..begin + size].copy_from_slice(&damage[..size]);
+    fs::write(&log, bytes).expect("the log can be written");
+
+    let store = Store::new(settings(folder.path()));
+    store.open().expect("a damaged store opens");
+    let end = store.lock().max_physical_offset();
+    put(&store, b"after the damage");
+    store.close().expect("it closes");
+    let store = Store::new(settings(folder.path()));
+    let report = store.open().expect("it opens again");
+    assert!(store.lock().max_physical_offset() > end, "a message is lost: {report:?}");
+    store.close().expect("it closes again");
+}
+
+fn put(store: &Store, body: &[u8]) {
+    let mut core = store.lock();
+    let queue = core.queue(b"T", 0).expect("a queue");
+    let new = NewRecord {
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: &HOST,
+        store_host: &HOST,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        properties: Text::one(b"KEYS\x01k\x02TAGS\x01a"),
+        marks: None,
+        tags_code: None,
+        bit_map: &[],
+    };
+    core.append(queue, &new).expect("it is stored");
+}

@@ -1,0 +1,103 @@
+"""What all connections of a server make it keep in memory, and who goes when that is too much.
+
+Each connection has bounds of its own: one unfinished frame, the answers that it does not read, the
+requests under way. Thousands of connections together would still be too much. Of those whose bytes
+do not become fewer the ones go first that have been so for longest: clients that write a frame
+byte by byte, or that never read. Who takes what it asked for is let alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+__all__ = ["KEPT_BYTES_MAX", "Keeper", "KeptBytesWatch"]
+
+KEPT_BYTES_MAX = 512 * 1024 * 1024
+"""Unfinished frames, unsent answers and requests under way of all connections of a server."""
+
+KEPT_BYTES_SMALL = 64 * 1024
+"""A connection that makes the server keep less is not slow."""
+
+LOOK_SECONDS = 0.5
+LOOK_SECONDS_WHEN_MUCH = 0.05
+"""Time between two looks; the shorter one from half of ``KEPT_BYTES_MAX`` on."""
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """A connection, as far as it is looked at here."""
+
+    remote_address: str
+    kept_before: int
+    """What it made the server keep at the last look."""
+    looks_without_progress: int
+    """How many looks ago that became less, or was small."""
+
+    def kept_bytes(self) -> int:
+        """What it makes the server keep now."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class KeptBytesWatch:
+    """Looks at all connections now and then, and closes the slowest when they keep too much."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connections: Callable[[], Iterable[Keeper]],
+        bytes_max: int = KEPT_BYTES_MAX,
+    ) -> None:
+        self._loop = loop
+        self._connections = connections
+        self._bytes_max = bytes_max
+        self._timer = loop.call_later(LOOK_SECONDS, self._look_again)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def look(self) -> int:
+        """Look at all connections once; the bytes that are kept after it."""
+        total = 0
+        for connection in self._connections():
+            kept = connection.kept_bytes()
+            total += kept
+            if kept < KEPT_BYTES_SMALL or kept < connection.kept_before:
+                connection.looks_without_progress = 0
+            else:
+                connection.looks_without_progress += 1
+            connection.kept_before = kept
+        if total > self._bytes_max:
+            total = self._close_slowest(total)
+        return total
+
+    def _close_slowest(self, total: int) -> int:
+        slowest_first = sorted(
+            self._connections(), key=lambda c: (-c.looks_without_progress, -c.kept_before)
+        )
+        for connection in slowest_first:
+            if total <= self._bytes_max:
+                break
+            _log.warning(
+                "closing %s: it makes the server keep %d bytes of frames that it does not finish "
+                "or answers that it does not read; all connections together may have %d",
+                connection.remote_address,
+                connection.kept_before,
+                self._bytes_max,
+            )
+            total -= connection.kept_before
+            connection.abort()
+        return total
+
+    def _look_again(self) -> None:
+        is_much = self.look() > self._bytes_max // 2
+        seconds = LOOK_SECONDS_WHEN_MUCH if is_much else LOOK_SECONDS
+        self._timer = self._loop.call_later(seconds, self._look_again)
