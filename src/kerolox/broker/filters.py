@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FilterTable", "GroupFilter", "compile_expression"]
 
-COMPILED_MAX = 50
+COMPILED_MAX = 32
 """Expressions of pulls that bring their own which are kept compiled, or known to be none."""
 
 FILTERS_MAX = 100_000
 """Pairs of topic and group; further ones are not kept, and their messages not filtered."""
 
 ON_THE_SPOT_CHARACTERS_MAX = 1024
-"""Longer expressions are compiled in a thread, one at a time: it may take 50 ms."""
+"""Longer expressions are compiled in a thread, one at a time: it may take 250 ms."""
 
 CHARACTERS_MAX = 4 * 1024 * 1024
 """Characters of all expressions that are kept, of which each costs some 70 bytes."""

@@ -29,8 +29,8 @@ __all__ = ["SQL92", "Sql92Error", "Sql92Expression", "compile_sql92"]
 SQL92 = "SQL92"
 """``ExpressionType.SQL92``."""
 
-EXPRESSION_CHARACTERS_MAX = 16 * 1024
-"""Longest expression that is taken: it is compiled within some 50 ms and costs about 1 MiB."""
+EXPRESSION_CHARACTERS_MAX = 64 * 1024
+"""Longest expression that is taken: it is compiled within some 250 ms and costs up to 4 MiB."""
 
 OPEN_MAX = 2_000
 """Signs, NOTs and parentheses that may be open at the same time while an expression is read."""

@@ -232,8 +232,9 @@ async def test_more_waits_than_there_may_be_are_refused_as_busy(
     await peer.create_topic("T")
     await peer.pull("T")
     later = broker.now_ms() + 60_000
-    while broker.store.hold(1 << 40, 0, 0, "readers", "T", 0, 0, 32, None, later):
-        pass
+    for number in range(10):
+        while broker.store.hold(1 << 40 | number, 0, 0, "readers", "T", 0, 0, 32, None, later):
+            pass
     refused = await peer.pull("T", suspend_ms=9_000, **extra)
     assert refused.code == ResponseCode.SYSTEM_BUSY
     assert refused.remark == (
@@ -292,3 +293,20 @@ async def test_the_vip_port_serves_everything_but_pulls(tmp_path):
         answer = await peer.pull("T")
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert answer.remark == " request type 11 not supported"
+
+
+@pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
+async def test_one_connection_can_t_take_all_the_room_for_waiting_pulls(
+    any_broker: Broker, any_peer: Peer, extra: dict[str, str]
+):
+    await any_peer.create_topic("T")
+    await any_peer.pull("T")
+    [connection] = any_broker._server.connections
+    mine, later = connection.connection_id, any_broker.now_ms() + 60_000
+    while any_broker.store.hold(mine, 0, 0, "readers", "T", 0, 0, 32, None, later):
+        pass
+    refused = await any_peer.pull("T", suspend_ms=9_000, **extra)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert "10000 pulls of this connection wait" in refused.remark
+    async with peer_of(any_broker) as other:
+        assert (await other.pull("T", suspend_ms=50, **extra)).code == ResponseCode.PULL_NOT_FOUND

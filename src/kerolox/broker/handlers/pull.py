@@ -37,8 +37,9 @@ __all__ = ["router"]
 
 MASTER_ID = 0
 HELD_PULLS_MAX = 100_000
-"""Pulls without expressions that may wait; the kernel's table has that size, and room for a part of
-it (``HELD_OF_CONNECTION_MAX``) for each connection."""
+"""Pulls without expressions that may wait; the kernel's table has that size."""
+HELD_OF_CONNECTION_MAX = 10_000
+"""Those of one connection, as the kernel has it, too."""
 PULL_COUNT_MAX = 1024
 """Most messages that one pull may ask for; more are cut to this."""
 
@@ -309,6 +310,8 @@ def _held(
         broker.now_ms() + wait_ms,
     )
     if not is_held:
+        if broker.store.stats()["held_pulls"] < HELD_PULLS_MAX:
+            raise _too_many_held(HELD_OF_CONNECTION_MAX, " of this connection")
         raise _too_many_held(HELD_PULLS_MAX)
     return True
 
@@ -386,9 +389,9 @@ async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_off
     )
 
 
-def _too_many_held(limit: int) -> BrokerError:
+def _too_many_held(limit: int, whose: str = "") -> BrokerError:
     return BrokerError(
-        f"[OVERLOAD]system busy, {limit} pulls wait for messages already; try again later",
+        f"[OVERLOAD]system busy, {limit} pulls{whose} wait for messages already; try again later",
         code=ResponseCode.SYSTEM_BUSY,
     )
 
