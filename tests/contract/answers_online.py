@@ -3,6 +3,7 @@ other clients' versions, or what an earlier answer said."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def online_cases() -> Iterator[Case]:
     yield from _batches()
     yield from _send_backs()
     yield from _halves()
+    yield from _settings()
     stats = RequestCode.VIEW_BROKER_STATS_DATA
     for name, key in (
         ("QUEUE_PUT_NUMS", "SCHEDULE_TOPIC_XXXX@2"),
@@ -152,6 +154,44 @@ def _expressions() -> Iterator[Case]:
             maxMsgNums="2",
         )
     yield of_pull("pull by an unknown kind", sysFlag="4", subscription="x", expressionType="X")
+
+
+def _settings() -> Iterator[Case]:
+    """What is refused when the settings say so, and only then."""
+    half = "TRAN_MSG\x01true\x02PGROUP\x01answers-producers\x02"
+    for setting in (
+        "autoCreateSubscriptionGroup=false",
+        "brokerPermission=4",
+        "brokerPermission=2",
+        "rejectTransactionMessage=true",
+        "traceOn=false",
+        "regionId=here",
+        # The last: once it refused a topic, the Java broker makes none any more.
+        "autoCreateTopicEnable=false",
+    ):
+        key, value = setting.split("=")
+        before = {"4": "6", "2": "6", "true": "false", "false": "true", "here": "DefaultRegion"}
+        update = RequestCode.UPDATE_BROKER_CONFIG
+        yield Case(f"set {setting}", update, {}, f"{setting}\n".encode())
+        name = re.sub(r"\W", "", setting)
+        yield of_send(f"with {setting} send", e="3")
+        yield of_send(f"with {setting} send to a new topic", b=f"T{name}", e="3")
+        yield of_send(f"with {setting} send to an ordered topic", b="AnswersOrder")
+        yield of_send(f"with {setting} send to a retry topic", b=f"%RETRY%G{name}")
+        yield replace(
+            of_send(f"with {setting} send a half", i=half, f="4"),
+            volatile=frozenset(("queueOffset",)),
+        )
+        yield of_pull(f"with {setting} pull", sysFlag="4")
+        yield of_pull(f"with {setting} pull by a new group", consumerGroup=f"N{name}", sysFlag="4")
+        body = _heartbeat(f"H{name}", "*", "TAG", 1, "CLUSTERING")
+        yield Case(f"with {setting} a heartbeat of a new group", RequestCode.HEART_BEAT, {}, body)
+        yield of_pull(f"with {setting} pull after it", consumerGroup=f"H{name}")
+        members = {"offset": "0", "group": f"B{name}", "delayLevel": "0"}
+        back = RequestCode.CONSUMER_SEND_MSG_BACK
+        yield Case(f"with {setting} send back", back, members)
+        undone = f"{key}={before[value]}\n".encode()
+        yield Case(f"unset {setting}", update, {}, undone)
 
 
 # -- what is stored -----------------------------------------------------------------------------
