@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +21,32 @@ __all__ = ["Up", "free_port"]
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
+PORTS_APART = 3
+"""From the VIP port of the one to the HA port of the other."""
+
+
+_GIVEN: deque[int] = deque(maxlen=64)
+"""Ports of this process that may not be bound yet: the next one has to be apart from them."""
 
 
 def free_port() -> int:
-    """A port P so that P, P-2 (VIP) and P+1 (HA) are free right now.
+    """A port P so that P, P-2 (VIP) and P+1 (HA) are free right now, and apart from those that
+    were given to others before.
 
     Below the range from which the system takes the ports of outgoing connections: one of those
     could be in the way when a server starts again on its port.
     """
     while True:
         port = random.randrange(15_000, 32_000)
+        if any(abs(port - other) <= PORTS_APART for other in _GIVEN):
+            continue
         try:
             for near in (port, port - 2, port + 1):
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", near))
         except OSError:
             continue
+        _GIVEN.append(port)
         return port
 
 
