@@ -60,6 +60,7 @@ from kerolox.errors import ConfigError, StoreError
 from kerolox.kernel import RecoveryReport, load_kernel
 from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Broker:
         self.port = config.listen_port
         self._kernel_name = kernel
         self._server: RemotingServer | None = None
+        self._gathering = Gathering(config.gather_time_micros / 1e6, self._messages_moved)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
         self._background: set[asyncio.Task[None]] = set()
@@ -285,12 +287,18 @@ class Broker:
 
     async def _open_ports(self) -> None:
         config = self.config
+        self._gathering.start()
+        self._cleanup.callback(self._gathering.stop)
         self._server = await self._listen(config.listen_port, self._handle, self._connection)
         self._server.on_ready = self._deliver_ready
         self.port = self._server.port
         self.set_identity()
         if config.vip_port_enable and config.listen_port:
             await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+
+    def _messages_moved(self) -> int:
+        stats = self.store.stats()
+        return stats["put_count"] + stats["get_count"]
 
     async def _listen(self, port: int, handler: Any, feeder: Any) -> RemotingServer:  # noqa: ANN401
         config = self.config
@@ -302,6 +310,7 @@ class Broker:
             on_close=self._connection_closed,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,
+            gathering=self._gathering,
         )
         await server.start()
         self._cleanup.push_async_callback(server.stop)

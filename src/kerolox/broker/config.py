@@ -5,8 +5,9 @@ with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`
 warning, a key that nobody knows is a :class:`ConfigError` that names the nearest one, and so is a
 value that would silently mean something else than it says (a slave, SQL92 filters ...).
 
-Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on) and
-``vipPortEnable`` (listen on ``listenPort - 2`` too, as RocketMQ always does).
+Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on), ``vipPortEnable``
+(listen on ``listenPort - 2`` too, as RocketMQ always does) and ``gatherTimeMicros`` (how long
+requests may come together while many small ones come in).
 """
 
 from __future__ import annotations
@@ -117,6 +118,9 @@ class BrokerConfig:
     listen_port: int = field(default=10911, metadata=_PORT)
     """0: any free port; the VIP port stays closed then."""
     vip_port_enable: bool = True
+    gather_time_micros: int = field(default=250, metadata={"min": 0, "max": 10_000})
+    """Microseconds that the loop rests between turns while it is busy with small requests and loses
+    none by it (see ``kerolox.remoting.gathering``); 0: never."""
     namesrv_addr: str = field(default_factory=lambda: os.environ.get(NAMESRV_VARIABLE, ""))
     """``ip:port``, several joined by ``;``. Empty: the broker registers nowhere."""
     region_id: str = "DefaultRegion"

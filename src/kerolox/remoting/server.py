@@ -28,6 +28,7 @@ from kerolox.remoting.connection import (
     IdleWatch,
     Opaques,
 )
+from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.kept_bytes import KEPT_BYTES_MAX, KeptBytesWatch
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ServerConnection(FrameConnection):
         self.kept_before = 0
         self.looks_without_progress = 0
         self._server = server
+        self._gathering = server._gathering
         self._opaques = Opaques()
         self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
 
@@ -122,6 +124,11 @@ class ServerConnection(FrameConnection):
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
+        gathering = self._gathering
+        gathering.chunks += 1
+        gathering.bytes += nbytes
+        if gathering.is_resting and not gathering.is_armed:
+            gathering.arm()
         answers, cold, flags, error = self._kernel.feed(self._read_buffer, nbytes)
         if answers:
             self._transport.write(answers)
@@ -218,6 +225,7 @@ class RemotingServer:
         in_flight_max: int = IN_FLIGHT_MAX,
         connections_max: int = CONNECTIONS_MAX,
         kept_bytes_max: int = KEPT_BYTES_MAX,
+        gathering: Gathering | None = None,
     ) -> None:
         """Nothing is opened before ``start``.
 
@@ -235,6 +243,8 @@ class RemotingServer:
                 take the process's last file descriptors.
             kept_bytes_max: bytes of unfinished frames and unread answers of all connections; above,
                 the slowest are closed.
+            gathering: told what comes in; several servers of a loop may share it. Its owner starts
+                and stops it.
         """
         self.port = port
         self.on_ready: Callable[[], None] = _nothing
@@ -258,6 +268,7 @@ class RemotingServer:
         self._server: asyncio.AbstractServer | None = None
         self._idle_watch: IdleWatch | None = None
         self._kept_bytes_watch: KeptBytesWatch | None = None
+        self._gathering = gathering or Gathering()
 
     @property
     def connections(self) -> list[ServerConnection]:
