@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerolox.client.core.hooks import ConsumeReturnType, MessageType
 from kerolox.client.core.transaction import TransactionState
@@ -68,8 +68,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubTrace:
-    """A message was sent. Times are milliseconds, ``timestamp_ms`` since the epoch."""
+class _ProducerTrace:
+    """What records of producers begin with. Milliseconds, ``timestamp_ms`` since the epoch."""
 
     timestamp_ms: int
     region: str
@@ -81,6 +81,12 @@ class PubTrace:
     keys: str = ""
     store_host: str = ""
     """The broker's address, ``host:port``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubTrace(_ProducerTrace):
+    """A message was sent."""
+
     body_bytes: int = 0
     """As it travelled, so compressed if it was."""
     cost_ms: int = 0
@@ -122,17 +128,9 @@ class SubAfterTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionTrace:
+class EndTransactionTrace(_ProducerTrace):
     """A transaction ended."""
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tags: str = ""
-    keys: str = ""
-    store_host: str = ""
     message_type: MessageType = MessageType.TRANSACTION_COMMIT
     transaction_id: str = ""
     state: TransactionState = TransactionState.UNKNOWN
@@ -216,17 +214,15 @@ def decode_traces(text: str) -> list[TraceRecord]:
     return traces
 
 
+def _read_producer(fields: list[str]) -> dict[str, Any]:
+    names = ("region", "group", "topic", "message_id", "tags", "keys", "store_host")
+    return {"timestamp_ms": int(fields[1]), **dict(zip(names, fields[2:9], strict=True))}
+
+
 def _read_pub(fields: list[str]) -> PubTrace:
     last = len(fields)
     return PubTrace(
-        timestamp_ms=int(fields[1]),
-        region=fields[2],
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tags=fields[6],
-        keys=fields[7],
-        store_host=fields[8],
+        **_read_producer(fields),
         body_bytes=int(fields[9]),
         cost_ms=int(fields[10]),
         message_type=MessageType(int(fields[11])),
@@ -266,14 +262,7 @@ def _read_sub_after(fields: list[str]) -> SubAfterTrace:
 
 def _read_end_transaction(fields: list[str]) -> EndTransactionTrace:
     return EndTransactionTrace(
-        timestamp_ms=int(fields[1]),
-        region=fields[2],
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tags=fields[6],
-        keys=fields[7],
-        store_host=fields[8],
+        **_read_producer(fields),
         message_type=MessageType(int(fields[9])),
         transaction_id=fields[10],
         state=_STATES[fields[11]],
