@@ -22,8 +22,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 AIO = ROOT / "src" / "kerolox" / "client" / "aio"
 TARGET = ROOT / "src" / "kerolox" / "client" / "sync" / "_generated.py"
-SOURCES = ("query", "consuming", "producer", "transaction", "pull_consumer", "push_consumer")
-CLASSES = ("ClusterQueries", "Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
+SOURCES = (
+    "query",
+    "client",
+    "consuming",
+    "producer",
+    "transaction",
+    "pull_consumer",
+    "push_consumer",
+)
+BASES = {"ClusterQueries": "query", "Client": "client"}
+"""Classes that only others inherit, and their modules."""
+
+CLASSES = (*BASES, "Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
 
 THREADS = {"TransactionProducer": "transaction_concurrency", "PushConsumer": "consume_concurrency"}
 """The setting that says how many listener threads the twin of a class has."""
@@ -111,7 +122,7 @@ class Generator:
             if name not in self.callbacks and name not in CLASSES
         }
         lines.add("from kerolox.client import aio")
-        lines.add("from kerolox.client.aio import query")
+        lines.add(f"from kerolox.client.aio import {', '.join(BASES.values())}")
         lines.add("from kerolox.client.sync._portal import Portal")
         return sorted(lines)
 
@@ -130,7 +141,7 @@ class Generator:
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         lines = [f"class {node.name}({bases}):" if bases else f"class {node.name}:"]
         lines.append(_docstring(node, 4))
-        source = "aio" if node.name != "ClusterQueries" else "query"
+        source = BASES.get(node.name, "aio")
         lines.append(f"    _client: {source}.{node.name}")
         if not bases:
             lines.append("    _portal: Portal")

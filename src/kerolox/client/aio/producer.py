@@ -15,13 +15,11 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.client.aio.addressing import sources_of
-from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
-from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
+from kerolox.client.aio.client import Client
+from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster
 from kerolox.client.aio.open_requests import LOOK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.aio.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.core.heartbeat import heartbeat_body
@@ -95,7 +93,7 @@ class _Plan(NamedTuple):
     chooser: QueueChooser
 
 
-class Producer(ClusterQueries):
+class Producer(Client):
     """Sends messages.
 
     Use it in one event loop, as an async context manager or with :meth:`start` and
@@ -118,18 +116,8 @@ class Producer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        self.settings = settings or ProducerSettings()
-        self._namespace = namespace_of(self.settings.namespace, name_server)
-        self.group = with_namespace(self._namespace, group)
-        check_producer_group(self.group)
-        self._name_servers, self._address_server = sources_of(name_server, self.settings)
-        ip = self.settings.client_ip or local_ip()
-        self._client_id = client_id_of(
-            ip,
-            self.settings.instance_name,
-            keep_default=False,
-            unit_name=self.settings.unit_name,
-        )
+        self.settings: ProducerSettings = settings or ProducerSettings()
+        ip = self._introduce(group, name_server, check_producer_group)
         self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
         self._header = SendHeader(
             self.group,
@@ -137,8 +125,6 @@ class Producer(ClusterQueries):
             self.settings.default_topic_queue_nums,
             self.settings.unit_mode,
         )
-        self._cluster: Cluster | None = None
-        self._background = Repeater()
         self._plans: dict[str, _Plan] = {}
         self._legal_topics: set[str] = set()
         self._requests = OpenRequests()
@@ -151,7 +137,6 @@ class Producer(ClusterQueries):
         self._tracing: TraceDispatcher | None = None
         if self.settings.enable_trace:
             self._trace(group)
-        self._closed = False
 
     def _trace(self, group: str) -> None:
         topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
@@ -167,18 +152,6 @@ class Producer(ClusterQueries):
         self._send_hooks += (hook,)
         self._end_hooks += (hook,)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``."""
-        return self._client_id
-
     async def start(self) -> None:
         """Begin to poll routes and to send heartbeats, in the background.
 
@@ -188,20 +161,10 @@ class Producer(ClusterQueries):
         Raises:
             ClientClosedError: it was closed before; make a new one.
         """
-        if self._closed:
-            raise ClientClosedError("the producer is closed; make a new one")
-        if self._cluster is not None:
+        if not self._is_to_start():
             return
         settings = self.settings
-        self._cluster = Cluster(
-            self._name_servers,
-            client_id=self._client_id,
-            api_timeout_ms=settings.api_timeout_ms,
-            on_request=self._asked,
-            rpc_hook=settings.rpc_hook,
-            address_server=self._address_server,
-        )
-        await self._background.find_name_servers(self._cluster)
+        await self._background.find_name_servers(self._new_cluster(self._asked))
         if self._closed:
             return  # meanwhile
         every = self._background.every
@@ -223,8 +186,7 @@ class Producer(ClusterQueries):
 
     async def close(self) -> None:
         """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
-        self._closed = True
-        cluster, self._cluster = self._cluster, None
+        cluster = self._leave()
         if cluster is None:
             return
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))

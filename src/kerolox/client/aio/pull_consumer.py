@@ -6,24 +6,20 @@ names whose offsets are read and committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from kerolox.client.aio.addressing import sources_of
-from kerolox.client.aio.cluster import Cluster, Repeater
-from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
+from kerolox.client.aio.client import Client
 from kerolox.client.aio.offset_store import BrokerOffsets
-from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import PullConsumerSettings
 from kerolox.client.core.hooks import ConsumeContext, run_hooks
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
     queue_without_namespace,
-    with_namespace,
     without_namespace,
 )
 from kerolox.client.core.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import ClientClosedError, ConfigError
+from kerolox.errors import ConfigError
 from kerolox.filter.tags import ALL_TAGS, subscription_of
 from kerolox.protocol.codes import RequestCode
 
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer(ClusterQueries):
+class PullConsumer(Client):
     """Reads queues at offsets of the caller's choice.
 
     Use it in one event loop, as an async context manager or with :meth:`start` and
@@ -57,32 +53,8 @@ class PullConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        self.settings = settings or PullConsumerSettings()
-        self._namespace = namespace_of(self.settings.namespace, name_server)
-        self.group = with_namespace(self._namespace, group)
-        check_consumer_group(self.group)
-        self._name_servers, self._address_server = sources_of(name_server, self.settings)
-        self._client_id = client_id_of(
-            self.settings.client_ip or local_ip(),
-            self.settings.instance_name,
-            keep_default=False,
-            unit_name=self.settings.unit_name,
-        )
-        self._background = Repeater()
-        self._cluster: Cluster | None = None
-        self._closed = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``."""
-        return self._client_id
+        self.settings: PullConsumerSettings = settings or PullConsumerSettings()
+        self._introduce(group, name_server, check_consumer_group)
 
     async def start(self) -> None:
         """Make ready; nothing is asked of a name server or broker yet.
@@ -90,22 +62,12 @@ class PullConsumer(ClusterQueries):
         Raises:
             ClientClosedError: it was closed before; make a new one.
         """
-        if self._closed:
-            raise ClientClosedError("the consumer is closed; make a new one")
-        if self._cluster is None:
-            self._cluster = Cluster(
-                self._name_servers,
-                client_id=self._client_id,
-                api_timeout_ms=self.settings.api_timeout_ms,
-                rpc_hook=self.settings.rpc_hook,
-                address_server=self._address_server,
-            )
-            await self._background.find_name_servers(self._cluster)
+        if self._is_to_start():
+            await self._background.find_name_servers(self._new_cluster())
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
-        self._closed = True
-        cluster, self._cluster = self._cluster, None
+        cluster = self._leave()
         if cluster is not None:
             await self._background.stop()
             await cluster.close()

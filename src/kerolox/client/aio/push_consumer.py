@@ -20,11 +20,11 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from kerolox.client.aio.addressing import sources_of
 from kerolox.client.aio.broker_requests import answer_broker
-from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX, Cluster, Repeater
+from kerolox.client.aio.client import Client
+from kerolox.client.aio.cluster import FAREWELL_SECONDS_MAX
 from kerolox.client.aio.consuming import (
     Assignment,
     ConsumeStatus,
@@ -32,10 +32,8 @@ from kerolox.client.aio.consuming import (
     MessageListener,
     is_flow_control,
 )
-from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
 from kerolox.client.aio.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from kerolox.client.aio.producer import trace_producer
-from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.aio.tracing import TraceDispatcher
 from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
@@ -54,7 +52,6 @@ from kerolox.client.core.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import (
     BrokerSystemError,
-    ClientClosedError,
     ClientError,
     ConfigError,
     KeroloxError,
@@ -94,7 +91,7 @@ TIMESTAMP_BACK_MS = 30 * 60 * 1000
 _log = logging.getLogger(__name__)
 
 
-class PushConsumer(ClusterQueries):
+class PushConsumer(Client):
     """Consumes topics as a member of a group.
 
     Use it in one event loop, as an async context manager or with :meth:`start` and
@@ -122,33 +119,22 @@ class PushConsumer(ClusterQueries):
         Raises:
             ConfigError: the group or the name server is illegal.
         """
-        self.settings = settings or PushConsumerSettings()
-        self._namespace = namespace_of(self.settings.namespace, name_server)
-        self.group = with_namespace(self._namespace, group)
-        check_consumer_group(self.group)
-        self._name_servers, self._address_server = sources_of(name_server, self.settings)
+        self.settings: PushConsumerSettings = settings or PushConsumerSettings()
         self._is_broadcasting = self.settings.message_model is MessageModel.BROADCASTING
-        ip = self.settings.client_ip or local_ip()
-        self._client_id = client_id_of(
-            ip,
-            self.settings.instance_name,
-            keep_default=self._is_broadcasting,
-            unit_name=self.settings.unit_name,
+        ip = self._introduce(
+            group, name_server, check_consumer_group, keep_default=self._is_broadcasting
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, MessageListener] = {}
         self._assignments: dict[MessageQueue, Assignment] = {}
-        self._cluster: Cluster | None = None
         self._consuming: Consuming | None = None
         self._offsets: OffsetStore | None = None
-        self._background = Repeater()
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._is_unbalanced = False
         """The last rebalance failed for a topic or a queue."""
         self._greeted_ms = 0
         self._is_suspended = False
-        self._closed = False
         self._start_ms = 0
         self._hooks = self.settings.consume_hooks
         self._tracing: TraceDispatcher | None = None
@@ -168,18 +154,6 @@ class PushConsumer(ClusterQueries):
             trace_topic=topic,
         )
         self._hooks += (hook,)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``; ``ip@DEFAULT`` when broadcasting."""
-        return self._client_id
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
@@ -257,22 +231,12 @@ class PushConsumer(ClusterQueries):
             ConfigError: there is no subscription.
             ConnectError: no name server answers.
         """
-        if self._closed:
-            raise ClientClosedError("the consumer is closed; make a new one")
-        if self._cluster is not None:
+        if not self._is_to_start():
             return
         if not self._subscriptions:
             raise ConfigError(f"group {self.group!r} has no subscription; call subscribe first")
         settings = self.settings
-        cluster = Cluster(
-            self._name_servers,
-            client_id=self._client_id,
-            api_timeout_ms=settings.api_timeout_ms,
-            on_request=self._on_request,
-            rpc_hook=settings.rpc_hook,
-            address_server=self._address_server,
-        )
-        self._cluster = cluster
+        cluster = self._new_cluster(self._on_request)
         if self._is_broadcasting:
             self._offsets = LocalOffsets(settings.local_offset_folder, self._client_id, self.group)
         else:
@@ -317,8 +281,7 @@ class PushConsumer(ClusterQueries):
         Pulling stops, running listeners get ``close_timeout_ms`` to finish, offsets are stored,
         and the brokers are told, so that the other members take over at once.
         """
-        self._closed = True
-        cluster, self._cluster = self._cluster, None
+        cluster = self._leave()
         if cluster is None or self._consuming is None or self._offsets is None:
             return
         await self._background.stop()

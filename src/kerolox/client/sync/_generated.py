@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from kerolox.client import aio
-from kerolox.client.aio import query
+from kerolox.client.aio import client, query
 from kerolox.client.aio.consuming import ConsumeStatus
 from kerolox.client.aio.producer import QueueSelector
 from kerolox.client.aio.query import END_OF_TIME_MS
@@ -25,6 +25,7 @@ from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import Perm
 
 __all__ = [
+    "Client",
     "ClusterQueries",
     "LocalTransaction",
     "MessageListener",
@@ -148,7 +149,37 @@ class ClusterQueries:
         )
 
 
-class Producer(ClusterQueries):
+class Client(ClusterQueries):
+    """A producer or consumer."""
+
+    _client: client.Client
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> str:
+        """Who we are to brokers: ``ip@pid#nanoseconds``; ``ip@DEFAULT`` when broadcasting."""
+        return self._client.client_id
+
+    def start(self) -> None:
+        """Begin to work.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        self._portal.open(self._client.start)
+
+    def close(self) -> None:
+        """End. Idempotent."""
+        self._portal.shut(self._client.close)
+
+
+class Producer(Client):
     """Sends messages.
 
     Use it as a context manager or with :meth:`start` and
@@ -177,18 +208,6 @@ class Producer(ClusterQueries):
         self._client = aio.Producer(group, name_server, settings=settings)
         self.group = self._client.group
         self.settings = self._client.settings
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``."""
-        return self._client.client_id
 
     def start(self) -> None:
         """Begin to poll routes and to send heartbeats, in the background.
@@ -391,7 +410,7 @@ class TransactionProducer(Producer):
         )
 
 
-class PullConsumer(ClusterQueries):
+class PullConsumer(Client):
     """Reads queues at offsets of the caller's choice.
 
     Use it as a context manager or with :meth:`start` and
@@ -421,18 +440,6 @@ class PullConsumer(ClusterQueries):
         self._client = aio.PullConsumer(group, name_server, settings=settings)
         self.group = self._client.group
         self.settings = self._client.settings
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``."""
-        return self._client.client_id
 
     def start(self) -> None:
         """Make ready; nothing is asked of a name server or broker yet.
@@ -488,7 +495,7 @@ class PullConsumer(ClusterQueries):
         self._portal.run(self._client.commit(queue, offset))
 
 
-class PushConsumer(ClusterQueries):
+class PushConsumer(Client):
     """Consumes topics as a member of a group.
 
     Use it as a context manager or with :meth:`start` and
@@ -523,18 +530,6 @@ class PushConsumer(ClusterQueries):
         self.group = self._client.group
         self.settings = self._client.settings
         self._portal.threads_max = self.settings.consume_concurrency
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """Who we are to brokers: ``ip@pid#nanoseconds``; ``ip@DEFAULT`` when broadcasting."""
-        return self._client.client_id
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
