@@ -72,6 +72,8 @@ def _resets() -> Iterator[Case]:
         for force in ("true", "false"):
             members = {**reset, "timestamp": time, "isForce": force}
             yield Case(f"reset to {time}, by force: {force}", code, members)
+    moved = of_pull("pull what moved", topic="OFFSET_MOVED_EVENT", sysFlag="4", maxMsgNums="1")
+    yield replace(moved, reads_back=True)
     yield Case("reset for a C++ tool", code, reset, language=LanguageCode.CPP)
     yield Case("reset with an offset as 5.x has it", code, {**reset, "offset": "1"})
 

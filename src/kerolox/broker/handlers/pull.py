@@ -24,7 +24,7 @@ from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel import Read
-from kerolox.message import MessageQueue, PropertyKey
+from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
@@ -370,18 +370,19 @@ async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_off
         "offsetNew": next_offset,
         "offsetRequest": header.queue_offset,
     }
-    # Nobody waits for this record to be on disk.
-    properties = {
+    properties: dict[str, str] = {
         PropertyKey.KEYS: header.consumer_group,
+        PropertyKey.DELAY: "0",
         PropertyKey.TAGS: header.consumer_group,
-        PropertyKey.WAIT: "false",
     }
     await broker.writer.put(
         NewRecord(
             topic=OFFSET_MOVED_TOPIC,
             queue_id=0,
             body=encode_body(event),
-            properties=properties,
+            # Nobody waits for this record to be on disk.
+            properties={**properties, PropertyKey.WAIT: "false"},
+            property_text=encode_properties(properties),
             born_timestamp=broker.now_ms(),
             born_host=broker.store_host,
             store_host=broker.store_host,

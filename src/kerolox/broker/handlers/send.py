@@ -197,6 +197,7 @@ async def _store_one(
     if dead_letters is not None:
         await broker.topics.settle(dead_letters)
         record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
+        # RocketMQ 4.9.8 forgets to, and has a dead letter wait as its next retry would have.
         if PropertyKey.DELAY in record.properties:
             record.properties[PropertyKey.DELAY] = "0"
     stored = {name: value for name, value in record.properties.items() if name != PropertyKey.WAIT}
@@ -204,6 +205,8 @@ async def _store_one(
     if len(record.property_text) > PROPERTY_BYTES_MAX:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     is_half = record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true"
+    # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
+    # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
         if broker.config.reject_transaction_message:
             raise _forbidden(
