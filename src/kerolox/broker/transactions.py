@@ -149,6 +149,7 @@ class Transactions:
                     if half.store_timestamp >= start_ms or self._is_young(half):
                         break
                     asked += await self._resolve(half)
+                    self._take_ended_meanwhile()
                 self._half_position += 1
             looked_at += 1
             if looked_at % HALVES_PER_SLICE == 0:
@@ -156,6 +157,11 @@ class Transactions:
                 await asyncio.sleep(0)
         self._keep_positions()
         return asked
+
+    def _take_ended_meanwhile(self) -> None:
+        """The half at the position was ended while its copy was on the way to the disk."""
+        if self._take_ended(self._half_position) and self._half_position in self._postponed:
+            self._postponed[self._half_position] = True
 
     def _is_young(self, half: MessageExt) -> bool:
         """Its producer still has time; none of those behind it is older then."""
@@ -170,9 +176,7 @@ class Transactions:
 
     async def _resolve(self, half: MessageExt) -> int:
         """Deal with an open half that is old enough; 1 when its producer was asked."""
-        was_ended = self._postponed.get(self._first_offset(half), False)
-        if was_ended:
-            del self._postponed[self._first_offset(half)]
+        was_ended = self._postponed.pop(self._first_offset(half), False)
         if was_ended or self._was_committed(half):
             await self._note(half)
             return 0
@@ -188,7 +192,6 @@ class Transactions:
         if 0 <= age < self._immunity_ms(half):
             await self._postpone(half)
             return 0
-        self._postponed.pop(self._first_offset(half), None)
         properties = {**half.properties, PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}
         self._ask(half, properties, await self._put_again(half, properties))
         return 1
@@ -199,7 +202,7 @@ class Transactions:
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
         first = self._first_offset(half)
         await self._put_again(half, {**half.properties, name: str(first)})
-        self._postponed.setdefault(first, False)
+        self._postponed[first] = False
 
     @staticmethod
     def _first_offset(half: MessageExt) -> int:

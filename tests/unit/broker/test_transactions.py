@@ -20,6 +20,7 @@ from tests.support.eventually import until
 from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
+    from kerolox.broker.writer import NewRecord, Put
     from tests.unit.broker.support import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -344,3 +345,30 @@ async def test_a_half_older_than_the_log_s_files_is_set_aside_unasked(tmp_path: 
 
         await until(is_set_aside)
         assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"old"]
+
+
+async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path, transaction_time_out=1, message_index_enable=False)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        half = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        end_of_immunity = broker.now_ms() + 1000
+        put = broker.writer.put
+
+        async def ended_meanwhile(record: NewRecord) -> Put:
+            monkeypatch.undo()
+            done = await put(record)
+            await end(peer, half, ROLLBACK)
+            return done
+
+        stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
+        await until(lambda: broker.now_ms() > stored_ms)
+        monkeypatch.setattr(broker.writer, "put", ended_meanwhile)
+        await broker.transactions.check()
+        assert len(await peer.messages(HALF_TOPIC)) == 2
+        await until(lambda: broker.now_ms() > end_of_immunity)
+        assert await broker.transactions.check() == 0
+        assert broker.transactions.open_halves == 0
+        # Both notes are passed, that of the half and that of its copy.
+        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
