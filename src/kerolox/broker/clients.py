@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from kerolox.kernel import StoreKernel
     from kerolox.remoting.server import ServerConnection
 
-__all__ = ["SUBSCRIPTIONS_MAX", "Client", "ClientTable", "ConsumerGroup"]
-
-SUBSCRIPTIONS_MAX = 16_384
-"""Topics that one group may subscribe to."""
+__all__ = ["TOPICS_PER_GROUP_MAX", "Client", "ClientTable", "ConsumerGroup"]
 
 EXPIRED_MS = 120_000
 """A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""
 
 GROUPS_PER_CONNECTION_MAX = 10_000
 """Groups, of producers and of consumers, that the clients of one connection may be in."""
+
+TOPICS_PER_GROUP_MAX = 16_384
+"""Topics that one group may subscribe to."""
 
 MEMBERS_MAX = 1_000_000
 """Clients in groups, each counted in each group."""

@@ -121,7 +121,7 @@ async def test_subscriptions_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyP
     assert many.remark == (
         "group readers wants 4097 tags of T; at most 4096 are allowed, use * or an expression"
     )
-    monkeypatch.setattr("kerolox.broker.handlers.client.SUBSCRIPTIONS_MAX", 2)
+    monkeypatch.setattr("kerolox.broker.handlers.client.TOPICS_PER_GROUP_MAX", 2)
     many = await peer.heartbeat("c1", topics=dict.fromkeys("TUV", "*"), version=2)
     assert many.code == ResponseCode.SYSTEM_ERROR
     assert many.remark.startswith("group readers subscribes to 3 topics; at most 2 are allowed")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.broker.clients import SUBSCRIPTIONS_MAX, Client
+from kerolox.broker.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
@@ -79,10 +79,10 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
         BrokerError: code 1; they are too many.
     """
     subscriptions = consumer.subscription_data_set
-    if len(subscriptions) > SUBSCRIPTIONS_MAX:
+    if len(subscriptions) > TOPICS_PER_GROUP_MAX:
         raise BrokerError(
             f"group {consumer.group_name} subscribes to {len(subscriptions)} topics; at most "
-            f"{SUBSCRIPTIONS_MAX} are allowed, use several groups",
+            f"{TOPICS_PER_GROUP_MAX} are allowed, use several groups",
             code=ResponseCode.SYSTEM_ERROR,
         )
     for subscription in subscriptions:
