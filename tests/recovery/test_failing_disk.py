@@ -7,11 +7,14 @@ is read on, the process lives, and once the disk is well again the store is as i
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.errors import RemotingError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
@@ -364,3 +367,28 @@ async def test_a_cold_send_does_not_wait_for_a_flush_that_failed(
             delayed = await load.peer.send(TOPICS[0], properties="DELAY\x011")
             assert delayed.code == ResponseCode.FLUSH_DISK_TIMEOUT
             await load.send_until_refused()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+async def test_a_page_that_can_not_be_read_ends_the_broker_with_a_word(
+    kernel: str, tmp_path: Path
+) -> None:
+    with Up(tmp_path, settings=SETTINGS, kernel=kernel) as up:
+        async with RemotingClient() as client:
+            load = Load(up, client)
+            await load.prepare()
+            await load.send_all(400)
+            [path, *_] = sorted((up.data / "store" / "commitlog").iterdir())
+            # What a bad sector does to who reads through a map: the pages behind are gone.
+            os.truncate(path, 4_096)
+            with pytest.raises(RemotingError):
+                await load.check_reads()
+        assert up.process is not None
+        assert up.process.wait(10) == -signal.SIGBUS
+        said = up.log.read_text()
+        assert "Bus error" in said
+        if kernel == "native":
+            assert f"kerolox: {path}: byte " in said
+            assert "kerolox store check" in said
+        os.truncate(path, SETTINGS["mappedFileSizeCommitLog"])
+        up.start()

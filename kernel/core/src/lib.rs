@@ -9,6 +9,7 @@
 
 mod ahead;
 mod append;
+mod bus_error;
 mod commit_log;
 mod consume_queue;
 mod deletions;

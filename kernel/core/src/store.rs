@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::bus_error::tell_of_bus_errors;
 use crate::error::{GetStatus, StoreError};
 use crate::flush;
 use crate::folder::{FolderLock, abort_path};
@@ -241,6 +242,7 @@ impl Store {
         if running.is_some() {
             return Ok(RecoveryReport::default());
         }
+        tell_of_bus_errors();
         let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
         let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
         let recovered = recovered.and_then(|report| self.begin_pool().map(|()| report));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import os
 import resource
@@ -113,6 +114,9 @@ async def serve(
         ConfigError: the ready file can't be written, or the servers did not stop in time.
         KeroloxError: what a start raises.
     """
+    # A page of a mapped file that can't be read, for example, is a signal that ends the process.
+    with contextlib.suppress(RuntimeError, OSError):
+        faulthandler.enable()
     _remove(ready_file)
     async with stopping_signals() as stopping:
         addresses = await _started(started, stopping)
