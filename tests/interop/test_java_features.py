@@ -15,6 +15,7 @@ from kerolox.client import create_reply
 from kerolox.client.sync import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message
 from tests.interop.build import java_command
+from tests.support.eventually import wait_until
 from tests.support.up import Up
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
 SCENARIOS = (
-    "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves orderly_kill "
-    "transactions request_reply request_callback request_to_kerolox from_first from_last "
-    "from_timestamp pull_held pull_filtered lite_assign_and_seek lite_by_time lite_subscribe_sql "
-    "directly clone_offset reset reset_offline"
+    "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves "
+    "orderly_kill transactions request_reply request_callback request_to_kerolox "
+    "shares_with_kerolox from_first from_last from_timestamp pull_held pull_filtered "
+    "lite_assign_and_seek lite_by_time lite_subscribe_sql directly clone_offset reset "
+    "reset_offline"
 ).split()
 
 SETTINGS = {
@@ -49,7 +51,7 @@ OPTIONS = (
     "-Drocketmq.client.unlockDelayTimeMills=1000",
 )
 
-SERVED_BY_KEROLOX, SERVED_BY_JAVA = "KeroloxServes", "JavaServes"
+SERVED_BY_KEROLOX, SERVED_BY_JAVA, SHARED = "KeroloxServes", "JavaServes", "SharedAcross"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,13 @@ def replies() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(up: Up, replies: dict[str, str]) -> dict[str, str]:
+def shared() -> dict[str, list[str]]:
+    """What members of one group got, by language."""
+    return {"kerolox": [], "java": []}
+
+
+@pytest.fixture(scope="module")
+def outcomes(up: Up, replies: dict[str, str], shared: dict[str, list[str]]) -> dict[str, str]:
     """Scenario name to "ok" or what went wrong; all of them in one Java process, and at once."""
     with Producer("kerolox-side", up.namesrv) as producer:
 
@@ -75,13 +83,19 @@ def outcomes(up: Up, replies: dict[str, str]) -> dict[str, str]:
                 reply.properties["kind"] = "yes"
                 producer.send(reply)
 
+        def share(messages: list[MessageExt]) -> None:
+            shared["kerolox"] += (message.body.decode() for message in messages)
+
         producer.create_topic(SERVED_BY_KEROLOX, queues=2)
+        producer.create_topic(SHARED, queues=4)
         settings = PushConsumerSettings(
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         )
         consumer = PushConsumer("kerolox-serves", up.namesrv, settings=settings)
         consumer.subscribe(SERVED_BY_KEROLOX, "*", serve)
-        with consumer:
+        member = PushConsumer("shared-across", up.namesrv, settings=settings)
+        member.subscribe(SHARED, "T || U", share)
+        with consumer, member:
             process = subprocess.Popen(
                 java_command("interop.Features", up.namesrv, options=OPTIONS),
                 stdout=subprocess.PIPE,
@@ -95,10 +109,11 @@ def outcomes(up: Up, replies: dict[str, str]) -> dict[str, str]:
                 output, errors = process.communicate(timeout=200)
             finally:
                 process.kill()
-    rows = [line.split("\t") for line in output.splitlines() if line.startswith("scenario\t")]
-    assert rows, f"nothing ran:\n{output}\n{errors}"
+            rows = [line.split("\t") for line in output.splitlines()]
+            shared["java"] += (body for row in rows if row[0] == "shared" for body in row[1:])
+            wait_until(lambda: len(shared["java"] + shared["kerolox"]) >= 48 or not shared["java"])
     print(errors)
-    return {name: outcome for _, name, outcome in rows}
+    return {row[1]: row[2] for row in rows if row[0] == "scenario"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -114,3 +129,13 @@ def test_a_java_consumer_replies_to_our_producer(
     outcomes: dict[str, str], replies: dict[str, str]
 ) -> None:
     assert replies == {"are you there?": "ARE YOU THERE?"}
+
+
+def test_a_group_of_java_and_kerolox_shares_queues_and_gets_each_message_once(
+    outcomes: dict[str, str], shared: dict[str, list[str]]
+) -> None:
+    both = [f"both{number}" for number in range(40)]
+    alone = [f"alone{number}" for number in range(8)]
+    assert sorted(shared["java"] + shared["kerolox"]) == sorted(both + alone)
+    assert set(alone) <= set(shared["kerolox"])
+    assert len(shared["java"]) == 20

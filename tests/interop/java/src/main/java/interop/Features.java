@@ -26,6 +26,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -52,6 +53,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.body.CMResult;
+import org.apache.rocketmq.common.protocol.body.Connection;
 import org.apache.rocketmq.common.protocol.body.ConsumeMessageDirectlyResult;
 import org.apache.rocketmq.common.protocol.body.ConsumerConnection;
 import org.apache.rocketmq.common.protocol.body.ConsumerRunningInfo;
@@ -73,6 +75,7 @@ public class Features {
     private static final int SECONDS_MAX = 60;
     private static final String SERVED_BY_KEROLOX = "KeroloxServes";
     private static final String SERVED_BY_JAVA = "JavaServes";
+    private static final String SHARED = "SharedAcross";
 
     private static String namesrv;
     private static DefaultMQProducer producer;
@@ -113,6 +116,7 @@ public class Features {
         scenarios.put("lite_assign_and_seek", Features::liteAssignAndSeek);
         scenarios.put("lite_by_time", Features::liteByTime);
         scenarios.put("lite_subscribe_sql", Features::liteSubscribeSql);
+        scenarios.put("shares_with_kerolox", Features::sharesWithKerolox);
         scenarios.put("directly", Features::directly);
         scenarios.put("clone_offset", Features::cloneOffset);
         serve(SERVED_BY_JAVA);
@@ -655,6 +659,45 @@ public class Features {
         check(text(reply).equals("kerolox heard: who is there?"), text(reply));
         check("yes".equals(reply.getUserProperty("kind")), reply.getProperties().toString());
         asker.shutdown();
+    }
+
+    /** A group with a member of Kerolox, outside of this process: prints what this one got of 40 messages. */
+    private static void sharesWithKerolox() throws Exception {
+        String group = "shared-across";
+        DefaultMQPushConsumer consumer = consumer(group);
+        consumer.subscribe(SHARED, "T || U");
+        List<MessageExt> seen = collect(consumer);
+        eventually((Callable<Boolean>) () -> admin.examineConsumerConnectionInfo(group).getConnectionSet().size() == 2, "two members");
+        Set<MessageQueue> shares = new HashSet<>();
+        eventually((Callable<Boolean>) () -> {
+            shares.clear();
+            int count = 0;
+            for (Connection member : admin.examineConsumerConnectionInfo(group).getConnectionSet()) {
+                for (MessageQueue queue : admin.getConsumerRunningInfo(group, member.getClientId(), false).getMqTable().keySet()) {
+                    if (queue.getTopic().equals(SHARED)) {
+                        shares.add(queue);
+                        count++;
+                    }
+                }
+            }
+            return shares.size() == 4 && count == 4;
+        }, "each queue with one member");
+        Set<MessageQueue> own = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+            .filter(queue -> queue.getTopic().equals(SHARED)).collect(Collectors.toSet());
+        check(own.size() == 2, "owns " + own);
+        Set<String> expected = new HashSet<>();
+        for (int i = 0; i < 40; i++) {
+            if (own.contains(put(new Message(SHARED, "T", bytes("both" + i))).getMessageQueue())) {
+                expected.add("both" + i);
+            }
+        }
+        eventually(() -> texts(seen).containsAll(expected), "saw " + texts(seen));
+        consumer.shutdown();
+        for (int i = 0; i < 8; i++) {
+            put(new Message(SHARED, "T", bytes("alone" + i)));
+        }
+        check(texts(seen).equals(expected) && seen.size() == expected.size(), "saw " + texts(seen) + " instead of " + expected);
+        System.out.println("shared\t" + String.join("\t", expected));
     }
 
     // -- where a group starts -----------------------------------------------------------------------------------------
