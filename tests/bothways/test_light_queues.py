@@ -14,8 +14,9 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.clusters import JavaPeer
+from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up, wait_until
+from tests.support.up import Up
 
 pytestmark = pytest.mark.java
 
