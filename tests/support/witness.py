@@ -8,8 +8,8 @@ less what the broker's loop and the witness itself waited for a processor meanwh
 system counts for each thread (``/proc/<pid>/schedstat``). What is left is the broker's doing: its
 loop was at work for others, or asleep, waiting for a lock or for the disk.
 
-The verdict (:meth:`Witness.verdict`): at least ``SHARE_WITHIN`` of all answers within
-``SERVED_MS_MAX``, none after ``SERVED_MS_WORST``, all of them right; no more memory than the story
+The verdict (:meth:`Witness.verdict`): at least ``SHARE_WITHIN`` of all answers (all but
+``LATE_MAX`` of a few) within ``SERVED_MS_MAX``, none after ``SERVED_MS_WORST``, all of them right; no more memory than the story
 allows; nothing in the broker's log that nobody foresaw.
 """
 
@@ -46,11 +46,14 @@ SERVED_MS_MAX = 100.0
 SHARE_WITHIN = 0.99
 """The part of all answers that must come within it: a disk may pause once, too."""
 
+LATE_MAX = 2
+"""So many late ones are no sign, however few answers there are."""
+
 SERVED_MS_WORST = 1000.0
 """No answer may take longer."""
 
-ANSWERS_MIN = 20
-"""A story with fewer answers has not been witnessed."""
+ANSWERS_MIN = 40
+"""After a short story the witness goes on until it has so many answers."""
 
 PAUSE_SECONDS = 0.004
 """Between two rounds."""
@@ -143,7 +146,7 @@ class Witness:
         slowest = seen.slowest()
         late = [answer for answer in seen.answers if answer[2] > SERVED_MS_MAX]
         told = f"{len(late)} of {len(seen.answers)} answers were late; slowest: {slowest}"
-        assert len(late) <= (1 - SHARE_WITHIN) * len(seen.answers), told
+        assert len(late) <= max(LATE_MAX, (1 - SHARE_WITHIN) * len(seen.answers)), told
         assert slowest[0][2] <= SERVED_MS_WORST, told
         grown = seen.memory_most_mib - seen.memory_before_mib
         assert grown <= memory_mib_max, f"the broker grew by {grown:.0f} MiB"
@@ -180,7 +183,7 @@ class _Watch:
     def watch(self) -> Seen:
         before = most = memory_mib(self._pid)
         wrong = ""
-        while not self.stopping.wait(PAUSE_SECONDS):
+        while not self.stopping.wait(PAUSE_SECONDS) or len(self._answers) < ANSWERS_MIN:
             try:
                 self._round()
             except Exception as error:
@@ -191,8 +194,9 @@ class _Watch:
 
     def _round(self) -> None:
         body = b"%d" % self._sent
-        self._timed("send", self._connection, _send(body))
-        pulled = self._timed("pull", self._connection, _pull(self._sent))
+        sent = self._timed("send", self._connection, _send(body))
+        offset = int(sent.ext_fields["queueOffset"])
+        pulled = self._timed("pull", self._connection, _pull(offset))
         got = [message.body for message in decode_records(pulled.body)]
         assert got == [body], f"message {self._sent} is {got}"
         self._sent += 1

@@ -12,10 +12,13 @@ import struct
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 
-__all__ = ["FrameDecoder", "foreign_protocol"]
+__all__ = ["FOREIGN", "FrameDecoder", "foreign_protocol"]
 
 _LENGTHS = struct.Struct(">iI")
 _LENGTH = struct.Struct(">I")
+FOREIGN = ": this is "
+"""In the reason why a stream ended that began another protocol, whichever kernel gives it."""
+
 _HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
 
 
@@ -25,11 +28,11 @@ def foreign_protocol(length: int) -> str:
     begin = _LENGTH.pack(length & 0xFFFFFFFF)
     if begin[:2] == b"\x16\x03" and begin[2] <= 4:
         return (
-            ": this is TLS, which is not served here; let the client connect without it "
+            f"{FOREIGN}TLS, which is not served here; let the client connect without it "
             "(setUseTLS(false), tls.enable=false)"
         )
     if begin in _HTTP:
-        return ": this is HTTP; the port is for clients of RocketMQ only"
+        return f"{FOREIGN}HTTP; the port is for clients of RocketMQ only"
     return ""
 
 

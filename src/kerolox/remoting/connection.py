@@ -38,6 +38,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import FLAG_RESPONSE, RemotingCommand
+from kerolox.protocol.framing import FOREIGN
 
 __all__ = [
     "PAUSED_BY_ANSWERS",
@@ -411,7 +412,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._resume(PAUSED_BY_HANDLERS)
 
     def _refuse(self, reason: str) -> None:
-        _log.warning("closing %s: %s", self.remote_address, reason)
+        if FOREIGN in reason:
+            # A line of its own kind: what to do is known, and must not be lost among others.
+            _log.warning("closing %s, no client of ours: %s", self.remote_address, reason)
+        else:
+            _log.warning("closing %s: %s", self.remote_address, reason)
         self.close()
 
 
