@@ -9,8 +9,8 @@ system counts for each thread (``/proc/<pid>/schedstat``). What is left is the b
 loop was at work for others, or asleep, waiting for a lock or for the disk.
 
 The verdict (:meth:`Witness.verdict`): at least ``SHARE_WITHIN`` of all answers (all but
-``LATE_MAX`` of a few) within ``SERVED_MS_MAX``, none after ``SERVED_MS_WORST``, all of them right; no more memory than the story
-allows; nothing in the broker's log that nobody foresaw.
+``LATE_MAX`` of a few) within ``SERVED_MS_MAX``, none after ``SERVED_MS_WORST``, all of them right;
+no more memory than the story allows; nothing in the broker's log that nobody foresaw.
 """
 
 from __future__ import annotations
