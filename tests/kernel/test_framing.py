@@ -122,6 +122,30 @@ def test_a_frame_at_the_limit_is_taken_in_many_chunks(bench: Bench) -> None:
     assert cold == [frame[4:]]
 
 
+def test_bytes_of_unfinished_frames_are_told(bench: Bench) -> None:
+    wire = bench.connect()
+    whole = send(b"x" * 5_000, opaque=1)
+    assert wire.connection.unfinished_bytes == 0
+    for end in (3, 8, 4_000):
+        wire.feed(whole[wire.connection.unfinished_bytes : end])
+        assert wire.connection.unfinished_bytes == end
+    wire.feed(whole[4_000:] + whole[:10])
+    assert wire.connection.unfinished_bytes == 10
+    wire.connection.close()
+    assert wire.connection.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("begin", "protocol"),
+    [(b"\x16\x03\x01\x02\0", "TLS"), (b"\x16\x03\x03\0\x05", "TLS"), (b"GET / HTTP", "HTTP")],
+)
+def test_another_protocol_is_called_by_its_name(bench: Bench, begin: bytes, protocol: str) -> None:
+    for cut in (len(begin), 4):
+        wire = bench.connect()
+        error = wire.feed(begin[:cut], begin[cut:])[3]
+        assert f": this is {protocol}" in error
+
+
 BROKEN = {
     "too long": struct.pack(">I", 16 * 1024 * 1024 + 1),
     "negative": struct.pack(">i", -1),

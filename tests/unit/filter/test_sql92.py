@@ -94,3 +94,32 @@ def test_words_in_any_order_are_evaluated_or_refused(text: str, more: dict[str, 
 def test_any_property_beside_any_kind_is_compared_or_not_matched(value: str) -> None:
     for text in ("a = 1", "a = 9999999999", "a > 0.5", "a = TRUE", "a = 'x'", "a > b", "1 < a"):
         assert compile_sql92(text).matches({"a": value, "b": "1"}) in (True, False)
+
+
+BOMBS = [
+    "-(" * 40 + "a" + " BETWEEN 1 AND 2)" * 40 + " BETWEEN 1 AND 2",
+    "-" * 60_000 + "a = 1",
+    "(" * 30_000 + "a = 1" + ")" * 30_000,
+    "+" * 60_000 + "a = 1",
+    "a = " * 15_000 + "1",
+    " OR ".join(f"a = --{number}" for number in range(4_000)),
+    "a IN (" + ",".join(["''"] * 20_000) + ")",
+    "/*" * 30_000,
+    "a = 1 " + "/**/" * 15_000,
+    "a > " + "9" * 60_000,
+]
+
+
+@pytest.mark.parametrize("text", BOMBS, ids=lambda text: text[:12])
+def test_no_expression_takes_long_to_compile_or_evaluate(text: str) -> None:
+    begin = time.process_time()
+    said = ""
+    try:
+        expression = compile_sql92(text)
+    except Sql92Error as error:
+        said = str(error)
+    else:
+        for value in ("1", "1.5", "x", "1" * 32_000, "1" * 32_000 + "x", "0x1p99999"):
+            expression.matches({"a": value})
+    assert len(said) < 1_000
+    assert time.process_time() - begin < 3

@@ -1,0 +1,130 @@
+"""Tables that clients fill have sizes; whoever comes after is told so, and others go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.broker import clients, filters, groups, offsets, topics
+from kerolox.protocol import bodies
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.unit.broker.support import Peer, peer_of
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kerolox.broker.broker import Broker
+
+
+async def test_a_group_too_many_is_not_made(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.heartbeat("c", "first")
+    monkeypatch.setattr(groups, "GROUPS_MAX", len(broker.groups.names))
+    refused = await peer.heartbeat("c", "second")
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "no room for another one" in (refused.remark or "")
+    assert (await peer.heartbeat("c", "first")).code == ResponseCode.SUCCESS
+    assert "second" not in broker.groups.names
+
+
+async def test_a_topic_too_many_is_not_made(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await peer.send("First")).code == ResponseCode.SUCCESS
+    monkeypatch.setattr(topics, "TOPICS_MAX", len(broker.topics.names))
+    for refused in (await peer.send("Second"), await peer.create_topic("Third")):
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "no room for another one" in (refused.remark or "")
+    assert (await peer.send("First")).code == ResponseCode.SUCCESS
+    assert (await peer.create_topic("First", 8)).code == ResponseCode.SUCCESS
+
+
+async def test_the_clients_of_a_connection_are_in_so_many_groups(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "GROUPS_PER_CONNECTION_MAX", 3)
+    assert (await peer.heartbeat("c", "a", producers=["p", "q"])).code == ResponseCode.SUCCESS
+    refused = await peer.heartbeat("c", "b")
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "there are 3 groups on its connection already" in (refused.remark or "")
+    assert (await peer.heartbeat("c", "a", producers=["p"])).code == ResponseCode.SUCCESS
+    async with peer_of(broker) as other:
+        assert (await other.heartbeat("d", "b")).code == ResponseCode.SUCCESS
+
+
+async def test_members_and_subscriptions_are_counted_as_they_come_and_go(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with peer_of(broker) as other:
+        await other.heartbeat("d", "a", {"T": "*", "U": "*"}, producers=["p"])
+        await other.heartbeat("d", "a", {"T": "*"}, version=2, producers=["p"])
+        assert (broker.clients._members, broker.clients._subscriptions) == (2, 1)
+        monkeypatch.setattr(clients, "SUBSCRIPTIONS_MAX", 2)
+        refused = await peer.heartbeat("c", "b", {"T": "*", "U": "*"})
+        assert "1 subscriptions in this broker" in (refused.remark or "")
+        monkeypatch.setattr(clients, "MEMBERS_MAX", 2)
+        refused = await peer.heartbeat("c", "b")
+        assert "2 members of groups in this broker" in (refused.remark or "")
+        leaving = {"clientID": "d", "producerGroup": "p", "consumerGroup": "a"}
+        assert (await other.ask(RequestCode.UNREGISTER_CLIENT, leaving)).code == 0
+    assert (broker.clients._members, broker.clients._subscriptions) == (0, 0)
+    assert (await peer.heartbeat("c", "b", {"T": "*", "U": "*"})).code == ResponseCode.SUCCESS
+
+
+async def test_an_offset_too_many_is_refused_and_known_ones_go_on(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit(queue_id: int, offset: int) -> dict[str, object]:
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": offset}
+        return dict(fields)
+
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    assert (await peer.ask(code, commit(0, 1))).code == ResponseCode.SUCCESS
+    monkeypatch.setattr(offsets, "OFFSETS_MAX", 1)
+    refused = await peer.ask(code, commit(1, 1))
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "this broker keeps 1 offsets" in (refused.remark or "")
+    assert (await peer.ask(code, commit(0, 2))).code == ResponseCode.SUCCESS
+    assert broker.offsets.query("g", "T", 0) == 2
+
+
+async def test_expressions_are_kept_up_to_so_many_characters(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(filters, "CHARACTERS_MAX", 20)
+    await peer.heartbeat("c", "a", {"T": "abc = 1"}, expression_type="SQL92")
+    await peer.heartbeat("c", "b", {"T": "abcdefgh = 12345"}, expression_type="SQL92")
+    assert broker.filters.get("T", "a") is not None
+    assert broker.filters.get("T", "b") is None
+    assert "filters of 7 characters are kept, and 20 are the most" in caplog.text
+    # What replaces it and is too long leaves nothing: what was meant before counts no more.
+    await peer.heartbeat("c", "a", {"T": "x" * 40}, version=2, expression_type="SQL92")
+    assert broker.filters.get("T", "a") is None
+    assert broker.filters._characters == 0
+    await peer.heartbeat("c", "b", {"T": "b = 1"}, version=2, expression_type="SQL92")
+    assert broker.filters.get("T", "b") is not None
+
+
+async def test_a_long_expression_is_compiled_beside_the_loop(broker: Broker, peer: Peer) -> None:
+    text = " OR ".join(f"a{number} > 1" for number in range(500))
+    assert len(text) > filters.ON_THE_SPOT_CHARACTERS_MAX
+    await peer.heartbeat("c", "long", {"T": text}, expression_type="SQL92")
+    kept = broker.filters.get("T", "long")
+    assert kept is not None
+    assert kept.expression is not None
+    assert kept.expression.matches({"a499": "2"})
+
+
+async def test_a_body_that_is_too_long_or_no_json_is_refused_at_once(peer: Peer) -> None:
+    long = b'{"clientID":"' + bytes(bodies.REQUEST_BODY_BYTES_MAX) + b'"}'
+    answer = await peer.ask(RequestCode.HEART_BEAT, body=long)
+    assert "at most 1048576 are taken" in (answer.remark or "")
+    bare = b"{a:[" + b"1," * bodies.LENIENT_BODY_BYTES_MAX + b"1]}"
+    answer = await peer.ask(RequestCode.HEART_BEAT, body=bare)
+    assert "what is no ordinary JSON is read up to 131072 bytes" in (answer.remark or "")
+    keyed = b'{"clientID":"c","consumerDataSet":[],{"a":[1]}:1}'
+    answer = await peer.ask(RequestCode.HEART_BEAT, body=keyed)
+    assert "a key is unhashable" in (answer.remark or "")
+    good = encode_body({"clientID": "c", "consumerDataSet": [], "producerDataSet": []})
+    assert (await peer.ask(RequestCode.HEART_BEAT, body=good)).code == ResponseCode.SUCCESS
