@@ -76,7 +76,7 @@ def test_a_thousand_at_once_that_send_garbage_are_all_refused(up: Up) -> None:
     witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=60)
 
 
-def test_a_hundred_thousand_small_requests_at_once_hold_up_nobody(up: Up) -> None:
+def test_tens_of_thousands_of_small_requests_at_once_hold_up_nobody(up: Up) -> None:
     request = raw_frame(b'{"code":105}')
     with (
         Witness(up) as witness,
@@ -84,9 +84,9 @@ def test_a_hundred_thousand_small_requests_at_once_hold_up_nobody(up: Up) -> Non
         read_by_others(greedy) as counts,
     ):
         for connection in greedy:
-            connection.sendall(request * 15_000)
-        wait_until(lambda: all(count > 15_000 * 80 for count in counts), what="all the answers")
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX)
+            connection.sendall(request * 25_000)
+        wait_until(lambda: all(count > 25_000 * 80 for count in counts), what="all the answers")
+    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, late_max=0)
 
 
 def consumer(group: str, subscriptions: list[dict[str, object]]) -> dict[str, object]:
