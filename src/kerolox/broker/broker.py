@@ -151,6 +151,8 @@ class Broker:
         self._gathering = Gathering(config.gather_time_micros / 1e6, self._messages_moved)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
+        self.may_hold_pulls = True
+        """False once the broker stops: what it held, and what comes, is answered."""
         self._background: set[asyncio.Task[None]] = set()
 
     @property
@@ -295,6 +297,17 @@ class Broker:
         self.set_identity()
         if config.vip_port_enable and config.listen_port:
             await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+        self.may_hold_pulls = True
+        self._cleanup.callback(self._end_held_pulls)
+
+    def _end_held_pulls(self) -> None:
+        """Before the ports close: a Java client whose connection ends while a pull is held notices
+        that when the pull's 30 s are over; after an answer it tries again, and fails at once."""
+        self.may_hold_pulls = False
+        for group in self.groups.names:
+            self.store.delete_group(group)
+        self.store.tick(self.now_ms())
+        self._deliver_ready()
 
     def _messages_moved(self) -> int:
         stats = self.store.stats()

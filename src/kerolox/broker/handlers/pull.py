@@ -286,7 +286,7 @@ def _held(
     """
     if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
         return False
-    if request.connection.closed:
+    if request.connection.closed or not broker.may_hold_pulls:
         # Nobody would take the pull out of the table again before its time, which may be far.
         return False
     config = broker.config
