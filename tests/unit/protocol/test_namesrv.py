@@ -64,3 +64,11 @@ def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namesrv, "REGISTRATION_BYTES_MAX", 1000)
     with pytest.raises(BodyError, match="over 1000 bytes"):
         decode_registration(zlib.compress(bytes(100_000)), compressed=True)
+
+
+@pytest.mark.parametrize("servers", [b"5", b'{"a":1}', b'"x"'])
+def test_filter_servers_that_are_no_list_are_refused(servers: bytes) -> None:
+    parts = (b"{}", b"", servers)
+    data = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    with pytest.raises(BodyError, match="no list"):
+        decode_registration(zlib.compress(data), compressed=True)
