@@ -168,9 +168,9 @@ def assert_keys(address: str, seen: Seen) -> None:
             )
 
 
-def assert_places(address: str, seen: Seen) -> None:
-    """Each queue has its bounds; its first and last message are found by time and by their place
-    in the log."""
+def assert_places(address: str, seen: Seen, *, by_time: bool = True) -> None:
+    """Each queue has its bounds; its first and last message are found by their place in the log,
+    and by time."""
     with BlockingConnection(address) as connection:
 
         def asked(code: RequestCode, **fields: object) -> RemotingCommand:
@@ -190,6 +190,8 @@ def assert_places(address: str, seen: Seen) -> None:
                 place = decode_record(records[at])[0].commit_log_offset
                 viewed = asked(RequestCode.VIEW_MESSAGE_BY_ID, offset=place)
                 assert bytes(viewed.body) == records[at], (queue, at)
+                if not by_time:
+                    continue
                 when = {**queue, "timestamp": times[at]}
                 found = asked(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **when)
                 assert times[int(found.ext_fields["offset"])] == times[at], (queue, at)

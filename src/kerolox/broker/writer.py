@@ -179,7 +179,7 @@ class RecordWriter:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if len(record.body) > self._config.max_message_size:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
-        tags_code = self._delay(record)
+        self._delay(record)
         text = record.property_text
         if text is None:
             text = encode_properties(record.properties)
@@ -195,7 +195,8 @@ class RecordWriter:
             record.prepared_transaction_offset,
             record.body,
             text.encode(),
-            tags_code,
+            # Of a delayed record the time it is due: the store counts it from the time it notes.
+            None,
             self._bit_map(record.topic, text),
         )
         status, physical_offset, queue_offset, size, _ = appended
@@ -240,14 +241,14 @@ class RecordWriter:
             for _flag, _body, text in items
         ]
 
-    def _delay(self, record: NewRecord) -> int | None:
-        """Turn a delayed record into one of its schedule queue; its tags code, the due time."""
+    def _delay(self, record: NewRecord) -> None:
+        """Turn a delayed record into one of its schedule queue."""
         kind = record.sys_flag & TRANSACTION_MASK
         if kind not in (0, MessageSysFlag.TRANSACTION_COMMIT):
-            return None
+            return
         level = min(record.delay_level, len(self._delay_levels_ms))
         if level <= 0:
-            return None
+            return
         record.properties = {
             **record.properties,
             PropertyKey.DELAY: str(level),
@@ -256,7 +257,6 @@ class RecordWriter:
         }
         record.property_text = None
         record.topic, record.queue_id = SCHEDULE_TOPIC, level - 1
-        return self._now_ms() + self._delay_levels_ms[level - 1]
 
     async def _flushed(self, done: Put, end_offset: int, waits: bool) -> Put:
         if not self._is_sync:

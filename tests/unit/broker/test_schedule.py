@@ -53,6 +53,19 @@ async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kerne
         assert broker.schedule.offsets == {2: 1}
 
 
+async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
+    long_delays, kernel, monkeypatch
+):
+    async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        # The clock goes on between a handler and the store.
+        monkeypatch.setattr(broker.writer, "_now_ms", lambda: broker.now_ms() - 1_000)
+        await peer.send("T", b"later", properties="DELAY\x011")
+        place, _size, due = broker.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, 0)
+        [record] = decode_records(broker.store.lookup(place))
+        assert due == record.store_timestamp + 3_600_000
+
+
 async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.send("T", properties="DELAY\x0199")
