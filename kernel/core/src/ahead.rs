@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,9 +61,29 @@ pub(crate) enum Taken {
     Late,
 }
 
+/// How the pages of a log file are backed.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Pace {
+    /// So that nobody waits long for a processor.
+    #[default]
+    Gentle,
+    /// As fast as it goes.
+    Hurried,
+}
+
+impl Pace {
+    /// Backs a file up to `end`.
+    pub(crate) fn back(self, file: &MappedFile, end: u64) -> io::Result<()> {
+        match self {
+            Pace::Gentle => file.back_gently(end),
+            Pace::Hurried => file.back(end),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Requests {
-    log: Option<(Arc<MappedFile>, u64)>,
+    log: Option<(Arc<MappedFile>, u64, Pace)>,
     /// By start (`requestTable`).
     files: BTreeMap<u64, Request>,
     queues: Vec<(Arc<MappedFile>, u64)>,
@@ -109,9 +130,9 @@ impl Default for Ahead {
 impl Ahead {
     /// Back a log file up to a position; false: ask again, the thread is looking at the requests. An
     /// append must not wait for it: woken, but not running yet, it may have the lock.
-    pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64) -> bool {
+    pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64, pace: Pace) -> bool {
         let Some(mut requests) = self.requests.try_lock() else { return false };
-        requests.log = Some((Arc::clone(file), end));
+        requests.log = Some((Arc::clone(file), end, pace));
         drop(requests);
         self.wake.notify_one();
         true
@@ -239,16 +260,16 @@ impl Ahead {
         for (file, end) in queues {
             let _ = file.back(end);
         }
-        if let Some((file, end)) = log {
-            self.back_in_slices(&file, end);
+        if let Some((file, end, pace)) = log {
+            self.back_in_slices(&file, end, pace);
         }
         true
     }
 
-    fn back_in_slices(&self, file: &Arc<MappedFile>, end: u64) {
+    fn back_in_slices(&self, file: &Arc<MappedFile>, end: u64, pace: Pace) {
         let end = end.min(file.size());
         while file.populated() < end {
-            if file.back((file.populated() + SLICE).min(end)).is_err() {
+            if pace.back(file, (file.populated() + SLICE).min(end)).is_err() {
                 return;
             }
             let mut requests = self.requests.lock();
@@ -285,7 +306,7 @@ impl Ahead {
     /// Backs the begin of a new file, what is needed now between its slices.
     fn back_head(&self, file: &MappedFile, head: u64) {
         while file.populated() < head.min(file.size()) {
-            if file.back(file.populated() + SLICE).is_err() || !self.back_all() {
+            if file.back_gently(file.populated() + SLICE).is_err() || !self.back_all() {
                 return;
             }
         }
@@ -296,7 +317,7 @@ impl Ahead {
     fn warm_up(&self, file: &MappedFile, warm_up: WarmUp) {
         let mut flushed = 0;
         while file.populated() < file.size() {
-            if file.back(file.populated() + SLICE).is_err() || !self.back_all() {
+            if file.back_gently(file.populated() + SLICE).is_err() || !self.back_all() {
                 return;
             }
             let end = file.populated();

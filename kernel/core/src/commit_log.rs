@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::ahead::{NextFile, Taken, WarmUp};
+use crate::ahead::{NextFile, Pace, Taken, WarmUp};
 use crate::error::{PutStatus, StoreError};
 use crate::folder::{create_folder, offset_files, offset_name, sync_folder};
 use crate::log_cut::{Cut, lengthen};
@@ -52,6 +52,8 @@ pub(crate) struct CommitLog {
     /// The helper was asked to back up to here.
     asked: u64,
     asked_ms: i64,
+    /// How the last of it was asked for.
+    pace: Pace,
     /// The helper was asked for the file that starts here.
     next_asked: u64,
 }
@@ -323,7 +325,8 @@ impl CommitLog {
         self.ask_files(&file, end, shared);
         let position = end - file.start();
         if self.buffer.is_none() && position + BLANK_SIZE > file.populated() {
-            file.back(position + INLINE_BACK)
+            self.pace
+                .back(&file, position + INLINE_BACK)
                 .or_else(|_| file.back(position + BLANK_SIZE))
                 .map_err(|error| {
                     shared.note_refusal(format!("writing {}: {error}", file.path().display()));
@@ -354,8 +357,10 @@ impl CommitLog {
                 _ => self.window,
             };
             let target = (end + window).min(file.end());
-            if shared.ahead.back_log(file, target - file.start()) {
+            let pace = if window < WINDOW_MAX { Pace::Gentle } else { Pace::Hurried };
+            if shared.ahead.back_log(file, target - file.start(), pace) {
                 (self.window, self.asked, self.asked_ms) = (window, target, now_ms);
+                self.pace = pace;
             }
         }
         if self.asked >= file.end() {
