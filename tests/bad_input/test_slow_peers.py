@@ -32,7 +32,7 @@ ANSWERED_MS_MAX = 100.0
 
 MEMORY_MIB_MAX = 60
 """What the not-reading connections of these tests may cost together. Each may have 4 MiB unsent
-(WRITE_HIGH_WATER_BYTES), the 4 MiB of one feed's answers, and one chunk of requests."""
+(WRITE_HIGH_WATER_BYTES), the 1 MiB of one feed's answers, and one chunk of requests."""
 
 
 @pytest.fixture(params=KERNELS)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_BYTES_MAX", "BATCH_ITEMS_MAX", "Connection"]
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
+ANSWER_BYTES_MAX = 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""
 
 BATCH_ITEMS_MAX = 65_536

@@ -9,6 +9,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.handlers import send as send_module
 from kerolox.kernel import Appended
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol import fastjson
@@ -205,6 +206,32 @@ async def test_a_batch_is_stored_as_records_that_follow_each_other(
         assert int(answer.ext_fields["queueOffset"]) == messages[0].queue_offset
         expected = {"KEYS": "k1", "WAIT": "true", "CLUSTER": "DefaultCluster"}
         assert messages[1].properties == expected
+
+
+async def test_others_get_their_turn_while_a_large_batch_is_read(any_peer: Peer, monkeypatch):
+    turns = seen_at_begin = seen_at_end = 0
+    read = send_module.iterate_batch
+
+    def iterate(body: bytes):
+        nonlocal seen_at_begin, seen_at_end
+        seen_at_begin = turns
+        yield from read(body)
+        seen_at_end = turns
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(send_module, "iterate_batch", iterate)
+    other = asyncio.create_task(take_turns())
+    monkeypatch.setattr(send_module, "BATCH_TURN_ITEMS", 10)
+    body = encode_batch((0, b"x", b"") for _ in range(100))
+    answer = await any_peer.send("New", body, code=RequestCode.SEND_BATCH_MESSAGE, m=True)
+    other.cancel()
+    assert answer.code == ResponseCode.SUCCESS
+    assert seen_at_end - seen_at_begin >= 10
 
 
 @pytest.mark.parametrize("body", [b"\x00\x00\x00\x05x", b"", encode_batch([(0, b"x", b"")])[:-1]])

@@ -10,7 +10,7 @@ use super::state::State;
 use crate::Core;
 
 /// Bytes of answers after which one call takes no more frames.
-pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;

@@ -7,6 +7,7 @@ port, is answered here, by the rules of ``SendMessageProcessor``.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3
 PROPERTY_BYTES_MAX = 32767
+BATCH_TURN_ITEMS = 2_048
+"""Messages of a batch that are read before other connections get a turn."""
+
 BATCH_ITEMS_MAX = 65536
 REGISTER_SECONDS_MAX = 1.0
 """How long the first send to a new topic may wait for the name servers."""
@@ -225,7 +229,9 @@ async def _store_batch(
     common = encode_properties(record.properties).encode()
     items = []
     try:
-        for flag, body, text in iterate_batch(request.body):
+        for number, (flag, body, text) in enumerate(iterate_batch(request.body), 1):
+            if number % BATCH_TURN_ITEMS == 0:
+                await asyncio.sleep(0)
             separator = b"" if not text or text.endswith(b"\x02") else b"\x02"
             items.append((flag, body, text + separator + common))
     except RemoteProtocolError as error:
