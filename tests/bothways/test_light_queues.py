@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kerolox.remoting.blocking import BlockingConnection
 from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
+from tests.support.requests import pull_fields
 from tests.support.up import Up
 
 pytestmark = pytest.mark.java
@@ -37,7 +39,7 @@ class Client:
     def __init__(self, connection: BlockingConnection) -> None:
         self._connection = connection
 
-    def ask(self, code: int, fields: dict[str, object]) -> RemotingCommand:
+    def ask(self, code: int, fields: Mapping[str, object]) -> RemotingCommand:
         return self._connection.invoke(RemotingCommand.request(code, fields, body=b"x"), 10.0)
 
     def send(self, name: str) -> None:
@@ -49,19 +51,10 @@ class Client:
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     def names(self, topic: str) -> list[str]:
-        fields: dict[str, object] = {
-            "consumerGroup": LIGHT_GROUP,
-            "topic": topic,
-            "queueId": 0,
-            "queueOffset": 0,
-            "maxMsgNums": 32,
-            "sysFlag": int(PullSysFlag.SUBSCRIPTION),
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 0,
-            "subscription": "*",
-            "subVersion": 0,
-        }
-        answer = self.ask(RequestCode.PULL_MESSAGE, fields)
+        wanted = pull_fields(
+            consumerGroup=LIGHT_GROUP, topic=topic, sysFlag=int(PullSysFlag.SUBSCRIPTION)
+        )
+        answer = self.ask(RequestCode.PULL_MESSAGE, wanted)
         return [message.unique_key for message in decode_records(answer.body)]
 
     def commit(self, offset: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand
+from tests.support.requests import pull_fields, send_fields
 
 if TYPE_CHECKING:
     from tests.support.up import Up
@@ -96,27 +97,21 @@ def drain(connection: socket.socket, *, seconds: float = 5.0) -> bytes:
 
 def send(
     topic: str, body: bytes, *, properties: str = "", sys_flag: int = 0, queue_id: int = 0
-) -> tuple[int, dict[str, object], bytes]:
+) -> tuple[int, dict[str, str], bytes]:
     """Code, fields and body of a send."""
-    fields: dict[str, object] = {**dict.fromkeys("aghj", "0"), "b": topic, "c": "TBW102", "d": 4}
-    fields |= {"e": queue_id, "f": sys_flag, "i": properties, "k": False, "m": False}
-    return 310, fields, body
+    return 310, send_fields(b=topic, e=queue_id, f=sys_flag, i=properties), body
 
 
 def pull(
     topic: str, offset: int, *, suspend_ms: int = 0, expression: str = "*", kind: str = "TAG"
-) -> dict[str, object]:
+) -> dict[str, str]:
     """Fields of a pull that brings its own subscription."""
-    return {
-        "consumerGroup": "hostile",
-        "topic": topic,
-        "queueId": 0,
-        "queueOffset": offset,
-        "maxMsgNums": 32,
-        "sysFlag": 4 | (2 if suspend_ms else 0),
-        "commitOffset": 0,
-        "suspendTimeoutMillis": suspend_ms,
-        "subscription": expression,
-        "expressionType": kind,
-        "subVersion": 0,
-    }
+    return pull_fields(
+        consumerGroup="hostile",
+        topic=topic,
+        queueOffset=offset,
+        sysFlag=4 | (2 if suspend_ms else 0),
+        suspendTimeoutMillis=suspend_ms,
+        subscription=expression,
+        expressionType=kind,
+    )

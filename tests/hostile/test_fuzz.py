@@ -26,6 +26,8 @@ from tests.hostile.support import send as send_fields
 from tests.support.witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.up import Up
 
 EXAMPLES = int(os.environ.get("KEROLOX_FUZZ_EXAMPLES", "0"))
@@ -160,15 +162,20 @@ properties = st.one_of(
 )
 
 
+def watch(up: Up, tried: Callable[[], None]) -> None:
+    """Try all examples beside a witness."""
+    with Witness(up) as witness:
+        tried()
+    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+
+
 def test_broken_frames(up: Up) -> None:
     @fuzz
     @given(broken())
     def tried(data: bytes) -> None:
         said(up, data)
 
-    with Witness(up) as witness:
-        tried()
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+    watch(up, tried)
 
 
 def test_requests_of_every_code_with_wrong_members_and_bodies(up: Up) -> None:
@@ -177,9 +184,7 @@ def test_requests_of_every_code_with_wrong_members_and_bodies(up: Up) -> None:
     def tried(data: bytes) -> None:
         said(up, data)
 
-    with Witness(up) as witness:
-        tried()
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+    watch(up, tried)
 
 
 def test_expressions_in_checks_subscriptions_and_pulls(up: Up) -> None:
@@ -201,9 +206,7 @@ def test_expressions_in_checks_subscriptions_and_pulls(up: Up) -> None:
         for value in ("1", "1" * 9000, "1" * 9000 + "x", "0x1p99999", "x")
     )
     said(up, send)
-    with Witness(up) as witness:
-        tried()
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+    watch(up, tried)
 
 
 def test_properties_of_messages(up: Up) -> None:
@@ -223,6 +226,4 @@ def test_properties_of_messages(up: Up) -> None:
         data += frame(11, pull_fields("Props", 0, expression="a > 1 OR KEYS = 'k'", kind="SQL92"))
         said(up, bytes(data))
 
-    with Witness(up) as witness:
-        tried()
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+    watch(up, tried)

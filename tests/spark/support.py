@@ -11,6 +11,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.eventually import wait_until
+from tests.support.requests import topic_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,17 +49,7 @@ class Topics:
 
     def create(self, topic: str, queues: int = 4) -> str:
         """Create a topic, or change its number of queues, and wait for its route."""
-        fields = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": queues,
-            "writeQueueNums": queues,
-            "perm": 6,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-        }
-        self._invoke(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        self._invoke(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, queues=queues))
         expected = f'"readQueueNums":{queues}'.encode()
         with BlockingConnection(self.namesrv) as names:
 
