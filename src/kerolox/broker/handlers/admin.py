@@ -227,12 +227,13 @@ async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request
             offset, size, code = entry
             item: dict[str, object] = {"eval": False, "physicOffset": offset}
             item |= {"physicSize": size, "tagsCode": code}
-            unit = broker.store.queue_unit(header.topic, header.queue_id, index)
-            if unit is not None:
-                item |= _unit_fields(ExtUnit(*unit))
+            found = broker.store.queue_unit(header.topic, header.queue_id, index)
+            if found is not None:
+                unit = ExtUnit(*found)
+                item |= _unit_fields(unit)
                 if subscription is not None:
                     item["eval"] = broker.filters.may_match(
-                        header.consumer_group, subscription, ExtUnit(*unit)
+                        header.consumer_group, subscription, unit
                     )
             entries.append(item)
     body["queueData"] = entries
