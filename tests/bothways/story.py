@@ -18,6 +18,7 @@ from kerolox.store.inspect.check import check_store
 from kerolox.store.inspect.dump import Selection, select_records
 from kerolox.store.inspect.findings import Findings
 from kerolox.store.inspect.places import StoreOptions, StorePlaces
+from kerolox.store.layout import ENTRY_BYTES
 from tests.support.eventually import wait_until
 
 __all__ = ["Seen", "assert_clean", "assert_equal", "assert_keys", "look", "tell"]
@@ -168,9 +169,15 @@ def assert_keys(address: str, seen: Seen) -> None:
             )
 
 
-def assert_places(address: str, seen: Seen, *, by_time: bool = True) -> None:
+def assert_places(address: str, seen: Seen, *, by_files_of: Path | None = None) -> None:
     """Each queue has its bounds; its first and last message are found by their place in the log,
-    and by time."""
+    and by time.
+
+    ``by_files_of``: the data folder of a Java broker. It searches only in the first file of a
+    queue that was not changed before the time that is sought (``getMappedFileByTime``): where two
+    messages are stored within a millisecond, or after a recovery, that may be another file than
+    the message's own.
+    """
     with BlockingConnection(address) as connection:
 
         def asked(code: RequestCode, **fields: object) -> RemotingCommand:
@@ -190,11 +197,23 @@ def assert_places(address: str, seen: Seen, *, by_time: bool = True) -> None:
                 place = decode_record(records[at])[0].commit_log_offset
                 viewed = asked(RequestCode.VIEW_MESSAGE_BY_ID, offset=place)
                 assert bytes(viewed.body) == records[at], (queue, at)
-                if not by_time:
-                    continue
                 when = {**queue, "timestamp": times[at]}
                 found = asked(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **when)
-                assert times[int(found.ext_fields["offset"])] == times[at], (queue, at)
+                searched = times
+                if by_files_of is not None:
+                    folder = by_files_of / "store" / "consumequeue" / topic / str(queue_id)
+                    searched = _of_file_by_time(folder, times, times[at])
+                nearest = min(searched.values(), key=lambda stored: abs(stored - times[at]))
+                assert times[int(found.ext_fields["offset"])] == nearest, (queue, at)
+
+
+def _of_file_by_time(folder: Path, times: dict[int, int], sought_ms: int) -> dict[int, int]:
+    """Of a queue's store times by offset: those in the file that Java searches."""
+    files = sorted(each for each in folder.iterdir() if each.name.isdecimal())
+    changed = (each for each in files if each.stat().st_mtime_ns // 1_000_000 >= sought_ms)
+    file = next(changed, files[-1])
+    start, entries = int(file.name) // ENTRY_BYTES, file.stat().st_size // ENTRY_BYTES
+    return {offset: times[offset] for offset in range(start, start + entries) if offset in times}
 
 
 def _found(connection: BlockingConnection, topic: str, key: str) -> int:

@@ -92,7 +92,7 @@ def test_each_serves_what_the_other_wrote(
         address = f"127.0.0.1:{java.port}"
         assert_equal(look(address, seen), seen)
         assert_keys(address, seen)
-        assert_places(address, seen)
+        assert_places(address, seen, by_files_of=data)
         assert_delivered(address, seen)
         tell(address, "second", seen)
         seen = look(address, seen)
