@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FED_MORE",
     "FED_READY",
+    "HELD_OF_CONNECTION_MAX",
+    "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
     "Appended",
     "BatchAppended",
@@ -67,6 +69,12 @@ FED_READY = 1
 
 FED_MORE = 2
 """``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
+
+HELD_PULLS_MAX = 100_000
+"""Pulls without expressions that are held in all; further ones are for the cold path to refuse."""
+
+HELD_OF_CONNECTION_MAX = 10_000
+"""Those of one connection: what one message or one moment may have to answer."""
 
 
 class Fed(NamedTuple):
@@ -512,6 +520,11 @@ class StoreKernel(Protocol):
         """Hold a pull of the cold path; the answer comes out of ``take_ready``. False: the table
         is full (``HELD_PULLS_MAX``), or the share of its connection
         (``HELD_OF_CONNECTION_MAX``); until it is not, hot pulls that would wait are cold."""
+        ...
+
+    def stop_holding(self) -> None:
+        """Hold no more pulls: the next ``tick`` answers those that are held, and a further hot
+        pull that finds nothing is answered at once."""
         ...
 
     def tick(self, now_ms: int) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kerolox.kernel import HELD_OF_CONNECTION_MAX
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
@@ -125,7 +126,7 @@ def test_heartbeats_of_groups_that_are_made_up_hold_up_nobody(up: Up) -> None:
 
 def test_one_client_s_pulls_that_wait_are_bounded_and_end_without_a_pause(up: Up) -> None:
     """At most HELD_OF_CONNECTION_MAX wait; one message answers them all."""
-    count, held_max = 12_000, 10_000
+    count, held_max = 12_000, HELD_OF_CONNECTION_MAX
     with (
         Witness(up) as witness,
         BlockingConnection(up.broker) as sender,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kerolox.kernel import HELD_PULLS_MAX
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
 from tests.kernel.support import (
@@ -259,7 +260,7 @@ def test_a_held_pull_of_a_deleted_queue_expires_quietly(bench: Bench) -> None:
 
 def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
     hold = bench.store.hold
-    limit = 100_000
+    limit = HELD_PULLS_MAX
     for opaque in range(limit):
         hold(1_000 + opaque % 100, 0, opaque, "G", "T", 0, 0, 32, None, NOW + opaque)
     assert held(bench) == limit
@@ -300,6 +301,21 @@ def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
     assert wire.ask(holding_pull(opaque=3)) == []
     assert bench.store.tick(NOW) is False
     assert held(bench) == 2
+
+
+def test_a_broker_that_stops_holds_no_pull(bench: Bench) -> None:
+    wire = bench.connect()
+    assert wire.ask(holding_pull(opaque=1)) == []
+    bench.store.hold(1_000, 0, 2, "G", "T", 0, 0, 32, None, NOW + 60_000)
+    bench.store.stop_holding()
+    assert bench.store.tick(NOW) is True
+    answers = [answer for (answer,) in bench.take_ready().values()]
+    assert sorted((answer.code, answer.opaque) for answer in answers) == [(19, 1), (19, 2)]
+    # The same pull again, and one of its own: answered at once.
+    for opaque in (1, 3):
+        (answer,) = wire.ask(holding_pull(opaque=opaque))
+        assert (answer.code, answer.opaque) == (19, opaque)
+    assert held(bench) == 0
 
 
 def test_holding_and_waking_for_ever_leaves_nothing_behind(bench: Bench) -> None:

@@ -528,6 +528,11 @@ impl Store {
         }))
     }
 
+    /// Hold no more pulls: the next tick answers those that are held.
+    fn stop_holding(&self) {
+        self.hot.stop_holding();
+    }
+
     /// Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
     /// `take_ready`.
     fn tick(&self, now_ms: i64) -> bool {

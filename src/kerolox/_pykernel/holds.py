@@ -10,16 +10,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
+from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["HELD_OF_CONNECTION_MAX", "HELD_PULLS_MAX", "HeldPull", "HeldPulls", "QueueKey"]
-
-HELD_PULLS_MAX = 100_000
-"""Pulls held in all; further ones are for the cold path to refuse."""
-
-HELD_OF_CONNECTION_MAX = 10_000
-"""Pulls held of one connection: what one message or one moment may have to answer."""
+__all__ = ["HeldPull", "HeldPulls", "QueueKey"]
 
 _EXPIRY_SLACK = 1_024
 """Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""

@@ -459,6 +459,11 @@ class Store(MessageStore):
         """Whether ``take_ready`` has answers, those of finished flushes aside."""
         return bool(self._ready)
 
+    def stop_holding(self) -> None:
+        """See ``StoreKernel``."""
+        self.tables.stop_holding()
+        self._held.end_where(lambda _pull: True)
+
     def tick(self, now_ms: int) -> bool:
         """See ``StoreKernel``."""
         self._release_committed()

@@ -135,6 +135,11 @@ class Tables:
         (self._groups if hot else self._cold_groups)[group] = slow_broker_id
         self.forget_shapes()
 
+    def stop_holding(self) -> None:
+        """See ``StoreKernel.stop_holding``."""
+        self._long_polling = False
+        self.forget_shapes()
+
     def delete_group(self, group: str) -> None:
         """See ``StoreKernel.delete_group``."""
         self._groups.pop(group, None)

@@ -304,8 +304,7 @@ class Broker:
         """Before the ports close: a Java client whose connection ends while a pull is held notices
         that when the pull's 30 s are over; after an answer it tries again, and fails at once."""
         self.may_hold_pulls = False
-        for group in self.groups.names:
-            self.store.delete_group(group)
+        self.store.stop_holding()
         self.store.tick(self.now_ms())
         self._deliver_ready()
 

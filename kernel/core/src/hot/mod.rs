@@ -321,6 +321,11 @@ impl HotPath {
         state.hold(pull)
     }
 
+    /// Holds no more pulls: the next tick answers those that are held.
+    pub fn stop_holding(&self) {
+        self.state.lock().stop_holding();
+    }
+
     /// Answers what is overdue; whether `take_ready` has something.
     pub fn tick(&self, now_ms: i64) -> bool {
         let mut guard = self.state.lock();

@@ -115,6 +115,12 @@ impl State {
         self.ended_topics.extend(self.tables.find_topic(topic, NO_SLOT));
     }
 
+    /// Holds no more pulls; those that are held end with the next tick.
+    pub fn stop_holding(&mut self) {
+        self.long_polling = false;
+        self.holds.end_where(|_| true);
+    }
+
     fn end_holds(&mut self) {
         if self.ended_groups.is_empty() && self.ended_topics.is_empty() {
             return;

@@ -23,7 +23,7 @@ from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
-from kerolox.kernel import Read
+from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, Read
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 MASTER_ID = 0
-HELD_PULLS_MAX = 100_000
-"""Pulls without expressions that may wait; the kernel's table has that size."""
-HELD_OF_CONNECTION_MAX = 10_000
-"""Those of one connection, as the kernel has it, too."""
 PULL_COUNT_MAX = 1024
 """Most messages that one pull may ask for; more are cut to this."""
 
