@@ -43,8 +43,9 @@ BACKLOG = 1024
 IDLE_SECONDS_MAX = 120.0
 """A connection without traffic for so long is closed (serverChannelMaxIdleTimeSeconds)."""
 
-IN_FLIGHT_MAX = 1024
-"""Requests of one connection whose handlers may be waiting at the same time."""
+IN_FLIGHT_MAX = 256
+"""Requests of one connection whose handlers may be waiting at the same time. What they wait for,
+a flush for instance, may let all of them go on in one turn of the loop."""
 
 HANDLERS_SECONDS_MAX = 0.3
 """How long ``stop`` lets handlers finish before it cancels them."""
