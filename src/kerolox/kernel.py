@@ -266,11 +266,13 @@ class StoreKernel(Protocol):
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
     ) -> None:
         """What a group's heartbeat said of a topic; None: all tags. Used by pulls that carry no
-        subscription; one with a newer version than the table's is cold."""
+        subscription; one with a newer version than the table's is cold. Where the tags differ from
+        those before, held pulls are answered with the next tick, as if nothing had come, so that
+        they come again and find what is wanted now."""
         ...
 
     def delete_subscription(self, group: str, topic: str) -> None:
-        """Take a subscription out of the table."""
+        """Take a subscription out of the table. Held pulls: as if the tags differed."""
         ...
 
     def set_writable(self, writable: bool) -> None:

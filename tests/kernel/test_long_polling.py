@@ -303,6 +303,51 @@ def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
     assert held(bench) == 2
 
 
+@pytest.mark.parametrize("codes", [["b", "a"], None, "deleted"])
+def test_a_group_that_wants_other_tags_now_is_passed_over_nothing(
+    bench: Bench, codes: list[str] | str | None
+) -> None:
+    wire, sending = bench.connect(), bench.connect()
+    bench.store.set_group("H", True, 1)
+    bench.store.set_subscription("G", "T", 1, [java_hash("a")])
+    for name, members in {"G": {}, "H": {"sysFlag": 6}}.items():
+        members = {"sysFlag": 2, "consumerGroup": name, "subscription": "a", **members}
+        assert wire.ask(holding_pull(**members)) == []
+    sending.feed(send(b"1", i=properties(TAGS="b")))
+    if codes == "deleted":
+        bench.store.delete_subscription("G", "T")
+    else:
+        bench.store.set_subscription("G", "T", 2, codes and [java_hash(code) for code in codes])
+    sending.feed(send(b"2", i=properties(TAGS="b")), send(b"3", i=properties(TAGS="a")))
+    bench.store.tick(NOW)
+    [other, answer] = bench.take_ready()[wire.connection_id]
+    assert [message.body for message in messages(other)] == [b"3"], "another group's"
+    assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "0",
+        "minOffset": "0",
+        "maxOffset": "3",
+    }
+    if codes == "deleted":
+        assert wire.is_cold(holding_pull(sysFlag=2, subVersion=1))
+    else:
+        (answer,) = wire.ask(holding_pull(sysFlag=2, subVersion=2))
+        assert [message.body for message in messages(answer)] == [b"1", b"2", b"3"]
+
+
+def test_a_heartbeat_with_the_same_tags_ends_no_pull(bench: Bench) -> None:
+    wire = bench.connect()
+    bench.store.set_subscription("G", "T", 1, [3, 5])
+    assert wire.ask(holding_pull(sysFlag=2)) == []
+    bench.store.set_subscription("G", "T", 2, [5, 3])
+    bench.store.set_subscription("G", "U", 2, [5])
+    bench.store.set_subscription("G", "U", 3, [6])
+    bench.store.delete_subscription("G", "U")
+    assert bench.store.tick(NOW) is False
+    assert held(bench) == 1
+
+
 def test_a_broker_that_stops_holds_no_pull(bench: Bench) -> None:
     wire = bench.connect()
     assert wire.ask(holding_pull(opaque=1)) == []

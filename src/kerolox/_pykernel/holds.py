@@ -15,7 +15,10 @@ from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["HeldPull", "HeldPulls", "QueueKey"]
+__all__ = ["ENDED_MS", "HeldPull", "HeldPulls", "QueueKey"]
+
+ENDED_MS = 0
+"""The deadline of a pull that was ended before its time."""
 
 _EXPIRY_SLACK = 1_024
 """Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""
@@ -129,7 +132,7 @@ class HeldPulls:
         """Let the time of some pulls be over."""
         for pull in self._expiry:
             if pull.live and is_over(pull):
-                pull.deadline_ms = 0
+                pull.deadline_ms = ENDED_MS
         heapq.heapify(self._expiry)
 
     def remove(self, pull: HeldPull) -> None:

@@ -19,7 +19,7 @@ from kerolox._pykernel.answers import (
     json_pull_header,
     overdue,
 )
-from kerolox._pykernel.holds import HeldPull, HeldPulls
+from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
 from kerolox._pykernel.tables import PERM_READ, Tables
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import GetMessageStatus
@@ -51,6 +51,7 @@ PULL_OFFSET_MOVED = 21
 _FOUND = int(GetMessageStatus.FOUND)
 _NOBODY = -1
 
+_OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)
 _NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, False, 0, b"")
 
 _CODES: dict[int, int] = {
@@ -91,6 +92,7 @@ class Store(MessageStore):
         self._held = HeldPulls()
         self._ended_groups: set[str] = set()
         self._ended_topics: set[str] = set()
+        self._ended_subscriptions: set[tuple[str, str]] = set()
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
         """(end of the log, queue, tags codes) of what waits in a transient pool."""
         self._ready: list[tuple[int, bytes]] = []
@@ -156,11 +158,13 @@ class Store(MessageStore):
     ) -> None:
         """See ``StoreKernel``."""
         tags = None if tag_codes is None else frozenset(tag_codes)
-        self.tables.set_subscription(group, topic, version, tags)
+        if self.tables.set_subscription(group, topic, version, tags):
+            self._ended_subscriptions.add((group, topic))
 
     def delete_subscription(self, group: str, topic: str) -> None:
         """See ``StoreKernel``."""
-        self.tables.delete_subscription(group, topic)
+        if self.tables.delete_subscription(group, topic):
+            self._ended_subscriptions.add((group, topic))
 
     def set_writable(self, writable: bool) -> None:
         """See ``StoreKernel``."""
@@ -443,6 +447,8 @@ class Store(MessageStore):
         while self.arrived:
             key = next(iter(self.arrived))
             for pull in self._held.matching(key, self.arrived.pop(key)):
+                if self._is_ended(pull):
+                    continue
                 result = self.read_key(key, pull.offset, pull.max_count, pull.tags)
                 if pull_code(result[0], pull.offset) == PULL_NOT_FOUND:
                     continue
@@ -469,7 +475,11 @@ class Store(MessageStore):
         self._release_committed()
         self._end_holds()
         for pull in self._held.expired(now_ms):
-            result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
+            result = (
+                self._nothing_for(pull)
+                if pull.deadline_ms == ENDED_MS
+                else self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
+            )
             self._ready.append((pull.connection_id, self._held_answer(pull, result)))
         self._release_flushed()
         waits = self._flush_waits
@@ -481,12 +491,28 @@ class Store(MessageStore):
         return bool(self._ready)
 
     def _end_holds(self) -> None:
-        """The pulls of those who may not read any more have waited long enough."""
-        groups, topics = self._ended_groups, self._ended_topics
-        if groups or topics:
-            self._held.end_where(lambda pull: pull.group in groups or pull.key[0] in topics)
-            groups.clear()
-            topics.clear()
+        """The pulls of those who may not read any more, or want other tags now, have waited long
+        enough."""
+        ended = (self._ended_groups, self._ended_topics, self._ended_subscriptions)
+        if any(ended):
+            self._held.end_where(self._is_ended)
+            for names in ended:
+                names.clear()
+
+    def _is_ended(self, pull: HeldPull) -> bool:
+        """The next tick ends it; until then nothing may wake it, or it would be given what its
+        group does not want any more, and passed over what it wants now."""
+        topic = pull.key[0]
+        return (
+            pull.group in self._ended_groups
+            or topic in self._ended_topics
+            or (pull.group, topic) in self._ended_subscriptions
+        )
+
+    def _nothing_for(self, pull: HeldPull) -> ReadResult:
+        """What an ended pull is told: that it found nothing, at the offset that it asked for."""
+        low, high = self.queue_bounds(*pull.key)
+        return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 
     def take_ready(self) -> list[tuple[int, bytes]]:
         """See ``StoreKernel``."""

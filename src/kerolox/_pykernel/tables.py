@@ -149,18 +149,22 @@ class Tables:
 
     def set_subscription(
         self, group: str, topic: str, version: int, tags: frozenset[int] | None
-    ) -> None:
-        """See ``StoreKernel.set_subscription``."""
-        self._subscriptions.setdefault(group, {})[topic] = _Subscription(version, tags)
+    ) -> bool:
+        """See ``StoreKernel.set_subscription``. True: the group wanted other tags before."""
+        subscriptions = self._subscriptions.setdefault(group, {})
+        old = subscriptions.get(topic)
+        subscriptions[topic] = _Subscription(version, tags)
         self._pull_shapes.clear()
+        return old is not None and old.tags != tags
 
-    def delete_subscription(self, group: str, topic: str) -> None:
-        """See ``StoreKernel.delete_subscription``."""
+    def delete_subscription(self, group: str, topic: str) -> bool:
+        """See ``StoreKernel.delete_subscription``. False: there was none."""
         subscriptions = self._subscriptions.get(group, {})
-        subscriptions.pop(topic, None)
+        old = subscriptions.pop(topic, None)
         if not subscriptions:
             self._subscriptions.pop(group, None)
         self._pull_shapes.clear()
+        return old is not None
 
     def suggested_broker(self, group: str, slow: bool) -> int:
         """The broker that a pull answer suggests for the next pull."""

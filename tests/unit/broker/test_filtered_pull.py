@@ -157,6 +157,22 @@ async def test_a_pull_waits_until_something_matches(sql_broker: Broker, sql_peer
     assert answer.ext_fields["nextBeginOffset"] == "6"
 
 
+async def test_a_waiting_group_gets_what_its_new_expression_wants(
+    sql_broker: Broker, sql_peer: Peer
+) -> None:
+    await send_numbers(sql_peer, 3)
+    held = int(PullSysFlag.SUSPEND)
+    members = {"expression_type": "SQL92", "topics": {"T": "n = 9"}, "version": 1}
+    await sql_peer.heartbeat("c1", **members)
+    pull = sql_peer.pull("T", offset=3, tags=None, sys_flag=held, suspendTimeoutMillis=20_000)
+    waiting = asyncio.create_task(pull)
+    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await sql_peer.heartbeat("c1", **{**members, "topics": {"T": "n = 1"}, "version": 2})
+    await send_numbers(sql_peer, 2)
+    answer = await waiting
+    assert bodies(answer) == [b"1"]
+
+
 async def test_a_pull_that_finds_nothing_in_time_is_answered_and_goes_on_behind(
     sql_broker: Broker, sql_peer: Peer
 ) -> None:

@@ -123,6 +123,28 @@ async def test_the_heartbeat_s_tags_filter_pulls_without_subscription(any_peer: 
         assert answer.ext_fields["nextBeginOffset"] == "3"
 
 
+async def test_a_message_for_new_tags_is_not_passed_over_by_a_pull_that_was_held(
+    broker: Broker, peer: Peer
+):
+    await peer.create_topic("T")
+    await peer.heartbeat("c1", topics={"T": "a"}, codes=[java_hash("a")], version=1)
+    held = {"tags": None, "sys_flag": int(PullSysFlag.SUSPEND), "suspendTimeoutMillis": 20_000}
+    waiting = asyncio.create_task(peer.pull("T", **held, subVersion=1))
+    await until(lambda: broker.store.stats()["held_pulls"] == 1)
+    codes = [java_hash("a"), java_hash("b")]
+    await peer.heartbeat("c1", topics={"T": "a || b"}, codes=codes, version=2)
+    for tag in ("b", "a"):
+        await peer.send("T", tag.encode(), properties=f"TAGS\x01{tag}")
+    found = []
+    answer = await waiting
+    while len(found) < 2:
+        found += [message.body for message in decode_records(answer.body)]
+        offset = int(answer.ext_fields["nextBeginOffset"])
+        answer = await peer.pull("T", offset=offset, tags=None, subVersion=2)
+        assert answer.code != ResponseCode.PULL_NOT_FOUND or found == [b"b", b"a"]
+    assert found == [b"b", b"a"]
+
+
 async def test_a_broadcasting_group_needs_leave_to_broadcast(any_peer: Peer):
     await any_peer.create_topic("T")
     await any_peer.heartbeat("c1", topics={"T": "*"}, model="BROADCASTING")

@@ -16,6 +16,9 @@ pub const HELD_PULLS_MAX: usize = 100_000;
 /// Pulls that may be held of one connection: what one message or one moment may have to answer.
 pub const HELD_OF_CONNECTION_MAX: u32 = 10_000;
 
+/// The deadline of a pull that was ended before its time.
+const ENDED_MS: i64 = 0;
+
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
@@ -88,6 +91,12 @@ pub struct HeldPull {
 }
 
 impl HeldPull {
+    /// Whether it was ended before its time.
+    #[must_use]
+    pub const fn is_ended(&self) -> bool {
+        self.deadline_ms == ENDED_MS
+    }
+
     /// Whether a record with one of these tags codes is for it.
     #[must_use]
     pub fn wants(&self, tags_codes: &[i32]) -> bool {
@@ -170,8 +179,8 @@ impl Holds {
     pub fn end_where(&mut self, is_over: impl Fn(&HeldPull) -> bool) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             if let Some(node) = node.as_mut().filter(|node| is_over(&node.pull)) {
-                node.pull.deadline_ms = 0;
-                self.deadlines.push(Reverse((0, node.sequence, index as u32)));
+                node.pull.deadline_ms = ENDED_MS;
+                self.deadlines.push(Reverse((ENDED_MS, node.sequence, index as u32)));
             }
         }
     }

@@ -163,13 +163,17 @@ impl HotPath {
 
     /// Puts a subscription into the table.
     pub fn set_subscription(&self, group: &str, topic: &str, subscription: Subscription) {
-        let tables = &mut self.state.lock().tables;
-        tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
+        let mut state = self.state.lock();
+        let tables = &mut state.tables;
+        let other = tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
+        state.ended.subscriptions.extend(other);
     }
 
     /// Takes a subscription out of the table.
     pub fn delete_subscription(&self, group: &str, topic: &str) {
-        self.state.lock().tables.delete_subscription(group.as_bytes(), topic.as_bytes());
+        let mut state = self.state.lock();
+        let deleted = state.tables.delete_subscription(group.as_bytes(), topic.as_bytes());
+        state.ended.subscriptions.extend(deleted);
     }
 
     /// False: every hot send is cold.

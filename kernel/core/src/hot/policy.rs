@@ -55,6 +55,19 @@ pub struct Subscription {
     pub tag_codes: Option<Box<[i32]>>,
 }
 
+impl Subscription {
+    /// Whether the tags are the same, in whatever order.
+    fn wants_as(&self, other: &Self) -> bool {
+        let sorted = |codes: &Option<Box<[i32]>>| {
+            codes.clone().map(|mut codes| {
+                codes.sort_unstable();
+                codes
+            })
+        };
+        self.tag_codes == other.tag_codes || sorted(&self.tag_codes) == sorted(&other.tag_codes)
+    }
+}
+
 /// What a group got of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {
@@ -247,20 +260,27 @@ impl Tables {
         }
     }
 
-    /// Puts a subscription into the table.
-    pub fn set_subscription(&mut self, group: &[u8], topic: &[u8], subscription: Subscription) {
+    /// Puts a subscription into the table; the slots of group and topic when the group wanted other
+    /// tags before.
+    pub fn set_subscription(
+        &mut self,
+        group: &[u8],
+        topic: &[u8],
+        subscription: Subscription,
+    ) -> Option<(u32, u32)> {
         let topic = self.intern_topic(topic);
         let group = self.intern_group(group);
-        self.groups[group as usize].subscriptions.insert(topic, subscription);
+        let subscriptions = &mut self.groups[group as usize].subscriptions;
+        let is_same = subscriptions.get(&topic).is_none_or(|old| old.wants_as(&subscription));
+        subscriptions.insert(topic, subscription);
+        (!is_same).then_some((group, topic))
     }
 
-    /// Takes a subscription out of the table.
-    pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) {
-        if let (Some(group), Some(topic)) =
-            (self.find_group(group, NO_SLOT), self.find_topic(topic, NO_SLOT))
-        {
-            self.groups[group as usize].subscriptions.remove(&topic);
-        }
+    /// Takes a subscription out of the table; the slots of group and topic when it was there.
+    pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
+        let group = self.find_group(group, NO_SLOT)?;
+        let topic = self.find_topic(topic, NO_SLOT)?;
+        self.groups[group as usize].subscriptions.remove(&topic).map(|_| (group, topic))
     }
 
     /// Counts a read that looked at entries of a queue.

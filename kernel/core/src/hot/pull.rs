@@ -138,6 +138,15 @@ pub fn read(
     (kind, outcome)
 }
 
+/// What a pull is told that was ended before its time: that it found nothing, at the offset that it
+/// asked for.
+pub fn nothing_for(tables: &Tables, core: &mut Core, wanted: &Wanted<'_>) -> ReadOutcome {
+    let topic = &tables.topics[wanted.topic as usize].name;
+    let (min_offset, max_offset) = core.queue_bounds(topic, wanted.queue_id);
+    let status = GetStatus::OffsetOverflowOne;
+    ReadOutcome { status, next_offset: wanted.offset, min_offset, max_offset, ..NO_QUEUE }
+}
+
 /// Appends an answer without records.
 pub fn answer_empty(
     tables: &Tables,

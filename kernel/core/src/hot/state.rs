@@ -37,6 +37,30 @@ struct Staged {
     tags_code: i64,
 }
 
+/// Whose held pulls the next tick ends. Until then nothing may wake them, or they would be given
+/// what their group does not want any more, and passed over what it wants now.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Slots of those that may not be read any more.
+    groups: HashSet<u32>,
+    topics: HashSet<u32>,
+    /// Slots of groups and the topics of which they want other tags now.
+    pub subscriptions: HashSet<(u32, u32)>,
+}
+
+impl Ended {
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.topics.is_empty() && self.subscriptions.is_empty()
+    }
+
+    fn has(&self, pull: &HeldPull) -> bool {
+        !self.is_empty()
+            && (self.groups.contains(&pull.group)
+                || self.topics.contains(&pull.topic)
+                || self.subscriptions.contains(&(pull.group, pull.topic)))
+    }
+}
+
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
 
@@ -55,9 +79,7 @@ pub struct State {
     arrived: Vec<Arrived>,
     /// What was appended and is not committed by a transient pool, in log order: it arrives then.
     staged: VecDeque<Staged>,
-    /// Groups and topics that may not be read any more; the next tick ends their held pulls.
-    ended_groups: HashSet<u32>,
-    ended_topics: HashSet<u32>,
+    pub ended: Ended,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
     pub sync_flush: bool,
@@ -107,12 +129,12 @@ impl State {
 
     /// The held pulls of a group end with the next tick.
     pub fn end_group(&mut self, group: &[u8]) {
-        self.ended_groups.extend(self.tables.find_group(group, NO_SLOT));
+        self.ended.groups.extend(self.tables.find_group(group, NO_SLOT));
     }
 
     /// The held pulls of a topic end with the next tick.
     pub fn end_topic(&mut self, topic: &[u8]) {
-        self.ended_topics.extend(self.tables.find_topic(topic, NO_SLOT));
+        self.ended.topics.extend(self.tables.find_topic(topic, NO_SLOT));
     }
 
     /// Holds no more pulls; those that are held end with the next tick.
@@ -122,12 +144,10 @@ impl State {
     }
 
     fn end_holds(&mut self) {
-        if self.ended_groups.is_empty() && self.ended_topics.is_empty() {
-            return;
+        if !self.ended.is_empty() {
+            let ended = std::mem::take(&mut self.ended);
+            self.holds.end_where(|pull| ended.has(pull));
         }
-        let groups = std::mem::take(&mut self.ended_groups);
-        let topics = std::mem::take(&mut self.ended_topics);
-        self.holds.end_where(|pull| groups.contains(&pull.group) || topics.contains(&pull.topic));
     }
 
     /// Notes a record that was just appended to a queue: it arrives, now or when it is committed.
@@ -201,7 +221,8 @@ impl State {
                     break;
                 }
                 next = self.holds.next_of_queue(index);
-                if self.holds.pull(index).wants(tags_codes) {
+                let pull = self.holds.pull(index);
+                if pull.wants(tags_codes) && !self.ended.has(pull) {
                     self.try_to_answer(core, index, &mut own);
                 }
             }
@@ -262,6 +283,10 @@ impl State {
             let pull = holds.pull(index);
             let wanted = pull::wanted_by(pull);
             peers.write_ready(pull.connection, |out| {
+                if pull.is_ended() {
+                    let nothing = pull::nothing_for(tables, core, &wanted);
+                    return pull::answer_empty(tables, &wanted, &nothing, Kind::NotFound, out);
+                }
                 let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
                 if kind != Kind::Found {
                     pull::answer_empty(tables, &wanted, &outcome, kind, out);

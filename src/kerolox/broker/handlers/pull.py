@@ -333,8 +333,11 @@ async def _wait_for_match(
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
         try:
-            _checked_group(broker, header)
+            group = _checked_group(broker, header)
             _checked_topic(broker, header, request)
+            if not header.sys_flag & PullSysFlag.SUBSCRIPTION:
+                # A heartbeat may have told of another expression, or of tags.
+                wanted = _wanted(broker, header, group)
         except BrokerError as error:
             if not request.connection.closed:
                 refusal = request.command.response(error.code, error.remark)
