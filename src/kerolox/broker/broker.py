@@ -453,6 +453,7 @@ class Broker:
     def _set_writable(self, writable: bool) -> None:
         self.store.set_writable(writable)
         self.writer.writable = writable
+        self.schedule.writable = writable
 
     # -- stopping -----------------------------------------------------------------------------
     async def _write_tables(self) -> None:

@@ -57,8 +57,11 @@ class DelaySchedule:
         self._filters = filters
         self._now_ms = now_ms
         self._levels_ms = config.delay_levels_ms
+        self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[int, int] = {}
         self._told_ms = 0
+        self.writable = True
+        """False: nothing is delivered, what is due waits until it may be stored."""
         self.on_delivered: Callable[[int, int], None] = _ignore
         """Called with the queue of each message that was delivered and the size of its record."""
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
@@ -85,7 +88,7 @@ class DelaySchedule:
         """Deliver everything that is due; how many messages that were."""
         delivered = 0
         for level in range(1, len(self._levels_ms) + 1):
-            more = True
+            more = self.writable
             while more:
                 count, more = self._deliver_slice(level)
                 delivered += count
@@ -116,6 +119,9 @@ class DelaySchedule:
         if offset != self._offsets.get(level, 0):
             self._offsets[level] = offset
             self.file.touch()
+            if self._is_sync:
+                # The position must not outlive a loss of power that what it stands for does not.
+                self._store.request_flush(self._store.max_physical_offset)
         return offset - start, offset - start == DELIVERIES_PER_SLICE
 
     def _is_due(self, level: int, due_ms: int) -> bool:

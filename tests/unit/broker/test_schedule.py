@@ -116,6 +116,33 @@ async def test_a_topic_that_was_deleted_gets_what_was_delayed_for_it(
         assert [m.body for m in await peer.messages("T")] == [b"delayed"]
 
 
+async def test_on_a_full_disk_what_is_due_waits(long_delays, monkeypatch):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"later", properties="DELAY\x011")
+        broker._set_writable(False)
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
+        assert broker.schedule.offsets == {}
+        broker._set_writable(True)
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
+
+
+async def test_with_sync_flush_what_is_delivered_goes_to_the_disk_at_once(
+    tmp_path, kernel, monkeypatch
+):
+    config = small_config(
+        tmp_path,
+        message_delay_level="1h",
+        flush_disk_type="SYNC_FLUSH",
+        flush_commit_log_thorough_interval=3_600_000,
+    )
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"later", properties="DELAY\x011")
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
+        end = broker.store.max_physical_offset
+        await until(lambda: broker.store.flushed_offset == end)
+
+
 async def test_positions_are_written_as_often_as_the_settings_say(tmp_path, monkeypatch):
     config = small_config(tmp_path, message_delay_level="1h", flush_delay_offset_interval=100)
     async with Broker(config) as broker, peer_of(broker) as peer:
