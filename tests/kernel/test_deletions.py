@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.support import Bench
+from tests.support.eventually import wait_until
 from tests.support.faults import Faults
 
 OLD = [b"old-%d" % number for number in range(250)]
@@ -193,6 +194,20 @@ def test_a_note_goes_with_the_last_record_it_is_about(
     closing.append(again)
     again.open()
     assert not (bench.path / "deletions").exists()
+
+
+def test_notes_of_records_that_are_gone_do_not_pile_up(bench: Bench) -> None:
+    topics = [f"gone-{number:0100}" for number in range(600)]
+    for topic in topics:
+        bench.append(b"x", topic=topic.encode())
+        assert bench.store.delete_queues(topic) == 1
+    notes = bench.path / "deletions"
+    assert notes.stat().st_size > 64 * 1024
+    for _ in range(200):
+        bench.append(b"x" * 900, topic=b"Other")
+    while bench.store.drop_log_file() is not None:
+        pass
+    wait_until(lambda: not notes.exists())
 
 
 FULL = """

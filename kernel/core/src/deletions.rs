@@ -104,6 +104,11 @@ impl Deletions {
         Ok(())
     }
 
+    /// Forgets what the log has nothing of any more; the file follows when it is too large.
+    pub(crate) fn forget(&mut self, min_offset: i64) {
+        self.offsets.retain(|_, offset| *offset > min_offset);
+    }
+
     /// What has to be waited for to bring the file to the disk, without this value's lock. An error
     /// of writing it anew is left for the next call.
     pub(crate) fn begin_sync(&mut self) -> Option<PathBuf> {

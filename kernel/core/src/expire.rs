@@ -53,6 +53,8 @@ impl Store {
             let mut core = self.lock();
             let file = core.log.drop_first()?;
             self.shared().log_files.lock().retain(|other| other.start() != file.start());
+            // Files before this one are unlinked; this one is not yet, and a crash may keep it.
+            self.shared().deletions.lock().forget(file.start() as i64);
             file
         };
         Some(file.path().to_owned())

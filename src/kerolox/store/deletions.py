@@ -100,6 +100,12 @@ class Deletions:
                 self.offsets = kept
                 self._write_anew()
 
+    def forget(self, min_offset: int) -> None:
+        """Forget what the log has nothing of any more; the file follows when it is too large."""
+        with self._lock:
+            for topic in [topic for topic, end in self.offsets.items() if end <= min_offset]:
+                del self.offsets[topic]
+
     def sync(self) -> None:
         """Bring the file to the disk. An error is left for the next call."""
         with contextlib.suppress(OSError):

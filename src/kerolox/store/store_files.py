@@ -492,6 +492,8 @@ class StoreFiles:
         if file is None:
             return None
         file.release_pages()
+        # Files before this one are unlinked; this one is not yet, and a crash may keep it.
+        self._deletions.forget(file.start)
         return file.path
 
     def expire_queue(self, topic: str, queue_id: int, most: int) -> int:
