@@ -246,7 +246,8 @@ class StoreKernel(Protocol):
         ...
 
     def delete_topic(self, topic: str) -> None:
-        """Take a topic out of the table; its files stay."""
+        """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
+        ``fall_behind``; its files stay."""
         ...
 
     def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
@@ -258,8 +259,8 @@ class StoreKernel(Protocol):
         ...
 
     def delete_group(self, group: str) -> None:
-        """Take a group and its subscriptions out of the tables; its held pulls are answered with
-        the next tick."""
+        """Take a group and its subscriptions out of the tables, and what it got out of
+        ``group_stats`` and ``fall_behind``; its held pulls are answered with the next tick."""
         ...
 
     def set_subscription(
@@ -491,7 +492,8 @@ class StoreKernel(Protocol):
         ...
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
-        """(topic, messages put, bytes put) since open."""
+        """(topic, messages put, bytes put) since open, of the queues that there are: what deleted
+        ones counted is gone with them."""
         ...
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:

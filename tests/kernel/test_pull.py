@@ -195,6 +195,21 @@ def test_counters_count_what_was_got(bench: Bench) -> None:
     assert (stats["get_count"], stats["get_bytes"]) == (5, got)
 
 
+@pytest.mark.parametrize("deleted", ["group", "topic"])
+def test_what_was_counted_goes_with_its_group_or_topic(bench: Bench, deleted: str) -> None:
+    wire = bench.connect()
+    wire.ask(*tagged("a"))
+    wire.ask(pull())
+    assert len(bench.store.group_stats()) == len(bench.store.fall_behind()) == 1
+    if deleted == "group":
+        bench.store.delete_group("G")
+    else:
+        bench.store.delete_topic("T")
+        bench.store.delete_queues("T")
+        assert bench.store.topic_stats() == []
+    assert bench.store.group_stats() == bench.store.fall_behind() == []
+
+
 def test_a_flood_of_pulls_is_answered_in_bounded_portions(closed_bench: Bench) -> None:
     closed_bench.open(mapped_file_size_commit_log=1 << 22, max_message_size=1 << 21)
     wire = closed_bench.connect()

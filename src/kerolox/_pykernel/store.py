@@ -141,6 +141,7 @@ class Store(MessageStore):
     def delete_topic(self, topic: str) -> None:
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, None)
+        self._forget_reads(1, topic)
 
     def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel``."""
@@ -152,6 +153,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.tables.delete_group(group)
         self._ended_groups.add(group)
+        self._forget_reads(0, group)
 
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
@@ -343,6 +345,12 @@ class Store(MessageStore):
             counts[3] += self.last_read_ms
         if self.settings.disk_fall_recorded:
             self._fall_behind[group, *key] = self.last_behind
+
+    def _forget_reads(self, place: int, name: str) -> None:
+        """Forget what was counted for a group (place 0 of the keys) or a topic (1)."""
+        for counted in (self._group_counts, self._fall_behind):
+            for key in [key for key in counted if key[place] == name]:
+                del counted[key]
 
     def fall_behind(self) -> list[tuple[str, str, int, int]]:
         """See ``StoreKernel``."""

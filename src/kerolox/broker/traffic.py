@@ -161,7 +161,7 @@ class Traffic:
 
     def sample(self) -> None:
         """Take the kernel's counters and make samples; every ``SAMPLE_SECONDS``."""
-        self._refresh()
+        self.refresh()
         now_ms = self._now_ms()
         is_hourly = self._samples % SAMPLES_PER_TEN_MINUTES == 0
         is_daily = self._samples % SAMPLES_PER_HOUR == 0
@@ -175,7 +175,7 @@ class Traffic:
 
     def view(self, name: str, key: str) -> dict[str, dict[str, float | int]] | None:
         """``BrokerStatsData``; None: nothing was counted under that name and key."""
-        self._refresh()
+        self.refresh()
         figure = self._figures.get((name, key))
         if figure is None:
             return None
@@ -192,14 +192,14 @@ class Traffic:
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its figures go, if ``autoDeleteUnusedStats`` says so."""
+        self.refresh()
         if self._config.auto_delete_unused_stats:
-            self._refresh()
             self._forget(lambda key: key == topic or topic in key.split("@")[:-1])
 
     def forget_group(self, group: str) -> None:
         """The same for a group."""
+        self.refresh()
         if self._config.auto_delete_unused_stats:
-            self._refresh()
             self._forget(lambda key: key.endswith(f"@{group}"))
 
     def _key(self, topic: str, group: str) -> str:
@@ -216,17 +216,19 @@ class Traffic:
             (name, key): figure for (name, key), figure in self._figures.items() if not goes(key)
         }
 
-    def _refresh(self) -> None:
-        """Add what the kernel counted since the last time."""
+    def refresh(self) -> None:
+        """Add what the kernel counted since the last time. Before a topic or a group is deleted:
+        their counters go with them."""
         cluster = self._config.broker_cluster_name
+        before, self._seen = self._seen, {}
         for topic, messages, size in self._new(
-            ((topic,), (count, size)) for topic, count, size in self._store.topic_stats()
+            before, (((topic,), (count, size)) for topic, count, size in self._store.topic_stats())
         ):
             self.add(TOPIC_PUT_NUMS, topic, messages, messages)
             self.add(TOPIC_PUT_SIZE, topic, size, messages)
             self.add(BROKER_PUT_NUMS, cluster, messages, 0)
         for group, topic, queue_id, reads, messages, size, milliseconds in self._new(
-            (tuple(row[:3]), tuple(row[3:])) for row in self._store.group_stats()
+            before, ((tuple(row[:3]), tuple(row[3:])) for row in self._store.group_stats())
         ):
             self.note_got(
                 group,
@@ -239,14 +241,16 @@ class Traffic:
             )
 
     def _new(
-        self, rows: Iterator[tuple[tuple[Any, ...], tuple[int, ...]]]
+        self,
+        seen: dict[tuple[object, ...], tuple[int, ...]],
+        rows: Iterator[tuple[tuple[Any, ...], tuple[int, ...]]],
     ) -> Iterator[tuple[Any, ...]]:
         """What grew, by how much; a counter that is smaller than before began anew."""
         for key, counters in rows:
-            before = self._seen.get(key)
+            self._seen[key] = counters
+            before = seen.get(key)
             if counters == before:
                 continue
-            self._seen[key] = counters
             if before is None or any(b > c for b, c in zip(before, counters, strict=True)):
                 yield (*key, *counters)
             else:

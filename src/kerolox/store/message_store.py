@@ -459,7 +459,7 @@ class MessageStore(StoreReads):
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """See ``StoreKernel.topic_stats``."""
-        totals = dict(self._retired)
+        totals: dict[str, tuple[int, int]] = {}
         for queue in self._queues.values():
             if queue.put_count:
                 count, size = totals.get(queue.topic, (0, 0))

@@ -87,7 +87,6 @@ class StoreFiles:
         self._written = (0, 0)
         self._sure_offset = 0
         """Up to where recovery knows the log to be on the disk."""
-        self._retired: dict[str, tuple[int, int]] = {}
         self._put_count = self._put_bytes = 0
         self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
         self._get_time_max_ms = 0
@@ -533,8 +532,6 @@ class StoreFiles:
             topic = queue.topic
             del self._queues[topic, queue.queue_id]
             self.lmq_count -= topic.startswith(LMQ_PREFIX)
-            puts, size = self._retired.get(topic, (0, 0))
-            self._retired[topic] = (puts + queue.put_count, size + queue.put_bytes)
             if self._queue_flusher is not None:
                 self._queue_flusher.dirty.discard(queue)
             queue.delete()

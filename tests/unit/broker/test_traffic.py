@@ -195,6 +195,23 @@ async def test_a_broker_counts_hot_pulls_filtered_ones_and_what_is_given_back(
         }
 
 
+async def test_what_was_counted_before_a_deletion_is_part_of_the_figures(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with Broker(small_config(tmp_path), kernel=kernel) as broker, peer_of(broker) as peer:
+        for sends in (3, 5):
+            await peer.create_topic("T")
+            for _ in range(sends):
+                await peer.send("T")
+            assert len(await peer.messages("T")) == sends
+            await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+            fields = {"groupName": "readers", "removeOffset": "true"}
+            await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        broker.traffic.sample()
+        for name, key in (("TOPIC_PUT_NUMS", "T"), ("GROUP_GET_NUMS", "T@readers")):
+            assert (await view(peer, name, key))["statsMinute"]["sum"] == 8
+
+
 @pytest.mark.parametrize("is_detailed", [True, False])
 async def test_delayed_messages_count_where_they_wait_and_where_they_come(
     tmp_path: Path, kernel: str, is_detailed: bool

@@ -232,12 +232,15 @@ impl Tables {
         }
     }
 
-    /// Takes a topic out of the table.
+    /// Takes a topic out of the table, with what groups got of it.
     pub fn delete_topic(&mut self, name: &[u8]) {
         if let Some(slot) = self.find_topic(name, NO_SLOT) {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.hot = false;
+            for group in &mut self.groups {
+                group.got.remove(&slot);
+            }
         }
     }
 
@@ -250,13 +253,14 @@ impl Tables {
         group.slow_broker_id = slow_broker_id;
     }
 
-    /// Takes a group and its subscriptions out of the tables.
+    /// Takes a group, its subscriptions and what it got out of the tables.
     pub fn delete_group(&mut self, name: &[u8]) {
         if let Some(slot) = self.find_group(name, NO_SLOT) {
             let group = &mut self.groups[slot as usize];
             group.present = false;
             group.hot = false;
             group.subscriptions.clear();
+            group.got = HashMap::new();
         }
     }
 

@@ -88,6 +88,7 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
+    broker.traffic.refresh()
     deleted = broker.topics.delete(header.topic)
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
@@ -130,11 +131,13 @@ async def all_groups(broker: Broker, header: EmptyHeader, request: Request) -> R
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
 async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
-    if broker.groups.delete(header.group_name):
+    broker.traffic.refresh()
+    deleted = broker.groups.delete(header.group_name)
+    broker.traffic.forget_group(header.group_name)
+    if deleted:
         await broker.groups.file.flush()
     if header.remove_offset:
         broker.offsets.remove_group(header.group_name)
-    broker.traffic.forget_group(header.group_name)
     return Reply()
 
 
