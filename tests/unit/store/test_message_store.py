@@ -274,7 +274,7 @@ def test_the_store_offers_what_the_kernels_face_says_of_files() -> None:
     policy = {
         "set_identity", "set_topic", "delete_topic", "set_group", "delete_group",
         "set_subscription", "delete_subscription", "set_writable", "group_stats", "fall_behind",
-        "hold", "tick", "take_ready", "take_commits", "take_put_times",
+        "hold", "stop_holding", "tick", "take_ready", "take_commits", "take_put_times",
     }  # fmt: skip
     names = {name for name in vars(StoreKernel) if not name.startswith("_")}
     missing = {name for name in names - policy if not hasattr(MessageStore, name)}
