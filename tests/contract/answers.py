@@ -113,8 +113,19 @@ def _heartbeats() -> Iterator[Case]:
         "that is a list": b"[]",
         "that is empty": b"{}",
         "of wrong types": b'{"clientID":5,"consumerDataSet":7}',
+        "with enums as numbers": b'{"clientID":"c","consumerDataSet":[{"groupName":"answers-cpp",'
+        b'"consumeType":1,"messageModel":1,"consumeFromWhere":4,"subscriptionDataSet":[{"topic":"T",'
+        b'"subString":"a","subVersion":"17","codeSet":["97"]}]}]}\n',
+        "with a number that is no enum": b'{"clientID":"c","consumerDataSet":[{"groupName":"g",'
+        b'"messageModel":7}]}',
+        "in capitals": b'{"ClientID":"c","ConsumerDataSet":[{"GroupName":"answers-net",'
+        b'"ConsumeType":"CONSUME_PASSIVELY","MessageModel":"CLUSTERING","ConsumeFromWhere":'
+        b'"CONSUME_FROM_LAST_OFFSET","SubscriptionDataSet":[{"Topic":"T","SubString":"*"}]}]}',
     }.items():
         yield Case(f"a heartbeat {name}", RequestCode.HEART_BEAT, {}, body)
+    for group in ("answers-cpp", "answers-net"):
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        yield Case(f"members of {group}", code, {"consumerGroup": group})
     check = {
         "clientId": CLIENT,
         "group": GROUP,

@@ -8,6 +8,7 @@ Fields stand in alphabetical order of their wire names, as fastjson writes them,
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -225,6 +226,10 @@ def decode_body(
 def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
     """As :func:`decode_body`, for what clients send: with bounds, since others wait meanwhile.
 
+    What is no such body as it stands, up to ``LENIENT_BODY_BYTES_MAX``, is read as fastjson would:
+    the C++ client, and those in Python and Node.js above it, write enums as numbers, the .NET
+    client has names of its own spelling, others write null where they have nothing.
+
     Raises:
         BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``.
     """
@@ -232,7 +237,17 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
         raise BodyError(
             f"the body has {len(data)} bytes; at most {REQUEST_BODY_BYTES_MAX} are taken"
         )
-    return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
+    try:
+        return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
+    except BodyError as error:
+        if len(data) > LENIENT_BODY_BYTES_MAX:
+            raise
+        try:
+            loaded = fastjson.loads(data, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
+            read = _as_fastjson(loaded, _INNER_NAMES | _lower(body_type))
+            return msgspec.convert(read, body_type, strict=False)
+        except (fastjson.FastjsonError, msgspec.ValidationError):
+            raise error from None
 
 
 def encode_body(value: object) -> bytes:
@@ -241,6 +256,51 @@ def encode_body(value: object) -> bytes:
 
 
 _PLAIN = frozenset((str, int, float, bool))
+
+_REQUEST_DEPTH_MAX = 8
+"""Levels of a request's body that are looked into; those that clients send have five."""
+
+_ENUMS = {
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+}
+"""Names by number, as Java declares them."""
+
+
+def _lower(*structs: Any) -> dict[str, str]:  # noqa: ANN401 - struct types
+    return {name.lower(): name for each in structs for name in each.__struct_encode_fields__}
+
+
+_INNER_NAMES = _lower(ConsumerData, SubscriptionData, _QueueMember)
+
+
+def _as_fastjson(value: object, names: Mapping[str, str], depth: int = 0) -> object:
+    """A request's body with its names spelled as RocketMQ does, its enums as names, and without
+    what is null."""
+    if depth == _REQUEST_DEPTH_MAX:
+        return value
+    if isinstance(value, list):
+        return [_as_fastjson(each, names, depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    members: dict[object, object] = {}
+    for key, member in value.items():
+        if member is not None:
+            name = names.get(str(key).replace("_", "").lower(), key)
+            enum = _ENUMS.get(str(name), ())
+            if type(member) is int and 0 <= member < len(enum):
+                members[name] = enum[member]
+            else:
+                members[name] = _as_fastjson(member, names, depth + 1)
+    return members
 
 
 @functools.cache

@@ -180,16 +180,15 @@ class UpdateConsumerOffsetHeader(Header, frozen=True, kw_only=True):
 
 
 class CreateTopicHeader(Header, frozen=True, kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC (17). ``order`` is required on the wire and not kept."""
+    """UPDATE_AND_CREATE_TOPIC (17). ``defaultTopic`` and ``order`` mean nothing; the C++ client
+    leaves the latter out."""
 
     topic: str
-    default_topic: str
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32
     topic_filter_type: str
     topic_sys_flag: Int32 = 0
-    order: bool
 
 
 class TopicHeader(Header, frozen=True, kw_only=True):
@@ -220,9 +219,10 @@ class ViewMessageHeader(Header, frozen=True, kw_only=True):
 
 
 class UnregisterClientHeader(Header, frozen=True, kw_only=True):
-    """UNREGISTER_CLIENT (35)."""
+    """UNREGISTER_CLIENT (35). Whose connection it is says who leaves; the .NET client sends no
+    ``clientID``."""
 
-    client_id: str = msgspec.field(name="clientID")
+    client_id: str = msgspec.field(default="", name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
@@ -287,7 +287,7 @@ class ConsumerStatsHeader(Header, frozen=True, kw_only=True):
 class ConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
     """GET_BROKER_CONSUME_STATS (317)."""
 
-    is_order: bool
+    is_order: bool = False
 
 
 class ViewBrokerStatsHeader(Header, frozen=True, kw_only=True):
@@ -303,7 +303,7 @@ class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     topic: str
     group: str
     timestamp: Int64
-    is_force: bool
+    is_force: bool = False
 
 
 class ConsumerStatusHeader(Header, frozen=True, kw_only=True):

@@ -26,7 +26,9 @@ __all__ = [
 _FIXED = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_LANGUAGES = {language.name: language for language in LanguageCode}
+_LANGUAGES: dict[str | int, LanguageCode] = {
+    each: language for language in LanguageCode for each in (language.name, language.value)
+}
 
 
 class HeaderFields(NamedTuple):
@@ -47,7 +49,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 class _JsonHeader(msgspec.Struct):
     code: _Int32
     flag: _Int32 = 0
-    language: str | None = None
+    language: str | int | None = None
     opaque: _Int32 = 0
     version: _Int32 = 0
     remark: str | None = None
@@ -87,7 +89,7 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     given = header.extFields or {}
     return HeaderFields(
         header.code,
-        _LANGUAGES.get(header.language or "JAVA", LanguageCode.OTHER),
+        _LANGUAGES.get("JAVA" if header.language is None else header.language, LanguageCode.OTHER),
         header.version,
         header.opaque,
         header.flag,

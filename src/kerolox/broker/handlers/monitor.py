@@ -91,7 +91,7 @@ async def all_producers(broker: Broker, header: EmptyHeader, request: Request) -
                 "clientId": client.client_id,
                 "language": client.language.name,
                 "lastUpdateTimestamp": client.last_heartbeat_ms,
-                "remoteIP": client.connection.peer[0],
+                "remoteIP": f"/{client.connection.remote_address}",
                 "version": client.version,
             }
             for client in members
