@@ -292,6 +292,10 @@ class StoreKernel(Protocol):
         settings."""
         ...
 
+    def set_max_message_size(self, size: int) -> None:
+        """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
+        ...
+
     # -- write ------------------------------------------------------------------------------
     def append(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kerolox.protocol.codes import RequestCode, SerializeType
+from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import (
     BORN_HOST,
     SMALL_FILES,
@@ -187,6 +188,18 @@ def test_a_body_over_the_limit_is_cold_and_one_at_the_limit_is_hot(closed_bench:
     wire = closed_bench.connect()
     assert wire.is_cold(send(bytes(1_001)))
     assert wire.ask(send(bytes(1_000)))[0].code == 0
+
+
+def test_the_limit_of_a_body_can_change_while_the_store_is_open(closed_bench: Bench) -> None:
+    closed_bench.open(max_message_size=1_000)
+    wire = closed_bench.connect()
+    for limit in (1_500, 500):
+        closed_bench.store.set_max_message_size(limit)
+        assert wire.ask(send(bytes(limit)))[0].code == 0
+        assert wire.is_cold(send(bytes(limit + 1)))
+        assert wire.is_cold(send_batch([item(bytes(limit))]))
+        assert closed_bench.append(bytes(limit))[0] == PutMessageStatus.PUT_OK
+        assert closed_bench.append(bytes(limit + 1))[0] == PutMessageStatus.MESSAGE_ILLEGAL
 
 
 def test_a_record_that_no_file_can_hold_is_cold(bench: Bench) -> None:

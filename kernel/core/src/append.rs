@@ -30,7 +30,7 @@ impl Core {
             return Err(PutStatus::ServiceNotAvailable);
         }
         let (now_ms, is_indexed) = (self.now_ms, self.is_indexed());
-        let body_max = self.shared.settings.max_message_size;
+        let body_max = self.max_message_size;
         let mut parts = self.parts(queue).ok_or(PutStatus::UnknownError)?;
         let sys_flag = with_host_bits(record.sys_flag, record.born_host, record.store_host)
             .ok_or(PutStatus::MessageIllegal)?;
@@ -76,7 +76,7 @@ impl Core {
             return Err(PutStatus::ServiceNotAvailable);
         }
         let (now_ms, is_indexed) = (self.now_ms, self.is_indexed());
-        let body_max = self.shared.settings.max_message_size;
+        let body_max = self.max_message_size;
         let mut parts = self.parts(queue).ok_or(PutStatus::UnknownError)?;
         let sys_flag = with_host_bits(batch.sys_flag, batch.born_host, batch.store_host)
             .ok_or(PutStatus::MessageIllegal)?;

@@ -75,11 +75,14 @@ pub struct Core {
     pub(crate) stats: Stats,
     /// Bytes behind the end of the log that are taken to be in memory.
     pub(crate) memory_bytes: i64,
+    /// `maxMessageSize`, which may change while the store is open.
+    pub(crate) max_message_size: usize,
 }
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let ratio = shared.settings.access_message_in_memory_max_ratio as i64;
+        let max_message_size = shared.settings.max_message_size;
         Core {
             shared,
             log: CommitLog::default(),
@@ -97,6 +100,7 @@ impl Core {
             keys: Vec::with_capacity(KEYS_HANDED_OVER),
             stats: Stats::default(),
             memory_bytes: physical_memory() / 100 * ratio,
+            max_message_size,
         }
     }
 

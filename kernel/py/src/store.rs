@@ -176,6 +176,11 @@ impl Store {
         self.hot.store().lock().set_full_log_paths(&paths);
     }
 
+    /// `maxMessageSize` from now on.
+    fn set_max_message_size(&self, size: usize) {
+        self.hot.set_max_message_size(size);
+    }
+
     /// Append one record, its queue entry and its index entries; wakes held pulls.
     #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,

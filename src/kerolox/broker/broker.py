@@ -272,6 +272,7 @@ class Broker:
         self.live_settings = LiveSettings(self, self.now_ms)
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self.set_identity()
+        self.allow_hot_sends()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
 
@@ -438,6 +439,7 @@ class Broker:
     async def _expire(self) -> None:
         self.clients.expire()
         self.locks.expire()
+        self.allow_hot_sends()
 
     async def _protect(self) -> None:
         if self.config.disable_consume_if_consumer_read_slowly:
@@ -451,9 +453,15 @@ class Broker:
         self.traffic.sample()
 
     def _set_writable(self, writable: bool) -> None:
-        self.store.set_writable(writable)
         self.writer.writable = writable
         self.schedule.writable = writable
+        self.allow_hot_sends()
+
+    def allow_hot_sends(self) -> None:
+        """Let the kernel take sends when nothing speaks against all of them. The kernel does not
+        know startAcceptSendRequestTimeStamp, which handlers answer with."""
+        is_time = self.now_ms() >= self.config.start_accept_send_request_time_stamp
+        self.store.set_writable(self.writer.writable and is_time)
 
     # -- stopping -----------------------------------------------------------------------------
     async def _write_tables(self) -> None:

@@ -34,7 +34,8 @@ LIVE = frozenset(
     enable_detail_stat auto_delete_unused_stats file_reserved_time delete_when
     disk_max_used_space_ratio clean_file_forcibly_enable disk_space_warning_level_ratio
     disk_space_clean_forcibly_ratio disable_consume_if_consumer_read_slowly
-    consumer_fallbehind_threshold enable_schedule_message_stats
+    consumer_fallbehind_threshold enable_schedule_message_stats max_message_size
+    start_accept_send_request_time_stamp
     """.split()
 )
 """Fields of ``BrokerConfig`` that take effect at once."""
@@ -95,6 +96,8 @@ class LiveSettings:
         if fields & {"region_id", "trace_on"}:
             broker.set_identity()
         broker.cleaner.retention.rules = retention_rules(broker.config)
+        broker.store.set_max_message_size(broker.config.max_message_size)
+        broker.allow_hot_sends()
         if "broker_permission" in fields:
             broker.groups.push_all()
             broker.topics.push_all()

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import QueueBounds, RecoveryReport
@@ -398,6 +399,10 @@ class StoreFiles:
     def set_full_log_paths(self, paths: Sequence[str]) -> None:
         """See ``StoreKernel.set_full_log_paths``."""
         self.log.folders.set_full(paths)
+
+    def set_max_message_size(self, size: int) -> None:
+        """See ``StoreKernel.set_max_message_size``."""
+        self.settings = replace(self.settings, max_message_size=size)
 
     @property
     def flushed_offset(self) -> int:

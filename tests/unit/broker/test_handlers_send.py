@@ -314,9 +314,11 @@ async def test_before_the_time_to_accept_sends_they_are_refused(tmp_path):
     tomorrow = int(time.time() * 1000) + 86_400_000
     config = small_config(tmp_path, start_accept_send_request_time_stamp=tomorrow)
     async with Broker(config) as broker, peer_of(broker) as peer:
-        answer = await peer.send("T", unknownMember="1")
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert (answer.remark or "").startswith("broker unable to service, until ")
+        await peer.create_topic("T")
+        for cold in ({}, {"unknownMember": "1"}):
+            answer = await peer.send("T", **cold)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert (answer.remark or "").startswith("broker unable to service, until ")
 
 
 # -- retries and dead letters -------------------------------------------------------------------

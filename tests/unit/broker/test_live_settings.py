@@ -66,16 +66,39 @@ async def test_new_rules_of_retention_are_in_force(broker: Broker, peer: Peer) -
     assert (rules.file_reserved_ms, set(rules.delete_when)) == (5 * 3_600_000, {7})
 
 
+async def test_longer_messages_are_taken_as_soon_as_they_may_be(
+    any_broker: Broker, any_peer: Peer
+) -> None:
+    await any_peer.create_topic("T")
+    limit = any_broker.config.max_message_size
+    for most in (limit + 10, 10):
+        assert (await change(any_peer, maxMessageSize=most)).code == 0
+        for cold in ({}, {"unknownMember": "1"}):
+            assert (await any_peer.send("T", bytes(most), **cold)).code == 0
+            assert (await any_peer.send("T", bytes(most + 1), **cold)).code == 13
+
+
+async def test_a_broker_that_is_to_accept_sends_later_takes_none_until_then(
+    any_broker: Broker, any_peer: Peer
+) -> None:
+    await any_peer.create_topic("T")
+    later = any_broker.now_ms() + 86_400_000
+    assert (await change(any_peer, startAcceptSendRequestTimeStamp=later)).code == 0
+    assert (await any_peer.send("T")).code == 1
+    assert (await change(any_peer, startAcceptSendRequestTimeStamp=0)).code == 0
+    assert (await any_peer.send("T")).code == 0
+
+
 async def test_what_can_t_change_now_waits_for_the_next_start(broker: Broker, peer: Peer) -> None:
     settings, version = await shown(peer)
-    assert settings["maxMessageSize"] == str(broker.config.max_message_size)
-    assert (await change(peer, maxMessageSize=1_048_576, traceOn="false")).code == 0
-    assert broker.config.max_message_size != 1_048_576
+    assert settings["maxIndexNum"] == str(broker.config.max_index_num)
+    assert (await change(peer, maxIndexNum=4_711, traceOn="false")).code == 0
+    assert broker.config.max_index_num != 4_711
     settings, later = await shown(peer)
-    assert (settings["maxMessageSize"], settings["traceOn"]) == ("1048576", "false")
+    assert (settings["maxIndexNum"], settings["traceOn"]) == ("4711", "false")
     assert later["counter"] == version["counter"] + 1
     written = BrokerConfig.load(broker.config.settings_file)
-    assert written.max_message_size == 1_048_576
+    assert written.max_index_num == 4_711
     assert not written.trace_on
 
 

@@ -181,6 +181,13 @@ impl HotPath {
         self.state.lock().tables.writable = writable;
     }
 
+    /// `maxMessageSize` from now on.
+    pub fn set_max_message_size(&self, size: usize) {
+        let mut state = self.state.lock();
+        state.max_message_bytes = size;
+        self.store.lock().max_message_size = size;
+    }
+
     /// Appends one record and wakes held pulls.
     ///
     /// # Errors
