@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -34,16 +35,24 @@ struct rule {
     long nth; /* 0: every one */
     int onwards;
     int action; /* errno, or one of the above */
-    atomic_long seen;
+    long seen;
 };
 
 static struct rule rules[RULES_MAX];
-static atomic_int rule_count;
+static int rule_count;
 static char text[TEXT_MAX];
 static const char *rules_file, *notes_file;
 static struct timespec rules_time;
 static ino_t rules_inode;
-static atomic_flag reading = ATOMIC_FLAG_INIT;
+static atomic_flag locked = ATOMIC_FLAG_INIT;
+
+/* Over the rules. Whoever calls while another thread reads new ones waits for them: a fault that was
+ * set before a call must not miss it. */
+static void lock(void) {
+    while (atomic_flag_test_and_set_explicit(&locked, memory_order_acquire)) sched_yield();
+}
+
+static void unlock(void) { atomic_flag_clear_explicit(&locked, memory_order_release); }
 
 static const struct {
     const char *name;
@@ -83,10 +92,10 @@ static void parse(void) {
         rule->nth = strcmp(inner, "*") ? strtol(inner, NULL, 10) : 0;
         rule->onwards = inner[0] && inner[strlen(inner) - 1] == '+';
         rule->action = action_of(one);
-        atomic_store(&rule->seen, 0);
+        rule->seen = 0;
         count++;
     }
-    atomic_store(&rule_count, count);
+    rule_count = count;
 }
 
 static void read_rules_file(void) {
@@ -95,18 +104,14 @@ static void read_rules_file(void) {
     if (now.st_ino == rules_inode && now.st_mtim.tv_sec == rules_time.tv_sec &&
         now.st_mtim.tv_nsec == rules_time.tv_nsec)
         return;
-    if (atomic_flag_test_and_set(&reading)) return;
     int descriptor = (int)syscall(SYS_openat, AT_FDCWD, rules_file, O_RDONLY | O_CLOEXEC);
-    if (descriptor >= 0) {
-        atomic_store(&rule_count, 0);
-        long size = syscall(SYS_read, descriptor, text, TEXT_MAX - 1);
-        syscall(SYS_close, descriptor);
-        text[size > 0 ? size : 0] = 0;
-        rules_inode = now.st_ino;
-        rules_time = now.st_mtim;
-        parse();
-    }
-    atomic_flag_clear(&reading);
+    if (descriptor < 0) return;
+    long size = syscall(SYS_read, descriptor, text, TEXT_MAX - 1);
+    syscall(SYS_close, descriptor);
+    text[size > 0 ? size : 0] = 0;
+    rules_inode = now.st_ino;
+    rules_time = now.st_mtim;
+    parse();
 }
 
 __attribute__((constructor)) static void start(void) {
@@ -140,25 +145,28 @@ static void die(void) {
 
 /* What to do at this call: 0 nothing, an errno, KILL_AFTER or KILL_TORN. */
 static int judge(const char *call, const char *path) {
-    int count = atomic_load(&rule_count), found = 0;
-    for (int at = 0; at < count; at++) {
+    int found = 0;
+    lock();
+    for (int at = 0; at < rule_count; at++) {
         struct rule *rule = &rules[at];
         if (strcmp(rule->call, call) || !strstr(path, rule->part)) continue;
-        long seen = atomic_fetch_add(&rule->seen, 1) + 1;
+        long seen = ++rule->seen;
         if (rule->nth && (rule->onwards ? seen < rule->nth : seen != rule->nth)) continue;
         note(call, path, rule);
         if (rule->action == KILL_BEFORE) die();
         if (rule->action != NOTE && !found) found = rule->action;
     }
+    unlock();
     return found;
 }
 
 static int wanted(const char *call) {
+    int found = 0;
+    lock();
     if (rules_file) read_rules_file();
-    int count = atomic_load(&rule_count);
-    for (int at = 0; at < count; at++)
-        if (!strcmp(rules[at].call, call)) return 1;
-    return 0;
+    for (int at = 0; at < rule_count && !found; at++) found = !strcmp(rules[at].call, call);
+    unlock();
+    return found;
 }
 
 static int judge_descriptor(const char *call, int descriptor) {
