@@ -4,6 +4,7 @@ here, what ours write is read by mqadmin."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import subprocess
 from typing import TYPE_CHECKING
@@ -54,13 +55,20 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def message_ids(up: Up) -> dict[str, str]:
-    """Kind to id of the messages that Java clients sent."""
+def message_ids(up: Up) -> Iterator[dict[str, str]]:
+    """Kind to id of the messages that Java clients sent; the clients live as long as the tests."""
     command = java_command("interop.Traces", up.namesrv)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("message\t")]
-    assert len(lines) == 4, f"{done.stdout}\n{done.stderr}"
-    return {kind: message_id for _, kind, message_id in lines}
+    with subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            lines = (line.rstrip("\n").split("\t") for line in process.stdout)
+            messages = (line[1:] for line in lines if line[0] == "message")
+            ids = dict(itertools.islice(messages, 4))
+            assert len(ids) == 4, ids
+            yield ids
+        finally:
+            process.stdin.close()
 
 
 async def test_traces_of_a_java_producer_and_consumer_are_read(
