@@ -117,7 +117,7 @@ class ClientTable:
         self._store = store
         self._now_ms = now_ms
         self._may_broadcast = may_broadcast
-        self._notify_enable = notify_enable
+        self.notify_enable = notify_enable
         self._on_group_gone = on_group_gone
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
@@ -334,7 +334,7 @@ class ClientTable:
             self._store.delete_subscription(group.name, topic)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if not self._notify_enable:
+        if not self.notify_enable:
             return
         for member in group.members.values():
             notice = RemotingCommand.request(

@@ -35,7 +35,8 @@ LIVE = frozenset(
     disk_max_used_space_ratio clean_file_forcibly_enable disk_space_warning_level_ratio
     disk_space_clean_forcibly_ratio disable_consume_if_consumer_read_slowly
     consumer_fallbehind_threshold enable_schedule_message_stats max_message_size
-    start_accept_send_request_time_stamp
+    start_accept_send_request_time_stamp namesrv_addr register_broker_timeout_mills
+    compressed_register notify_consumer_ids_changed_enable max_msgs_num_batch
     """.split()
 )
 """Fields of ``BrokerConfig`` that take effect at once."""
@@ -98,7 +99,9 @@ class LiveSettings:
         broker.cleaner.retention.rules = retention_rules(broker.config)
         broker.store.set_max_message_size(broker.config.max_message_size)
         broker.allow_hot_sends()
+        broker.clients.notify_enable = broker.config.notify_consumer_ids_changed_enable
         if "broker_permission" in fields:
             broker.groups.push_all()
             broker.topics.push_all()
+        if fields & {"broker_permission", "namesrv_addr"}:
             await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)

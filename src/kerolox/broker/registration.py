@@ -48,7 +48,6 @@ class Registration:
         on_order_topics: Callable[[list[str]], None],
     ) -> None:
         self._config = config
-        self._servers = config.name_servers
         self._identity = {
             "brokerAddr": address,
             "brokerId": config.broker_id,
@@ -67,23 +66,28 @@ class Registration:
         self._turn_done = asyncio.Condition()
 
     @property
+    def _servers(self) -> tuple[str, ...]:
+        """The name servers as they are now; one that was taken out forgets us by itself."""
+        return self._config.name_servers
+
+    @property
     def failing(self) -> list[str]:
         """The name servers whose last registration failed."""
         return sorted(self._failures)
 
     async def start(self) -> None:
         """Register with all name servers once, then keep on doing it."""
-        if self._servers:
-            await self._register_all()
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        await self._register_all()
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def soon(self) -> None:
         """Something changed: register with all name servers, without waiting for it."""
-        self._wanted.set()
+        if self._servers:
+            self._wanted.set()
 
     async def now(self, *, timeout_seconds: float) -> None:
         """Something changed: register, and wait until it was tried, at most ``timeout_seconds``."""
-        if self._task is None:
+        if self._task is None or not self._servers:
             return
         self._wanted.set()
         # A turn under way may have taken the table before the change.
@@ -128,6 +132,9 @@ class Registration:
             await self._register_all()
 
     async def _register_all(self) -> None:
+        servers = self._servers
+        if not servers:
+            return
         self._in_turn = True
         body = encode_registration(
             RegisterBody(topic_config_serialize_wrapper=self._topics()),
@@ -139,8 +146,8 @@ class Registration:
             "compressed": self._config.compressed_register,
             "haServerAddr": self._ha_address,
         }
-        turn = [self._register(server, header, body) for server in self._servers]
-        answers = await asyncio.gather(*turn)
+        self._failures = {each: n for each, n in self._failures.items() if each in servers}
+        answers = await asyncio.gather(*(self._register(each, header, body) for each in servers))
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
             self._on_order_topics(order)

@@ -189,7 +189,8 @@ class Transactions:
         if is_asked_out or age > config.file_reserved_time * 3_600_000:
             await self._discard(half)
             return 0
-        if 0 <= age < self._immunity_ms(half):
+        # One that comes from the future, by its producer's clock, has its own immunity before it.
+        if PropertyKey.CHECK_IMMUNITY_TIME in half.properties and age < self._immunity_ms(half):
             await self._postpone(half)
             return 0
         properties = {**half.properties, PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}

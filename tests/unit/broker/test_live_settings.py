@@ -13,6 +13,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.live_settings import LIVE
 from kerolox.config import parse_properties, read_properties, setting_keys
 from kerolox.protocol.codes import RequestCode
+from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
@@ -87,6 +88,16 @@ async def test_a_broker_that_is_to_accept_sends_later_takes_none_until_then(
     assert (await any_peer.send("T")).code == 1
     assert (await change(any_peer, startAcceptSendRequestTimeStamp=0)).code == 0
     assert (await any_peer.send("T")).code == 0
+
+
+async def test_notices_of_changed_members_can_be_switched_off(broker: Broker, peer: Peer) -> None:
+    await change(peer, notifyConsumerIdsChangedEnable="false")
+    await peer.heartbeat("c1", topics={"T": "*"})
+    await peer.ask(RequestCode.GET_BROKER_CONFIG)
+    assert peer.notices == []
+    await change(peer, notifyConsumerIdsChangedEnable="true")
+    await peer.heartbeat("c1", topics={"T": "*", "U": "*"})
+    await until(lambda: len(peer.notices) == 1)
 
 
 async def test_what_can_t_change_now_waits_for_the_next_start(broker: Broker, peer: Peer) -> None:

@@ -84,6 +84,32 @@ async def test_a_topic_that_a_send_makes_is_registered_at_once_everywhere(tmp_pa
                 assert ear.topics()["Auto"]["writeQueueNums"] == 4
 
 
+async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
+    async with NameServerEar() as one, NameServerEar() as two:
+        config = small_config(
+            tmp_path,
+            namesrv_addr=f"127.0.0.1:{one.server.port}",
+            register_name_server_period=10,
+        )
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            body = f"namesrvAddr=127.0.0.1:{two.server.port}\n".encode()
+            answer = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            assert answer.code == 0
+            assert set(two.topics()) == set(broker.topics.names)
+            told = len(one.heard)
+            await until(lambda: len(two.heard) >= 3)
+            assert len(one.heard) == told
+
+
+async def test_a_broker_without_name_servers_can_be_given_some(tmp_path):
+    async with NameServerEar() as ear, Broker(small_config(tmp_path)) as broker:
+        async with peer_of(broker) as peer:
+            body = f"namesrvAddr=127.0.0.1:{ear.server.port}\n".encode()
+            await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        assert set(ear.topics()) == set(broker.topics.names)
+
+
 async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_path, monkeypatch):
     monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.05)
     async with NameServerEar() as one, NameServerEar() as two:

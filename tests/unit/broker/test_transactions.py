@@ -307,6 +307,24 @@ async def test_an_immunity_that_is_no_number_is_the_time_out_of_the_broker(
     assert broker.transactions.open_halves == 1
 
 
+async def test_the_immunity_of_a_producer_whose_clock_is_ahead_counts_from_its_time(
+    tmp_path: Path,
+) -> None:
+    config = small_config(tmp_path, transaction_time_out=1)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        born = broker.now_ms() + 60_000
+        for key, more in (("U1", {"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}), ("U2", {})):
+            await peer.send("T", key.encode(), properties=half_properties(key, **more), g=born)
+        stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
+        await until(lambda: broker.now_ms() > stored_ms)
+        assert await broker.transactions.check() == 1
+        checked = {
+            half.body: half.properties.get("TRANSACTION_CHECK_TIMES")
+            for half in await peer.messages(HALF_TOPIC)
+        }
+        assert checked == {b"U1": None, b"U2": "1"}
+
+
 async def test_a_half_that_can_not_be_set_aside_stays_a_half(tmp_path: Path) -> None:
     config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
