@@ -85,15 +85,21 @@ class DelaySchedule:
         return dict(self._offsets)
 
     async def deliver_due(self) -> int:
-        """Deliver everything that is due; how many messages that were."""
+        """Deliver everything that is due; how many messages that were.
+
+        The levels take turns: a great many messages of one hold up no other.
+        """
         delivered = 0
-        for level in range(1, len(self._levels_ms) + 1):
-            more = self.writable
-            while more:
+        levels = list(range(1, len(self._levels_ms) + 1)) if self.writable else []
+        while levels:
+            unfinished = []
+            for level in levels:
                 count, more = self._deliver_slice(level)
                 delivered += count
                 if more:
+                    unfinished.append(level)
                     await asyncio.sleep(0)
+            levels = unfinished
         return delivered
 
     async def persist(self) -> None:

@@ -66,6 +66,19 @@ async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
         assert due == record.store_timestamp + 3_600_000
 
 
+async def test_many_messages_of_one_level_hold_up_no_other(long_delays, monkeypatch):
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for number in range(150):
+            await peer.send("T", b"%d" % number, properties="DELAY\x011")
+        await peer.send("T", b"other", properties="DELAY\x012")
+        assert await deliver_at(broker, 7_200_000, monkeypatch) == 151
+        bodies = []
+        while len(bodies) < 151:
+            bodies += [message.body for message in await peer.messages("T", offset=len(bodies))]
+        assert bodies.index(b"other") == 100
+
+
 async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.send("T", properties="DELAY\x0199")
