@@ -43,7 +43,7 @@ BROKEN = {
     "JSON that is no object": frame(b"[1, 2]"),
     "JSON cut off": frame(WELL[:-5]),
     "JSON of the wrong types": frame(b'{"code":"x","opaque":{},"extFields":[]}'),
-    "not UTF-8": frame(WELL.replace(b'"T"', b'"\xff\xfe"')),
+    "not UTF-8": frame(WELL.replace(b'"T"', b"\xff\xfe")),
     "deep nesting": frame(b'{"extFields":' + b"[" * 50_000),
     "unknown serialize type": frame(WELL, kind=7),
     "binary header cut off": frame(b"\x00\x0a\x03\x01", kind=1),

@@ -86,11 +86,12 @@ class EmptyHeader(Header, frozen=True, kw_only=True):
 
 
 class SendMessageHeader(Header, frozen=True, kw_only=True):
-    """SEND_MESSAGE (10)."""
+    """SEND_MESSAGE (10). In the binary encoding an empty text is a missing one: a producer may have
+    no template for new topics."""
 
-    producer_group: str
+    producer_group: str = ""
     topic: str
-    default_topic: str
+    default_topic: str = ""
     default_topic_queue_nums: Int32
     queue_id: Int32
     sys_flag: Int32

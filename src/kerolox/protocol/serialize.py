@@ -2,11 +2,13 @@
 
 Both turn the seven header fields into bytes and back. Decoding is liberal where RocketMQ is:
 members that nobody knows are ignored, a language that nobody knows is ``OTHER``, a missing member
-has its default. Everything else that does not fit is a :class:`RemoteProtocolError`.
+has its default, text that is no Unicode (GBK from a C++ client, half an emoji from JavaScript) is
+replaced as Java replaces it. Everything else that does not fit is a :class:`RemoteProtocolError`.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import Annotated, NamedTuple
 
@@ -22,6 +24,9 @@ __all__ = [
     "encode_binary_header",
     "encode_json_header",
 ]
+
+REPAIRED_BYTES_MAX = 256 * 1024
+"""Longest JSON header whose text is repaired."""
 
 _FIXED = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
@@ -85,7 +90,10 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     try:
         header = _json_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"header is no JSON header: {error}") from None
+        repaired = _repaired(data)
+        if repaired is None:
+            raise RemoteProtocolError(f"header is no JSON header: {error}") from None
+        header = repaired
     given = header.extFields or {}
     return HeaderFields(
         header.code,
@@ -100,6 +108,19 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
             if value is not None
         },
     )
+
+
+def _repaired(data: bytes | memoryview) -> _JsonHeader | None:
+    """A header whose text is no UTF-8, or has halves of surrogate pairs: one such message must not
+    cost a client its connection, and all that is under way on it. None: that is not what is wrong.
+    """
+    if len(data) > REPAIRED_BYTES_MAX:
+        return None
+    try:
+        text = json.dumps(json.loads(str(data, "utf-8", "replace")), ensure_ascii=False)
+        return _json_decoder.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
 
 
 def _java_text(value: str | bool | float) -> str:
@@ -136,7 +157,7 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
     """Decode a ROCKETMQ header. A zero-length remark is None.
 
     Raises:
-        RemoteProtocolError: a length points outside the header, or a text is no UTF-8.
+        RemoteProtocolError: a length points outside the header.
     """
     view = memoryview(data)
     try:
@@ -154,7 +175,7 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
             value, position = _text(view, position, _INT)
             if key is not None and value is not None:
                 ext_fields[key] = value
-    except (struct.error, UnicodeDecodeError) as error:
+    except struct.error as error:
         raise RemoteProtocolError(f"header is no ROCKETMQ header: {error}") from None
     try:
         known_language = LanguageCode(language)
@@ -170,4 +191,4 @@ def _text(view: memoryview, position: int, length: struct.Struct) -> tuple[str |
         raise RemoteProtocolError(f"a text of {size} bytes in a {len(view)} byte header")
     if size == 0:
         return None, position
-    return str(view[position : position + size], "utf-8"), position + size
+    return str(view[position : position + size], "utf-8", "replace"), position + size

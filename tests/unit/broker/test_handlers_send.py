@@ -18,6 +18,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
 from kerolox.store.status import PutMessageStatus
 from tests.support.eventually import until
+from tests.support.requests import send_fields
 from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
@@ -38,6 +39,36 @@ async def test_a_message_is_stored_where_the_answer_says(any_broker: Broker, any
     assert message.queue_offset == int(answer.ext_fields["queueOffset"])
     assert message.properties == {"KEYS": "k", "TAGS": "a", "CLUSTER": "DefaultCluster"}
     assert message.store_host == ("127.0.0.1", any_broker.port)
+
+
+@pytest.mark.parametrize("odd", [b"\xb1\xea", b"\\ud83d"], ids=["GBK", "half an emoji"])
+async def test_a_property_that_is_no_unicode_costs_nobody_his_connection(
+    any_broker: Broker, any_peer: Peer, odd: bytes
+):
+    await any_peer.create_topic("T")
+    reader, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
+    fields = send_fields(b="T", i="KEYS\x01ODD")
+    for kind in SerializeType:
+        command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, b"x", serialize_type=kind)
+        wire = command.encode()
+        spread = len(odd) - len(b"ODD") if kind == SerializeType.JSON else 0
+        text = odd if kind == SerializeType.JSON else odd[:2].ljust(3, b"\xff")
+        lengths = [int.from_bytes(wire[at : at + 4], "big") + spread for at in (0, 4)]
+        wire = b"".join(length.to_bytes(4, "big") for length in lengths) + wire[8:]
+        writer.write(wire.replace(b"ODD", text))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        answer = RemotingCommand.decode(await reader.readexactly(size))
+        assert answer.code == ResponseCode.SUCCESS
+    writer.close()
+    assert len(await any_peer.messages("T")) == 2
+
+
+async def test_an_empty_template_and_group_need_no_member_in_the_binary_encoding(any_peer: Peer):
+    await any_peer.create_topic("T")
+    binary = {"serialize_type": SerializeType.ROCKETMQ}
+    assert (await any_peer.send("T", a="", c="", **binary)).code == ResponseCode.SUCCESS
+    answer = await any_peer.send("Nowhere", a="", c="", **binary)
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_the_long_header_and_the_short_one_store_the_same(peer: Peer):
@@ -170,7 +201,7 @@ async def test_properties_over_the_limit_are_code_13(any_peer: Peer):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("e", "one"), ("e", "99999999999"), ("g", ""), ("d", None), ("a", None)]
+    ("field", "value"), [("e", "one"), ("e", "99999999999"), ("g", ""), ("d", None), ("b", None)]
 )
 async def test_a_header_of_wrong_types_is_code_1_and_names_the_member(
     any_peer: Peer, field: str, value: str | None

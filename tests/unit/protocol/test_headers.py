@@ -46,13 +46,14 @@ def test_members_that_nobody_knows_are_ignored() -> None:
 
 
 def test_members_that_may_be_missing_have_defaults() -> None:
-    short = {key: SHORT[key] for key in "abcdefgh"}
+    short = {key: SHORT[key] for key in "bdefgh"}
     header = SendMessageHeader.decode_short(short)
+    assert (header.producer_group, header.default_topic) == ("", "")
     assert (header.properties, header.reconsume_times, header.batch) == ("", 0, False)
     assert header.max_reconsume_times is None
 
 
-@pytest.mark.parametrize("name", ["producerGroup", "topic", "queueId", "bornTimestamp", "flag"])
+@pytest.mark.parametrize("name", ["topic", "queueId", "bornTimestamp", "flag"])
 def test_a_missing_required_member_is_named(name: str) -> None:
     given = {key: value for key, value in LONG.items() if key != name}
     with pytest.raises(HeaderFieldError, match=f"^the custom field <{name}> is null$"):
