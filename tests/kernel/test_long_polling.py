@@ -285,6 +285,8 @@ def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
     bench.store.set_topic("U", 4, 4, 6, True)
     assert wire.ask(holding_pull(opaque=1)) == []
     assert wire.ask(holding_pull(opaque=2, consumerGroup="H", topic="U")) == []
+    bench.store.set_topic("Other", 4, 4, 6, True)
+    wire.ask(send(b="Other"), pull(consumerGroup="H", topic="Other"))
     if what == "cold group":
         bench.store.set_group("G", False, 1)
     elif what == "deleted group":
@@ -295,6 +297,7 @@ def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
     ((answer,),) = bench.take_ready().values()
     assert (answer.code, answer.opaque) == (19, 1)
     assert held(bench) == 1
+    assert [row[:3] for row in bench.store.fall_behind()] == [("H", "Other", 0)]
     # It is over once: who may read again waits as long as anybody.
     bench.store.set_group("G", True, 1)
     bench.store.set_topic("T", 4, 4, 6, True)

@@ -520,6 +520,8 @@ class Store(MessageStore):
     def _nothing_for(self, pull: HeldPull) -> ReadResult:
         """What an ended pull is told: that it found nothing, at the offset that it asked for."""
         low, high = self.queue_bounds(*pull.key)
+        # It looked at no entry: what the last read was behind is none of its own.
+        self.last_behind = -1
         return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 
     def take_ready(self) -> list[tuple[int, bytes]]:
