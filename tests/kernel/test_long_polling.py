@@ -165,9 +165,18 @@ def test_a_pull_that_may_not_wait_is_answered_at_once(
     assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
 
 
-def test_nothing_is_held_when_long_polling_is_off(closed_bench: Bench) -> None:
+def test_without_long_polling_a_pull_that_would_wait_is_cold(closed_bench: Bench) -> None:
     closed_bench.open(long_polling_enable=False)
-    assert closed_bench.connect().ask(holding_pull())[0].code == 19
+    wire = closed_bench.connect()
+    commit = {"sysFlag": 7, "commitOffset": 3}
+    assert wire.is_cold(holding_pull(**commit))
+    assert wire.is_cold(holding_pull(suspendTimeoutMillis=0))
+    assert closed_bench.store.take_commits() == []
+    assert wire.ask(pull())[0].code == 19
+    wire.ask(send())
+    assert wire.ask(holding_pull())[0].code == 0
+    closed_bench.store.stop_holding()
+    assert wire.ask(holding_pull(queueOffset=1))[0].code == 19
 
 
 def test_the_deadline_answers_with_the_bounds_of_that_moment(bench: Bench) -> None:

@@ -376,7 +376,7 @@ class Connection:
         if code == PULL_OFFSET_MOVED:
             return None
         may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
-        if may_hold and not store.has_room_to_hold(self._connection_id):
+        if may_hold and (shape.hold_ms < 0 or not store.has_room_to_hold(self._connection_id)):
             return None
         if shape.commits and commit_offset >= 0:
             store.commits[group, *key] = commit_offset

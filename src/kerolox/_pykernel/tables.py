@@ -81,7 +81,7 @@ class PullShape(NamedTuple):
     tags: frozenset[int] | None
     commits: bool
     hold_ms: int
-    """How long it may be held; 0 for not at all."""
+    """How long it may be held; 0 for not at all, -1 for as long as the handler says."""
 
 
 class Tables:
@@ -92,6 +92,7 @@ class Tables:
     ) -> None:
         self._make_queue = make_queue
         self._long_polling = long_polling
+        self._has_stopped_holding = False
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, int] = {}
         self._cold_groups: dict[str, int] = {}
@@ -137,7 +138,7 @@ class Tables:
 
     def stop_holding(self) -> None:
         """See ``StoreKernel.stop_holding``."""
-        self._long_polling = False
+        self._has_stopped_holding = True
         self.forget_shapes()
 
     def delete_group(self, group: str) -> None:
@@ -257,14 +258,15 @@ class Tables:
             subscription = known if known is not None and known.version >= version else None
         if subscription is None:
             return None
-        may_hold = self._long_polling and sys_flag & _PULL_SUSPEND
+        may_hold = sys_flag & _PULL_SUSPEND and not self._has_stopped_holding
+        hold_ms = max(suspend_ms, 0) if self._long_polling else -1
         shape = PullShape(
             fields.consumerGroup,
             (fields.topic, queue_id),
             max_count,
             subscription.tags,
             bool(sys_flag & _PULL_COMMIT),
-            max(suspend_ms, 0) if may_hold else 0,
+            hold_ms if may_hold else 0,
         )
         if len(fields.subscription) <= SUBSCRIPTION_CHARACTERS_MAX:
             if len(self._pull_shapes) >= SHAPES_MAX:

@@ -284,8 +284,11 @@ async def test_without_long_polling_a_pull_waits_the_short_time(tmp_path, kernel
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         await peer.pull("T")
-        answer = await asyncio.wait_for(peer.pull("T", suspend_ms=60_000), 5)
-        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        for cold in ({}, {"unknownMember": "1"}):
+            asked_ms = broker.now_ms()
+            answer = await asyncio.wait_for(peer.pull("T", suspend_ms=60_000, **cold), 5)
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert broker.now_ms() - asked_ms >= 100
 
 
 @pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])

@@ -237,11 +237,11 @@ fn take(
     if kind == Kind::Moved {
         return None;
     }
-    let may_hold = kind == Kind::NotFound
-        && fields.sys_flag & SUSPEND != 0
-        && fields.suspend_timeout_ms > 0
-        && state.long_polling;
-    if may_hold && !state.has_room_to_hold(puller.connection) {
+    let may_wait =
+        kind == Kind::NotFound && fields.sys_flag & SUSPEND != 0 && !state.has_stopped_holding;
+    let may_hold = may_wait && fields.suspend_timeout_ms > 0;
+    // How long a pull waits without long polling is for Python to say.
+    if may_wait && !state.long_polling || may_hold && !state.has_room_to_hold(puller.connection) {
         return None;
     }
     if fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0 {

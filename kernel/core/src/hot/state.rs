@@ -85,6 +85,7 @@ pub struct State {
     pub sync_flush: bool,
     pub sync_flush_timeout_ms: i64,
     pub long_polling: bool,
+    pub has_stopped_holding: bool,
     pub max_message_bytes: usize,
     /// Sends that are answered at the end of this call.
     pub answered_puts: u64,
@@ -139,7 +140,7 @@ impl State {
 
     /// Holds no more pulls; those that are held end with the next tick.
     pub fn stop_holding(&mut self) {
-        self.long_polling = false;
+        self.has_stopped_holding = true;
         self.holds.end_where(|_| true);
     }
 
