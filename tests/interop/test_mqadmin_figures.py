@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -69,3 +70,13 @@ def test_settings_are_changed_and_shown(up: Up, mqadmin: MqAdmin) -> None:
     assert "success" in changed
     assert re.search(r"fileReservedTime\s+=\s+9\b", mqadmin("getBrokerConfig", "-b", up.broker))
     assert "fileReservedTime=9" in (up.data / "broker.conf").read_text()
+
+
+def test_settings_and_figures_are_exported(up: Up, mqadmin: MqAdmin) -> None:
+    folder = up.data / "exported"
+    for command, file, member in (
+        ("exportConfigs", "configs.json", '"brokerRole":"ASYNC_MASTER"'),
+        ("exportMetrics", "metrics.json", f'"cpuNum":"{os.cpu_count()}"'),
+    ):
+        mqadmin(command, "-c", "DefaultCluster", "-f", str(folder))
+        assert member in (folder / file).read_text()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.config import parse_properties
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
@@ -125,6 +126,17 @@ async def test_the_settings_are_told_as_a_file(peer: Peer, broker: Broker):
     assert "brokerName=broker-t" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines
     assert fastjson.loads(answer.ext_fields["version"])["counter"] == 0
+
+
+async def test_the_settings_have_what_mqadmin_exports(peer: Peer):
+    answer = await peer.ask(RequestCode.GET_BROKER_CONFIG)
+    settings = parse_properties(answer.body.decode())
+    # needBrokerProprties of exportConfigs, which fails where one is missing; exportMetrics
+    wanted = """brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums
+        flushDiskType maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn
+        traceTopicEnable useTLS autoCreateTopicEnable autoCreateSubscriptionGroup
+        clientCallbackExecutorThreads"""
+    assert set(wanted.split()) - settings.keys() == set()
 
 
 async def test_an_unknown_code_is_code_3(peer: Peer):

@@ -7,6 +7,7 @@ Questions about clients and their progress are in :mod:`kerolox.broker.handlers.
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -145,7 +146,15 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
 @router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
 async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """All settings as ``key=value`` lines."""
-    body = format_properties(broker.live_settings.as_properties()).encode()
+    shown = {
+        # Nothing here reads these, but exportConfigs of mqadmin fails where one is missing, and
+        # exportMetrics takes the last one for the number of processors.
+        "filterServerNums": "0",
+        "slaveReadEnable": "false",
+        "clientCallbackExecutorThreads": str(os.cpu_count()),
+        **broker.live_settings.as_properties(),
+    }
+    body = format_properties(shown).encode()
     version = encode_body(broker.live_settings.version)
     return Reply(fields={"version": version.decode()}, body=body)
 
