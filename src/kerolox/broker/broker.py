@@ -299,15 +299,16 @@ class Broker:
         if config.vip_port_enable and config.listen_port:
             await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
         self.may_hold_pulls = True
-        self._cleanup.callback(self._end_held_pulls)
 
-    def _end_held_pulls(self) -> None:
+    async def _end_held_pulls(self) -> None:
         """Before the ports close: a Java client whose connection ends while a pull is held notices
         that when the pull's 30 s are over; after an answer it tries again, and fails at once."""
         self.may_hold_pulls = False
         self.store.stop_holding()
         self.store.tick(self.now_ms())
         self._deliver_ready()
+        # Those with expressions wait in tasks, which answer in their next turn.
+        await asyncio.sleep(0)
 
     def _messages_moved(self) -> int:
         stats = self.store.stats()
@@ -358,6 +359,7 @@ class Broker:
         ):
             task = loop.create_task(_repeat(seconds, work, first=first))
             self._cleanup.push_async_callback(_cancel, task)
+        self._cleanup.push_async_callback(self._end_held_pulls)
 
     async def _register(self) -> None:
         self.registration = Registration(

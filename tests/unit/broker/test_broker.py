@@ -44,19 +44,22 @@ async def test_everything_is_there_again_after_a_restart(tmp_path, kernel: str):
 
 
 async def test_a_stop_answers_held_pulls_is_bounded_and_can_be_repeated(tmp_path, kernel: str):
-    broker = Broker(small_config(tmp_path), kernel=kernel)
+    broker = Broker(small_config(tmp_path, enable_property_filter=True), kernel=kernel)
     await broker.start()
     async with peer_of(broker) as peer:
         await peer.create_topic("T")
         await peer.pull("T")
         held = asyncio.create_task(peer.pull("T", suspend_ms=60_000))
-        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        sql = {"tags": "a = 1", "expressionType": "SQL92"}
+        filtered = asyncio.create_task(peer.pull("T", suspend_ms=60_000, **sql))
+        await until(lambda: broker.store.stats()["held_pulls"] == 2)
         began = time.monotonic()
         await broker.stop()
         await broker.stop()
         assert time.monotonic() - began < 5
         # A Java client whose connection just ended would notice when the pull's time is over.
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
+        assert (await filtered).code == ResponseCode.PULL_NOT_FOUND
         peer.client.disconnect(peer.address)
         with pytest.raises(ConnectError):
             await peer.send("T")

@@ -330,6 +330,8 @@ async def _wait_for_match(
         if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
             # Behind what was looked at there is more; whoever asks again goes on there.
             break
+        if not broker.may_hold_pulls:
+            break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
         try:
