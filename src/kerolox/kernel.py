@@ -46,6 +46,7 @@ __all__ = [
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
+    "PASSED_OVER_MS",
     "Appended",
     "BatchAppended",
     "ConnectionKernel",
@@ -75,6 +76,11 @@ HELD_PULLS_MAX = 100_000
 
 HELD_OF_CONNECTION_MAX = 10_000
 """Those of one connection: what one message or one moment may have to answer."""
+
+PASSED_OVER_MS = 5_000
+"""How long a held pull may wait behind messages that it does not want: it is answered then, so that
+its group's offset, and what operators see of it, goes on behind them (``PullRequestHoldService``).
+"""
 
 
 class Fed(NamedTuple):
@@ -536,8 +542,9 @@ class StoreKernel(Protocol):
         ...
 
     def tick(self, now_ms: int) -> bool:
-        """Expire held pulls (answer 19) and overdue flush answers (answer 10; all of them once a
-        flush failed). True: see ``take_ready``. Called every 100 ms."""
+        """Expire held pulls (answer 19), those that were passed over (``PASSED_OVER_MS``, answer
+        20) and overdue flush answers (answer 10; all of them once a flush failed). True: see
+        ``take_ready``. Called every 100 ms."""
         ...
 
     def take_ready(self) -> list[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.kernel import HELD_PULLS_MAX
+from kerolox.kernel import HELD_PULLS_MAX, PASSED_OVER_MS
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
 from tests.kernel.support import (
@@ -206,6 +206,27 @@ def test_at_the_deadline_skipped_tags_move_the_offset(bench: Bench) -> None:
     ((answer,),) = bench.take_ready().values()
     assert (answer.code, answer.remark) == (20, "NO_MATCHED_MESSAGE")
     assert answer.ext_fields["nextBeginOffset"] == "1"
+
+
+def test_a_pull_that_is_passed_over_is_answered_within_five_seconds(bench: Bench) -> None:
+    wire = bench.connect()
+    bench.store.tick(NOW)
+    wire.ask(holding_pull(subscription="b", opaque=1), holding_pull(queueId=1, opaque=2))
+    wire.ask(holding_pull(queueId=1, subscription="b", opaque=3))
+    wire.ask(send(i=properties(TAGS="a")), send(i=properties(TAGS="c")))
+    assert bench.store.tick(NOW + PASSED_OVER_MS - 1) is False
+    assert bench.store.tick(NOW + PASSED_OVER_MS) is True
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.code, answer.remark, answer.opaque) == (20, "NO_MATCHED_MESSAGE", 1)
+    assert answer.ext_fields["nextBeginOffset"] == "2"
+    # One that came since then waits for the next time, and those of an empty queue for ever.
+    wire.ask(holding_pull(subscription="b", queueOffset=2, opaque=4))
+    wire.ask(send(i=properties(TAGS="a")))
+    assert bench.store.tick(NOW + 2 * PASSED_OVER_MS - 1) is False
+    assert bench.store.tick(NOW + 2 * PASSED_OVER_MS) is True
+    ((answer,),) = bench.take_ready().values()
+    assert (answer.opaque, answer.ext_fields["nextBeginOffset"]) == (4, "3")
+    assert held(bench) == 2
 
 
 def test_deadlines_expire_in_their_order(bench: Bench) -> None:

@@ -128,11 +128,11 @@ class HeldPulls:
                 gone.append(pull)
         return gone
 
-    def end_where(self, is_over: Callable[[HeldPull], bool]) -> None:
-        """Let the time of some pulls be over."""
+    def end_where(self, is_over: Callable[[HeldPull], bool], deadline_ms: int = ENDED_MS) -> None:
+        """Let the time of some pulls be over, or at another deadline."""
         for pull in self._expiry:
             if pull.live and is_over(pull):
-                pull.deadline_ms = ENDED_MS
+                pull.deadline_ms = deadline_ms
         heapq.heapify(self._expiry)
 
     def remove(self, pull: HeldPull) -> None:

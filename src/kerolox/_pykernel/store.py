@@ -21,6 +21,7 @@ from kerolox._pykernel.answers import (
 )
 from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
 from kerolox._pykernel.tables import PERM_READ, Tables
+from kerolox.kernel import PASSED_OVER_MS
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import GetMessageStatus
 
@@ -93,6 +94,8 @@ class Store(MessageStore):
         self._ended_groups: set[str] = set()
         self._ended_topics: set[str] = set()
         self._ended_subscriptions: set[tuple[str, str]] = set()
+        self._looked_ms = 0
+        """When pulls that were passed over were looked for."""
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
         """(end of the log, queue, tags codes) of what waits in a transient pool."""
         self._ready: list[tuple[int, bytes]] = []
@@ -482,6 +485,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self._release_committed()
         self._end_holds()
+        self._end_passed_over(now_ms)
         for pull in self._held.expired(now_ms):
             result = (
                 self._nothing_for(pull)
@@ -506,6 +510,22 @@ class Store(MessageStore):
             self._held.end_where(self._is_ended)
             for names in ended:
                 names.clear()
+
+    def _end_passed_over(self, now_ms: int) -> None:
+        """The pulls whose tags none of the messages had that came meanwhile, now and then."""
+        last_ms = self._looked_ms
+        if last_ms <= now_ms < last_ms + PASSED_OVER_MS:
+            return
+        self._looked_ms = now_ms
+        if last_ms:
+            self._held.end_where(
+                lambda pull: (
+                    pull.tags is not None
+                    and pull.deadline_ms > now_ms
+                    and self.queue_bounds(*pull.key)[1] > pull.offset
+                ),
+                now_ms,
+            )
 
     def _is_ended(self, pull: HeldPull) -> bool:
         """The next tick ends it; until then nothing may wake it, or it would be given what its

@@ -16,6 +16,10 @@ pub const HELD_PULLS_MAX: usize = 100_000;
 /// Pulls that may be held of one connection: what one message or one moment may have to answer.
 pub const HELD_OF_CONNECTION_MAX: u32 = 10_000;
 
+/// How long a held pull may wait behind messages that it does not want: it is answered then, so that
+/// its group's offset goes on behind them.
+pub const PASSED_OVER_MS: i64 = 5_000;
+
 /// The deadline of a pull that was ended before its time.
 const ENDED_MS: i64 = 0;
 
@@ -176,11 +180,16 @@ impl Holds {
     }
 
     /// Lets the time of some pulls be over.
-    pub fn end_where(&mut self, is_over: impl Fn(&HeldPull) -> bool) {
+    pub fn end_where(&mut self, is_over: impl FnMut(&HeldPull) -> bool) {
+        self.expire_where(is_over, ENDED_MS);
+    }
+
+    /// Gives some pulls another deadline.
+    pub fn expire_where(&mut self, mut is_over: impl FnMut(&HeldPull) -> bool, deadline_ms: i64) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             if let Some(node) = node.as_mut().filter(|node| is_over(&node.pull)) {
-                node.pull.deadline_ms = ENDED_MS;
-                self.deadlines.push(Reverse((ENDED_MS, node.sequence, index as u32)));
+                node.pull.deadline_ms = deadline_ms;
+                self.deadlines.push(Reverse((deadline_ms, node.sequence, index as u32)));
             }
         }
     }

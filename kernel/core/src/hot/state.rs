@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::{HashMap, HashSet};
 
 use super::connection::ANSWER_BYTES_MAX;
-use super::hold::{HELD_OF_CONNECTION_MAX, HeldPull, Holds};
+use super::hold::{HELD_OF_CONNECTION_MAX, HeldPull, Holds, PASSED_OVER_MS};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::pull::{self, AnswerHeader, Kind};
@@ -80,6 +80,8 @@ pub struct State {
     /// What was appended and is not committed by a transient pool, in log order: it arrives then.
     staged: VecDeque<Staged>,
     pub ended: Ended,
+    /// When pulls that were passed over were looked for.
+    looked_ms: i64,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
     pub sync_flush: bool,
@@ -149,6 +151,27 @@ impl State {
             let ended = std::mem::take(&mut self.ended);
             self.holds.end_where(|pull| ended.has(pull));
         }
+    }
+
+    /// Ends the pulls whose tags none of the messages had that came meanwhile, now and then.
+    fn end_passed_over(&mut self, core: &mut Core, now_ms: i64) {
+        let last_ms = self.looked_ms;
+        if (last_ms..last_ms.saturating_add(PASSED_OVER_MS)).contains(&now_ms) {
+            return;
+        }
+        self.looked_ms = now_ms;
+        if last_ms == 0 {
+            return;
+        }
+        let Self { tables, holds, .. } = self;
+        let is_passed_over = |pull: &HeldPull| {
+            pull.tag_codes.is_some()
+                && pull.deadline_ms > now_ms
+                && tables
+                    .reading(core, pull.topic, pull.queue_id)
+                    .is_some_and(|queue| core.readable_bounds(queue).1 > pull.offset)
+        };
+        holds.expire_where(is_passed_over, now_ms);
     }
 
     /// Notes a record that was just appended to a queue: it arrives, now or when it is committed.
@@ -276,6 +299,7 @@ impl State {
             return;
         }
         self.end_holds();
+        self.end_passed_over(core, now_ms);
         while self.peers.has_room() {
             let Some(index) = self.holds.next_expired(now_ms) else {
                 break;

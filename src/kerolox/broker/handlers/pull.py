@@ -23,7 +23,7 @@ from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
-from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, Read
+from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, PASSED_OVER_MS, Read
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
@@ -327,6 +327,7 @@ async def _wait_for_match(
         if result.next_offset > place.offset:
             # What was looked at is not looked at again.
             place = place._replace(offset=result.next_offset)
+            deadline_ms = min(deadline_ms, broker.now_ms() + PASSED_OVER_MS)
         if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
             # Behind what was looked at there is more; whoever asks again goes on there.
             break
