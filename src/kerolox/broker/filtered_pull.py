@@ -82,26 +82,40 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
         return result
     while result.status == GetMessageStatus.FOUND:
         at = 0
-        for _ in range(result.count):
+        for number in range(result.count):
             length = int.from_bytes(result.records[at : at + 4], "big")
             record = result.records[at : at + length]
             at += length
             message, _ = decode_record(record, inflate=False)
             if matches(message.properties):
                 if found and batch_max.is_full(len(found), size, message.commit_log_offset, length):
+                    offset = _behind(broker, place, wanted, offset, number)
                     return _read_of(result, found, offset)
                 found.append(record)
                 size += length
-            offset = message.queue_offset + 1
             if time.monotonic() >= deadline:
+                offset = _behind(broker, place, wanted, offset, number + 1)
                 return _read_of(result, found, offset)
-        offset = max(offset, result.next_offset)
+        offset = result.next_offset
         if offset >= min(scan_end, result.max_offset):
             break
         result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
         if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
             offset = result.next_offset
     return _read_of(result, found, offset)
+
+
+def _behind(broker: Broker, place: PullPlace, wanted: PullFilter, offset: int, count: int) -> int:
+    """The offset behind the first ``count`` records of a read at an offset.
+
+    The records can't tell: those of a light message queue have their offsets in another queue.
+    """
+    if count == 0:
+        return offset
+    topic, queue_id, _, _ = place
+    return Read(
+        *broker.store.read(topic, queue_id, offset, count, None, None, wanted.bits)
+    ).next_offset
 
 
 class _BatchMax:

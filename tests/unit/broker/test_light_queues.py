@@ -60,6 +60,22 @@ async def test_a_held_pull_of_a_light_queue_is_woken(tmp_path: Path, kernel: str
         assert [message.body for message in decode_records(answer.body)] == [b"wake"]
 
 
+async def test_an_expression_is_told_where_a_light_queue_goes_on(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, enable_property_filter=True, **LMQ)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for number in range(9):
+            names = () if number < 5 else ("%LMQ%a",)
+            await peer.send("T", b"%d" % number, properties=to_queues(*names))
+        sql = {"tags": "TAGS = 'a'", "expressionType": "SQL92", "group": "%LMQ%reader"}
+        ends = {}
+        for count in (1, 3, 4, 32):
+            answer = await peer.pull("%LMQ%a", offset=0, maxMsgNums=count, **sql)
+            assert len(decode_records(answer.body)) == min(count, 4)
+            ends[count] = answer.ext_fields["nextBeginOffset"]
+        assert ends == {1: "1", 3: "3", 4: "4", 32: "4"}
+
+
 async def test_offsets_of_light_groups_are_kept_as_rocketmq_keeps_them(tmp_path: Path, kernel: str):
     config = small_config(tmp_path, **LMQ)
     fields = {"consumerGroup": "%LMQ%g", "topic": "%LMQ%a", "queueId": 0}
