@@ -80,6 +80,20 @@ async def test_a_half_message_is_not_seen_before_its_commit(any_peer: Peer) -> N
     assert message.properties["REAL_QID"] == "2"
 
 
+async def test_an_end_waits_for_a_half_that_is_in_the_transient_pool(
+    tmp_path: Path, kernel: str
+) -> None:
+    config = small_config(tmp_path, transient_store_pool_enable=True)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        kept, dropped = await prepare(peer, "kept"), await prepare(peer, "dropped")
+        assert (await end(peer, kept, COMMIT)).code == ResponseCode.SUCCESS
+        assert (await end(peer, dropped, ROLLBACK)).code == ResponseCode.SUCCESS
+        await until(lambda: broker.store.queue_bounds("T", 2)[1] == 1)
+        assert await bodies(peer) == [b"kept"]
+        assert (await end(peer, kept, COMMIT, commitLogOffset=1 << 40)).code == 1
+
+
 async def test_half_and_op_lie_where_rocketmq_keeps_them(any_peer: Peer) -> None:
     half = await prepare(any_peer)
     await end(any_peer, half, COMMIT)

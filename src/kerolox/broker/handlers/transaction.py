@@ -3,6 +3,7 @@ RESUME_CHECK_HALF_MESSAGE (323)."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 router = Router()
+
+COMMIT_SECONDS_MAX = 1.0
+"""How long an end may wait for its half to leave the transient store pool."""
+
+COMMIT_LOOK_SECONDS = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ async def end_transaction(
             request.command.remark,
         )
         return None
+    await _until_readable(broker, header.commit_log_offset)
     half = _checked_half(broker, header)
     if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK:
         await broker.transactions.rollback(half)
@@ -61,6 +68,16 @@ async def resume_check(broker: Broker, header: ResumeCheckHeader, request: Reque
         raise _refused(f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}")
     code_of(broker, await broker.transactions.resume(message))
     return Reply()
+
+
+async def _until_readable(broker: Broker, offset: int) -> None:
+    """Producers end a transaction as soon as its half is acknowledged, which a transient store pool
+    commits a little later. RocketMQ refuses such an end, and asks the producer in a minute."""
+    store = broker.store
+    for _look in range(int(COMMIT_SECONDS_MAX / COMMIT_LOOK_SECONDS)):
+        if offset < store.max_physical_offset or not store.stats()["uncommitted_bytes"]:
+            return
+        await asyncio.sleep(COMMIT_LOOK_SECONDS)
 
 
 def _checked_half(broker: Broker, header: EndTransactionHeader) -> MessageExt:
