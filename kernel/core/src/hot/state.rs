@@ -246,7 +246,7 @@ impl State {
                 }
                 next = self.holds.next_of_queue(index);
                 let pull = self.holds.pull(index);
-                if pull.wants(tags_codes) && !self.ended.has(pull) {
+                if pull.wants(tags_codes) && !pull.is_ended() && !self.ended.has(pull) {
                     self.try_to_answer(core, index, &mut own);
                 }
             }
