@@ -46,6 +46,16 @@ async def test_clients_from_3_4_9_on_say_how_often_a_message_is_retried(
     assert "%RETRY%readers" in broker.topics
 
 
+async def test_no_count_of_retries_is_too_much_for_a_record(peer: Peer, broker: Broker):
+    await peer.create_topic("T")
+    sent = await peer.send("T", b"x", j=0x7FFFFFFF)
+    offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
+    fields = {"offset": offset, "group": "readers", "delayLevel": 1}
+    assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    [dead] = await peer.messages("%DLQ%readers")
+    assert dead.reconsume_times == 0x7FFFFFFF
+
+
 async def test_without_a_limit_of_the_client_that_of_the_group_counts(peer: Peer, broker: Broker):
     await peer.create_topic("T")
     body = encode_body({"groupName": "readers", "retryMaxTimes": 0})

@@ -40,6 +40,9 @@ __all__ = ["SEE_FAQ", "checked_topic", "chosen_queue", "code_of", "router"]
 SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3
+RECONSUME_TIMES_MAX = 0x7FFFFFFF
+"""What a record can hold."""
+
 PROPERTY_BYTES_MAX = 32767
 BATCH_TURN_ITEMS = 2_048
 """Messages of a batch that are read before other connections get a turn."""
@@ -362,7 +365,7 @@ def _record_given_back(message: MessageExt) -> NewRecord:
         store_host=pack_host(*message.store_host),
         flag=message.flag,
         sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times + 1,
+        reconsume_times=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
     )
 
 
