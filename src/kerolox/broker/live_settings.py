@@ -82,8 +82,10 @@ class LiveSettings:
             "counter": int(self.version["counter"]) + 1,
             "timestamp": self._now_ms(),
         }
+        # A broker that was started without a file would not read the one that it wrote.
+        start = f"the next start with --config {config.settings_file}"
         for key, value in values.items():
-            when = "at once" if key in live else "with the next start"
+            when = f"at once, and with {start}" if key in live else f"with {start}"
             _log.info("%s set %s=%s, which takes effect %s", asker, key, value, when)
         await self._apply({names[key] for key in live})
         async with self._writing:

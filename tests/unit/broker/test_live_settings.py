@@ -100,7 +100,10 @@ async def test_notices_of_changed_members_can_be_switched_off(broker: Broker, pe
     await until(lambda: len(peer.notices) == 1)
 
 
-async def test_what_can_t_change_now_waits_for_the_next_start(broker: Broker, peer: Peer) -> None:
+async def test_what_can_t_change_now_waits_for_the_next_start(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     settings, version = await shown(peer)
     assert settings["maxIndexNum"] == str(broker.config.max_index_num)
     assert (await change(peer, maxIndexNum=4_711, traceOn="false")).code == 0
@@ -108,6 +111,7 @@ async def test_what_can_t_change_now_waits_for_the_next_start(broker: Broker, pe
     settings, later = await shown(peer)
     assert (settings["maxIndexNum"], settings["traceOn"]) == ("4711", "false")
     assert later["counter"] == version["counter"] + 1
+    assert f"with the next start with --config {broker.config.settings_file}" in caplog.text
     written = BrokerConfig.load(broker.config.settings_file)
     assert written.max_index_num == 4_711
     assert not written.trace_on
