@@ -83,7 +83,7 @@ class LiveSettings:
             "timestamp": self._now_ms(),
         }
         # A broker that was started without a file would not read the one that it wrote.
-        start = f"the next start with --config {config.settings_file}"
+        start = f"the next start with -c {config.settings_file}"
         for key, value in values.items():
             when = f"at once, and with {start}" if key in live else f"with {start}"
             _log.info("%s set %s=%s, which takes effect %s", asker, key, value, when)

@@ -111,7 +111,7 @@ async def test_what_can_t_change_now_waits_for_the_next_start(
     settings, later = await shown(peer)
     assert (settings["maxIndexNum"], settings["traceOn"]) == ("4711", "false")
     assert later["counter"] == version["counter"] + 1
-    assert f"with the next start with --config {broker.config.settings_file}" in caplog.text
+    assert f"with the next start with -c {broker.config.settings_file}" in caplog.text
     written = BrokerConfig.load(broker.config.settings_file)
     assert written.max_index_num == 4_711
     assert not written.trace_on
