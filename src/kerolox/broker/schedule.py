@@ -36,6 +36,13 @@ DELIVERIES_PER_SLICE = 100
 TELL_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 
+_NEVER = (
+    PutMessageStatus.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+)
+"""What is refused so will be refused again; the last, until others have deleted their queues."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -167,6 +174,11 @@ class DelaySchedule:
         )
         if status == PutMessageStatus.PUT_OK:
             self.on_delivered(schedule_queue, size)
+        elif status in _NEVER:
+            # Tried again it would hold up all that comes behind it, for ever.
+            name = PutMessageStatus(status).name
+            _log.error("delayed message at %d to %s: %s; dropped", physical_offset, topic, name)
+            return True
         else:
             self._tell_refusal(physical_offset, PutMessageStatus(status).name)
         return status == PutMessageStatus.PUT_OK

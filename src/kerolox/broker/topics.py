@@ -213,13 +213,15 @@ class TopicTable:
         """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group.
 
         Raises:
-            MessageIllegalError: the name is longer than a record can hold.
+            MessageIllegalError: the name is longer than a record can hold, or no folder's.
         """
+        if len(topic.encode()) > TOPIC_CHARACTERS_MAX:
+            raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
+        if "/" in topic or "\0" in topic:
+            raise MessageIllegalError(f"topic {topic!r} can't be the name of a folder")
         existing = self._topics.get(topic)
         if existing is not None:
             return existing
-        if len(topic.encode()) > TOPIC_CHARACTERS_MAX:
-            raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
         created = TopicConfig(
             topic_name=topic,
             read_queue_nums=queues,

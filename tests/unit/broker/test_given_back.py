@@ -56,6 +56,19 @@ async def test_no_count_of_retries_is_too_much_for_a_record(peer: Peer, broker: 
     assert dead.reconsume_times == 0x7FFFFFFF
 
 
+async def test_a_group_whose_name_is_no_folder_s_gives_nothing_back(peer: Peer, broker: Broker):
+    await peer.create_topic("T")
+    sent = await peer.send("T", b"x")
+    offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
+    for level in (1, -1):
+        fields = {"offset": offset, "group": "a/b", "delayLevel": level}
+        answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "can't be the name of a folder" in (answer.remark or "")
+    assert broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0) == (0, 0)
+    assert (await peer.heartbeat("c1", "a/b", {"T": "*"})).code == ResponseCode.SUCCESS
+
+
 async def test_without_a_limit_of_the_client_that_of_the_group_counts(peer: Peer, broker: Broker):
     await peer.create_topic("T")
     body = encode_body({"groupName": "readers", "retryMaxTimes": 0})

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.message import MessageId
+from kerolox.broker.writer import NewRecord
+from kerolox.message import MessageId, pack_host
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
@@ -127,6 +128,28 @@ async def test_a_topic_that_was_deleted_gets_what_was_delayed_for_it(
         assert (await peer.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
         await peer.create_topic("T")
         assert [m.body for m in await peer.messages("T")] == [b"delayed"]
+
+
+async def test_a_message_that_can_t_be_stored_holds_up_no_other(
+    long_delays, kernel, monkeypatch, caplog
+):
+    async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        host = pack_host("127.0.0.1", 1)
+        for topic in ("a/b", "T"):
+            record = NewRecord(
+                topic=topic,
+                queue_id=0,
+                body=b"x",
+                properties={"DELAY": "1"},
+                born_timestamp=1,
+                born_host=host,
+                store_host=host,
+            )
+            assert (await broker.writer.put(record)).is_stored
+        assert await deliver_at(broker, 3_600_000, monkeypatch) == 2
+        assert [m.body for m in await peer.messages("T")] == [b"x"]
+    assert "to a/b: MESSAGE_ILLEGAL; dropped" in caplog.text
 
 
 async def test_on_a_full_disk_what_is_due_waits(long_delays, monkeypatch):
