@@ -122,6 +122,14 @@ class OffsetTable:
         self.drain()
         return [topic for topic, each in self._pairs() if each == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """The topics that each group has offsets for, found in one pass."""
+        self.drain()
+        found: dict[str, list[str]] = {}
+        for topic, group in self._pairs():
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets for a topic."""
         self.drain()

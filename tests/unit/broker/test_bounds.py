@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from kerolox.broker import clients, filters, groups, offsets, topics
-from kerolox.protocol import bodies
+from kerolox.protocol import bodies, fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.unit.broker.support import Peer, peer_of
@@ -128,3 +130,60 @@ async def test_a_body_that_is_too_long_or_no_json_is_refused_at_once(peer: Peer)
     assert "a key is unhashable" in (answer.remark or "")
     good = encode_body({"clientID": "c", "consumerDataSet": [], "producerDataSet": []})
     assert (await peer.ask(RequestCode.HEART_BEAT, body=good)).code == ResponseCode.SUCCESS
+
+
+async def test_the_progress_of_many_groups_is_one_look_at_the_offsets_and_others_have_their_turns(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.create_topic("T", 1)
+    for number in range(200):
+        broker.groups.put(bodies.SubscriptionGroupConfig(group_name=f"G{number}"))
+        broker.offsets.commit(f"G{number}", "T", 0, 0, "a test")
+    looks = 0
+    pairs = broker.offsets._pairs
+
+    def counted() -> list[tuple[str, str]]:
+        nonlocal looks
+        looks += 1
+        return pairs()
+
+    monkeypatch.setattr(broker.offsets, "_pairs", counted)
+    monkeypatch.setattr("kerolox.broker.turns.TURN_SECONDS_MAX", 0.0)
+    done: list[str] = []
+
+    async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> int:
+        answer = await client.ask(code, fields)
+        done.append(code.name)
+        return len(fastjson.loads(answer.body)["consumeStatsList"]) if answer.body else 0
+
+    async with peer_of(broker) as other:
+        await other.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0})
+        groups_shown, _ = await asyncio.gather(
+            ask(peer, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False}),
+            ask(other, RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}),
+        )
+    assert groups_shown >= 200
+    assert looks == 1
+    assert done == ["GET_MAX_OFFSET", "GET_BROKER_CONSUME_STATS"]
+
+
+async def test_large_tables_become_json_beside_the_loop(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def seen(value: object) -> bytes:
+        threads.append(threading.current_thread())
+        return encode_body(value)
+
+    for module in ("admin", "monitor", "figures"):
+        monkeypatch.setattr(f"kerolox.broker.handlers.{module}.encode_body", seen)
+    for code in (
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+    ):
+        assert (await peer.ask(code)).code == ResponseCode.SUCCESS
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads

@@ -6,6 +6,7 @@ Questions about clients and their progress are in :mod:`kerolox.broker.handlers.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
@@ -102,7 +103,7 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
 @router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
 async def all_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """The table of topics."""
-    return Reply(body=encode_body(broker.topics.snapshot()))
+    return Reply(body=await asyncio.to_thread(encode_body, broker.topics.snapshot()))
 
 
 @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
@@ -126,7 +127,7 @@ async def create_group(broker: Broker, header: EmptyHeader, request: Request) ->
 @router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader.decode)
 async def all_groups(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """The table of consumer groups."""
-    return Reply(body=encode_body(broker.groups.snapshot()))
+    return Reply(body=await asyncio.to_thread(encode_body, broker.groups.snapshot()))
 
 
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)

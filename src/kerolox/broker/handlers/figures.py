@@ -3,10 +3,12 @@ figures (315)."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from kerolox.broker.handlers.monitor import consumes
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import encode_body
@@ -47,12 +49,18 @@ async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Re
 async def all_consume_stats(
     broker: Broker, header: ConsumeStatsInBrokerHeader, request: Request
 ) -> Reply:
-    """The same of all groups, topic by topic; of ordered topics only, if that is wanted."""
+    """The same of all groups, topic by topic; of ordered topics only, if that is wanted.
+
+    With thousands of groups that takes seconds, in which others have their turns.
+    """
+    turns = Turns()
     groups: list[dict[str, list[dict[str, object]]]] = []
     behind = 0
+    topics = broker.offsets.topics_by_group()
     for group in broker.groups.names:
         found: list[dict[str, object]] = []
-        for name in broker.offsets.topics_of(group):
+        for name in topics.get(group, ()):
+            await turns.give()
             topic = broker.topics.get(name)
             if topic is None or (header.is_order and not topic.order):
                 continue
@@ -64,7 +72,7 @@ async def all_consume_stats(
             found.append({"consumeTps": rate, "offsetTable": table})
         groups.append({group: found})
     body = {"brokerAddr": broker.address, "consumeStatsList": groups, "totalDiff": behind}
-    return Reply(body=encode_body(body))
+    return Reply(body=await asyncio.to_thread(encode_body, body))
 
 
 @router.on(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsHeader.decode)

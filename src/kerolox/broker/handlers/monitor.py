@@ -156,7 +156,7 @@ async def correction_offset(
 @router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader.decode)
 async def all_offsets(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """The offsets of all groups."""
-    return Reply(body=encode_body(broker.offsets.snapshot()))
+    return Reply(body=await asyncio.to_thread(encode_body, broker.offsets.snapshot()))
 
 
 @router.on(RequestCode.GET_ALL_DELAY_OFFSET, EmptyHeader.decode)
