@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.topics import OP_HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.broker.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 from kerolox.store.retention import (
     DELETE_FILES_MAX,
@@ -45,6 +45,10 @@ QUEUES_PER_STEP = 64
 
 _KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when unused topics are cleaned."""
+
+_POSITIONED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
+"""Queues that stay when they are expired: the broker remembers its own positions in them,
+and what came into a new queue before these would never be looked at."""
 
 _log = logging.getLogger(__name__)
 
@@ -232,7 +236,7 @@ class Cleaner:
             if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1:
                 await asyncio.sleep(0)
             end = store.queue_end(topic, queue_id)
-            if topic != SCHEDULE_TOPIC and 0 <= end < store.min_physical_offset:
+            if topic not in _POSITIONED_TOPICS and 0 <= end < store.min_physical_offset:
                 store.delete_queue(topic, queue_id)
                 _log.info("deleted the expired queue %d of %s", queue_id, topic)
                 count += 1

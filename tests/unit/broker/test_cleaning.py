@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.cleaning import Cleaner
+from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.store.retention import DELETE_FILES_MAX
@@ -210,6 +211,26 @@ async def test_operators_clean_through_their_commands(
     assert {topic for topic, *_ in broker.store.queues()} == {"T"}
     assert (await peer.send("Gone")).ext_fields["queueOffset"] == "0", "it begins anew"
     assert len(await peer.messages("T", 0, broker.store.queue_bounds("T", 0)[0])) > 0
+
+
+async def test_halves_are_looked_at_after_expired_queues_were_deleted(
+    broker: Broker, peer: Peer, disk: Disk
+) -> None:
+    half = "TRAN_MSG\x01true\x02PGROUP\x01nobody"
+    for _ in range(2):
+        sent = await peer.send("T", b"half", properties=half, f=4)
+        end = {"tranStateTableOffset": sent.ext_fields["queueOffset"], "commitOrRollback": 12}
+        place = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
+        await peer.ask(37, {**end, "producerGroup": "nobody", "commitLogOffset": place})
+    await broker.transactions.check()
+    assert broker.transactions.open_halves == 0
+    await fill(peer, 60)
+    disk.later_ms = 73 * 3_600_000
+    broker.cleaner.retention.delete_manually()
+    await disk.cleaner.clean()
+    await disk.cleaner.delete_expired_queues()
+    assert (await peer.send("T", b"half", properties=half, f=4)).code == ResponseCode.SUCCESS
+    assert broker.transactions.open_halves == 1
 
 
 async def test_the_runtime_info_tells_how_full_the_disks_are(
