@@ -1,8 +1,14 @@
-"""What every run says at its start."""
+"""What holds for every run, and what it says at its start."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+
+import hypothesis
+
+# An example of an instant takes Hypothesis's 200 ms now and then on a machine under load.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_report_header() -> str:

@@ -286,8 +286,9 @@ def test_the_index_goes_on_where_it_was_after_a_kill(tmp_path: Path) -> None:
     store.open()
     texts = fill(store, 60)
     store._index.follow(store.log, 40)
-    done = store._index.followed_count
-    store._index.failure = "stop here"
+    with store._index.lock:
+        store._index.is_given_up = True
+        done = store._index.followed_count
     texts += fill(store, 40, start=60)
     crash(store)
     report = reopen(settings, texts)
