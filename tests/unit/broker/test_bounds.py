@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kerolox.broker import clients, filters, groups, offsets, topics
 from kerolox.protocol import bodies, fastjson
 from kerolox.protocol.bodies import encode_body
@@ -13,8 +15,6 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.unit.broker.support import Peer, peer_of
 
 if TYPE_CHECKING:
-    import pytest
-
     from kerolox.broker.broker import Broker
 
 
@@ -165,6 +165,39 @@ async def test_the_progress_of_many_groups_is_one_look_at_the_offsets_and_others
     assert groups_shown >= 200
     assert looks == 1
     assert done == ["GET_MAX_OFFSET", "GET_BROKER_CONSUME_STATS"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "Wide", "group": "G"}),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}),
+    ],
+)
+async def test_who_asks_about_many_queues_or_topics_lets_others_have_their_turns(
+    broker: Broker,
+    peer: Peer,
+    monkeypatch: pytest.MonkeyPatch,
+    code: RequestCode,
+    fields: dict[str, object],
+) -> None:
+    await peer.create_topic("Wide", 100)
+    for number in range(100):
+        broker.topics.put(bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1))
+        broker.offsets.commit("G", f"T{number}", 0, 1, "a test")
+    monkeypatch.setattr("kerolox.broker.turns.TURN_SECONDS_MAX", 0.0)
+    done: list[RequestCode] = []
+
+    async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> None:
+        assert (await client.ask(code, fields)).code == ResponseCode.SUCCESS
+        done.append(code)
+
+    queue: dict[str, object] = {"topic": "Wide", "queueId": 0}
+    async with peer_of(broker) as other:
+        await other.ask(RequestCode.GET_MAX_OFFSET, queue)
+        await asyncio.gather(ask(peer, code, fields), ask(other, RequestCode.GET_MAX_OFFSET, queue))
+    assert done == [RequestCode.GET_MAX_OFFSET, code]
 
 
 async def test_large_tables_become_json_beside_the_loop(

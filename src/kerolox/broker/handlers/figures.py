@@ -36,7 +36,9 @@ async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Re
     topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
     offsets: _Progress = {}
     rate = 0.0
+    turns = Turns()
     for name in topics:
+        await turns.give()
         topic = broker.topics.get(name)
         if topic is None or not consumes(broker, group, name):
             continue

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
@@ -116,7 +117,9 @@ async def consume_time_span(
     """From when to when the messages of each queue are, and where a group stands."""
     topic = _known_topic(broker, header.topic)
     spans = []
+    turns = Turns()
     for queue_id in range(topic.write_queue_nums):
+        await turns.give()
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_store_time(broker, header.topic, queue_id)
         consumed = broker.offsets.query(header.group, header.topic, queue_id)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.turns import Turns
 from kerolox.broker.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
@@ -127,7 +128,9 @@ async def topic_state(broker: Broker, header: TopicHeader, request: Request) -> 
     if topic is None:
         raise BrokerError(f"topic[{header.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
     offsets = {}
+    turns = Turns()
     for queue_id in range(topic.write_queue_nums):
+        await turns.give()
         low, high = broker.store.queue_bounds(header.topic, queue_id)
         last = broker.store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
