@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pprint import pformat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,7 +131,7 @@ async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
         if left != right:
             differing[name] = {"java": left, "ours": right}
     unexplained = {k: v for k, v in differing.items() if reason(k, ours[k][1]) is None}
-    assert not unexplained
+    assert not unexplained, pformat(unexplained)
     assert len(theirs) >= 300
     assert [asked(each) for each in heard_of_ours] == [asked(each) for each in heard_of_theirs]
     assert sorted(DIFFERENCES.keys() - differing.keys()) == [], "they do not differ any more"
