@@ -44,8 +44,12 @@ READ_COUNT = 32
 SCAN_COUNT_MIN = 800
 """Queue entries that one pull looks at, at least (16,000 bytes of a queue)."""
 
-SCAN_SECONDS_MAX = 0.02
-"""How long one pull may look at records, after which the group asks again for what is behind."""
+SCAN_CPU_SECONDS_MAX = 0.02
+"""How long one pull may work on records, after which the group asks again for what is behind."""
+
+SCAN_SECONDS_MAX = 0.1
+"""The same with all waits: for the disk, and for a processor, which on a busy machine is no sign of
+a long scan."""
 
 Matches = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties is wanted."""
@@ -76,6 +80,7 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
     size = 0
     scan_end = offset + max(SCAN_COUNT_MIN, count)
     matches, bits = wanted
+    cpu_end = time.thread_time() + SCAN_CPU_SECONDS_MAX
     deadline = time.monotonic() + SCAN_SECONDS_MAX
     result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
     if result.status != GetMessageStatus.FOUND:
@@ -93,7 +98,7 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
                     return _read_of(result, found, offset)
                 found.append(record)
                 size += length
-            if time.monotonic() >= deadline:
+            if time.thread_time() >= cpu_end or time.monotonic() >= deadline:
                 offset = _behind(broker, place, wanted, offset, number + 1)
                 return _read_of(result, found, offset)
         offset = result.next_offset
