@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.filters import FilterTable
     from kerolox.kernel import StoreKernel
+    from kerolox.message import MessageExt
 
 __all__ = ["DelaySchedule"]
 
@@ -36,12 +37,8 @@ DELIVERIES_PER_SLICE = 100
 TELL_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 
-_NEVER = (
-    PutMessageStatus.MESSAGE_ILLEGAL,
-    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
-)
-"""What is refused so will be refused again; the last, until others have deleted their queues."""
+_NEVER = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+"""What is refused so will be refused again."""
 
 _log = logging.getLogger(__name__)
 
@@ -157,6 +154,23 @@ class DelaySchedule:
         if topic == HALF_TOPIC:
             _log.error("delayed message at %d is a half message; dropped", physical_offset)
             return True
+        status, size = self._append(topic, queue_id, message)
+        if status == PutMessageStatus.PUT_OK:
+            self.on_delivered(schedule_queue, size)
+            return True
+        name = PutMessageStatus(status).name
+        if status in _NEVER:
+            # Tried again it would hold up all that comes behind it, for ever.
+            _log.error("delayed message at %d to %s: %s; dropped", physical_offset, topic, name)
+            return True
+        self._tell_refusal(physical_offset, name)
+        if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+            # Until others have deleted their queues: it is delayed once more, behind the others.
+            status, _ = self._append(SCHEDULE_TOPIC, schedule_queue, message)
+        return status == PutMessageStatus.PUT_OK
+
+    def _append(self, topic: str, queue_id: int, message: MessageExt) -> tuple[int, int]:
+        """Store a message under a topic: (status, bytes of the record)."""
         status, _, _, size, _ = self._store.append(
             topic.encode(),
             queue_id,
@@ -172,16 +186,7 @@ class DelaySchedule:
             encode_properties(message.properties).encode(),
             bit_map=self._filters.bit_map(topic, message.properties),
         )
-        if status == PutMessageStatus.PUT_OK:
-            self.on_delivered(schedule_queue, size)
-        elif status in _NEVER:
-            # Tried again it would hold up all that comes behind it, for ever.
-            name = PutMessageStatus(status).name
-            _log.error("delayed message at %d to %s: %s; dropped", physical_offset, topic, name)
-            return True
-        else:
-            self._tell_refusal(physical_offset, PutMessageStatus(status).name)
-        return status == PutMessageStatus.PUT_OK
+        return status, size
 
     def _tell_refusal(self, physical_offset: int, status: str) -> None:
         """Now and then: on a full disk this comes ten times a second."""

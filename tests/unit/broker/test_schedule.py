@@ -152,6 +152,26 @@ async def test_a_message_that_can_t_be_stored_holds_up_no_other(
     assert "to a/b: MESSAGE_ILLEGAL; dropped" in caplog.text
 
 
+async def test_a_message_for_one_light_queue_too_many_waits_once_more(
+    tmp_path, kernel, monkeypatch
+):
+    light = {"enable_lmq": True, "enable_multi_dispatch": True, "max_lmq_consume_queue_num": 1}
+    config = small_config(tmp_path, message_delay_level="1h", **light)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for topic in ("%LMQ%b", "T"):
+            sent = await peer.send(topic, b"later", properties="DELAY\x011")
+            assert sent.code == ResponseCode.SUCCESS
+        assert (await peer.send("%LMQ%a", b"x")).code == ResponseCode.SUCCESS
+        await deliver_at(broker, 3_600_000, monkeypatch)
+        assert [m.body for m in await peer.messages("T")] == [b"later"]
+        assert broker.store.queue_bounds("%LMQ%b", 0) == (0, 0)
+        await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%LMQ%a"})
+        await deliver_at(broker, 3_600_000, monkeypatch)
+        assert broker.store.queue_bounds("%LMQ%b", 0) == (0, 1)
+        assert broker.store.queue_bounds("T", 0) == (0, 1)
+
+
 async def test_on_a_full_disk_what_is_due_waits(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
