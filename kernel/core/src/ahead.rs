@@ -62,10 +62,9 @@ pub(crate) enum Taken {
 }
 
 /// How the pages of a log file are backed.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) enum Pace {
     /// So that nobody waits long for a processor.
-    #[default]
     Gentle,
     /// As fast as it goes.
     Hurried,

@@ -52,8 +52,6 @@ pub(crate) struct CommitLog {
     /// The helper was asked to back up to here.
     asked: u64,
     asked_ms: i64,
-    /// How the last of it was asked for.
-    pace: Pace,
     /// The helper was asked for the file that starts here.
     next_asked: u64,
 }
@@ -325,7 +323,7 @@ impl CommitLog {
         self.ask_files(&file, end, shared);
         let position = end - file.start();
         if self.buffer.is_none() && position + BLANK_SIZE > file.populated() {
-            self.pace
+            pace_of(self.window)
                 .back(&file, position + INLINE_BACK)
                 .or_else(|_| file.back(position + BLANK_SIZE))
                 .map_err(|error| {
@@ -357,10 +355,8 @@ impl CommitLog {
                 _ => self.window,
             };
             let target = (end + window).min(file.end());
-            let pace = if window < WINDOW_MAX { Pace::Gentle } else { Pace::Hurried };
-            if shared.ahead.back_log(file, target - file.start(), pace) {
+            if shared.ahead.back_log(file, target - file.start(), pace_of(window)) {
                 (self.window, self.asked, self.asked_ms) = (window, target, now_ms);
-                self.pace = pace;
             }
         }
         if self.asked >= file.end() {
@@ -492,6 +488,11 @@ impl CommitLog {
             PutStatus::ServiceNotAvailable
         })
     }
+}
+
+/// Small pieces as long as they can keep up.
+fn pace_of(window: u64) -> Pace {
+    if window < WINDOW_MAX { Pace::Gentle } else { Pace::Hurried }
 }
 
 /// Which of two files with the same name in different folders is the log's: one that was made ahead
