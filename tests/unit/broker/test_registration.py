@@ -8,6 +8,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
+from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.server import RemotingServer, ServerConnection
@@ -82,6 +83,23 @@ async def test_a_topic_that_a_send_makes_is_registered_at_once_everywhere(tmp_pa
             assert len(one.heard) > before
             for ear in (one, two):
                 assert ear.topics()["Auto"]["writeQueueNums"] == 4
+
+
+async def test_a_groups_topics_have_a_route_once_the_client_has_its_answer(tmp_path):
+    """Its members are looked for by the route of its retry topic, its dead letters by theirs."""
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            await peer.heartbeat("member", "group")
+            assert "%RETRY%group" in ear.topics()
+            sent = await peer.send("T")
+            offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
+            heard = len(ear.heard)
+            await peer.heartbeat("another", "group")
+            fields = {"offset": offset, "group": "group", "delayLevel": -1}
+            assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+            assert "%DLQ%group" in ear.topics()
+            assert len(ear.heard) == heard + 1
 
 
 async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_path, monkeypatch):

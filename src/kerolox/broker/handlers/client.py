@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.filters import compile_expression
-from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
+from kerolox.broker.handlers.send import REGISTER_SECONDS_MAX, UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
 from kerolox.broker.turns import Turns
@@ -45,6 +45,7 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     is not there any more.
     """
     turns = Turns()
+    made_topics = False
     data = decode_request(request.body, HeartbeatData)
     command = request.command
     client = Client(
@@ -58,7 +59,7 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
             return Reply()
         group = broker.groups.find(consumer.group_name)
         if group is not None:
-            _make_retry_topic(broker, consumer, group)
+            made_topics |= _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
         broker.clients.add_consumer(consumer, client, notify=notify)
         await broker.filters.register(consumer.group_name, consumer.subscription_data_set, turns)
@@ -69,6 +70,9 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
         if request.connection.closed:
             return Reply()
         broker.clients.add_producer(producer.group_name, client)
+    if made_topics:
+        # Who asks for the members of a group looks for brokers by the route of its retry topic.
+        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
     return Reply()
 
 
@@ -96,10 +100,14 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
 
 def _make_retry_topic(
     broker: Broker, consumer: ConsumerData, group: SubscriptionGroupConfig
-) -> None:
+) -> bool:
+    """False: there was one before, or there can be none."""
+    topic = RETRY_PREFIX + consumer.group_name
+    if topic in broker.topics:
+        return False
     try:
         broker.topics.create_for_group(
-            RETRY_PREFIX + consumer.group_name,
+            topic,
             group.retry_queue_nums,
             sys_flag=UNIT_SUBSCRIBED_FLAG if consumer.unit_mode else 0,
         )
@@ -107,6 +115,8 @@ def _make_retry_topic(
         # Clients may name groups with up to 255 characters. Such a group consumes all the same;
         # what it gives back is refused.
         _log.warning("group %.160s can't give messages back: %s", consumer.group_name, error)
+        return False
+    return True
 
 
 @router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)

@@ -295,6 +295,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
     if group.retry_queue_nums <= 0:
         return Reply()
+    known_topics = broker.topics.version
     topic = _retry_topic(broker, header, group)
     if not topic.perm & Perm.WRITE:
         raise _forbidden(f"the topic[{topic.topic_name}] sending message is forbidden")
@@ -311,12 +312,15 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         record.topic, record.queue_id = topic.topic_name, random.randrange(group.retry_queue_nums)
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)
+    has_new_topic = broker.topics.version != known_topics
     await broker.topics.file.flush()
     put = await broker.writer.put(record)
     refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:
         raise _system_error(put.status.name)
     broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
+    if has_new_topic:
+        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
     return Reply()
 
 
