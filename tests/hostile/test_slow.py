@@ -23,8 +23,8 @@ from tests.support.witness import Witness
 if TYPE_CHECKING:
     from pathlib import Path
 
-KEPT_MIB_MAX = 512 + 192
-"""KEPT_BYTES_MAX, and what comes between two looks of the watch."""
+KEPT_MIB_MAX = 512 + 96
+"""KEPT_BYTES_MAX, and what comes between two looks of the watch and until a cut one is gone."""
 
 FRAME_BYTES = 15 << 20
 

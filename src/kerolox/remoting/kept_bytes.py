@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-__all__ = ["KEPT_BYTES_MAX", "Keeper", "KeptBytesWatch"]
+__all__ = ["KEPT_BYTES_MAX", "LOOK_BYTES", "Keeper", "KeptBytesWatch"]
 
 KEPT_BYTES_MAX = 512 * 1024 * 1024
 """Unfinished frames, unsent answers and requests under way of all connections of a server."""
@@ -24,6 +24,9 @@ KEPT_BYTES_SMALL = 64 * 1024
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHEN_MUCH = 0.05
 """Time between two looks; the shorter one from half of ``KEPT_BYTES_MAX`` on."""
+
+LOOK_BYTES = 32 * 1024 * 1024
+"""After so many bytes in big chunks it looks at once: they may come at a GB a second."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,14 +61,22 @@ class KeptBytesWatch:
         self._loop = loop
         self._connections = connections
         self._bytes_max = bytes_max
+        self._bytes_since_look = 0
         self._timer = loop.call_later(LOOK_SECONDS, self._look_again)
 
     def stop(self) -> None:
         """Stop watching."""
         self._timer.cancel()
 
+    def count(self, nbytes: int) -> None:
+        """So many bytes came in one chunk, which may have been kept."""
+        self._bytes_since_look += nbytes
+        if self._bytes_since_look >= LOOK_BYTES:
+            self.look()
+
     def look(self) -> int:
         """Look at all connections once; the bytes that are kept after it."""
+        self._bytes_since_look = 0
         total = 0
         for connection in self._connections():
             kept = connection.kept_bytes()

@@ -12,6 +12,7 @@ import errno
 import logging
 import resource
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,13 @@ IDLE_SECONDS_MAX = 120.0
 IN_FLIGHT_MAX = 256
 """Requests of one connection whose handlers may be waiting at the same time. What they wait for,
 a flush for instance, may let all of them go on in one turn of the loop."""
+
+BIG_CHUNK_BYTES = 64 * 1024
+"""After a chunk of so many bytes a connection waits for its turn before it is read again."""
+
+BIG_CHUNKS_PER_TURN = 4
+"""So many of those that wait are read in one turn of the loop: a MiB at most. Where the system has
+to make room for it first, a MiB takes some milliseconds."""
 
 HANDLERS_SECONDS_MAX = 0.3
 """How long ``stop`` lets handlers finish before it cancels them."""
@@ -135,15 +143,18 @@ class ServerConnection(FrameConnection):
             self._transport.write(answers)
         if cold or flags or error:
             self._after_feed(cold, flags, error)
-        if nbytes == READ_BUFFER_BYTES and not self.closed:
-            # The loop would go on to read what there is, many times over, before others' turn.
+        if nbytes >= BIG_CHUNK_BYTES and not self.closed:
             self._pause(PAUSED_BY_TURN)
-            self.loop.call_soon(self._resume, PAUSED_BY_TURN)
+            self._server.read_in_turn(self, nbytes)
 
     def kept_bytes(self) -> int:
         """What the connection makes the server keep: see :mod:`kerolox.remoting.kept_bytes`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
         return unsent + self._kernel.unfinished_bytes + self._in_flight_bytes
+
+    def take_turn(self) -> None:
+        """Called by the server: what comes is read again."""
+        self._resume(PAUSED_BY_TURN)
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough; frames that the kernel kept go on."""
@@ -263,6 +274,7 @@ class RemotingServer:
         self._descriptors_max = _descriptors_max()
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
         self._last_connection_id = 0
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
@@ -311,6 +323,14 @@ class RemotingServer:
         if connection is not None:
             connection.send(data)
 
+    def read_in_turn(self, connection: ServerConnection, nbytes: int) -> None:
+        """Let a connection that brought a big chunk be read again after those that wait already."""
+        if self._kept_bytes_watch is not None:
+            self._kept_bytes_watch.count(nbytes)
+        if not self._waiting:
+            self._loop.call_soon(self._next_turn)
+        self._waiting.append(connection)
+
     async def stop(self) -> None:
         """Stop listening and close all connections, in about two seconds at most."""
         if self._server is None:
@@ -339,6 +359,12 @@ class RemotingServer:
             await asyncio.wait(gone, timeout=0.5)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.wait_closed(), 0.5)
+
+    def _next_turn(self) -> None:
+        for _ in range(min(BIG_CHUNKS_PER_TURN, len(self._waiting))):
+            self._waiting.popleft().take_turn()
+        if self._waiting:
+            self._loop.call_soon(self._next_turn)
 
     def _make_connection(self) -> ServerConnection:
         self._last_connection_id += 1

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.remoting.kept_bytes import KEPT_BYTES_SMALL, KeptBytesWatch
+from kerolox.remoting.kept_bytes import KEPT_BYTES_SMALL, LOOK_BYTES, KeptBytesWatch
 
 if TYPE_CHECKING:
     import pytest
@@ -60,3 +60,18 @@ async def test_nobody_is_closed_below_the_bound() -> None:
         watch.stop()
     assert all(peer.is_open for peer in peers)
     assert [peer.looks_without_progress for peer in peers[29:31]] == [20, 0]
+
+
+async def test_much_that_comes_at_once_does_not_wait_for_the_next_look() -> None:
+    peers = [Peer(20 * MIB), Peer(20 * MIB)]
+    watch = KeptBytesWatch(asyncio.get_running_loop(), lambda: peers, 30 * MIB)
+    try:
+        watch.count(LOOK_BYTES - 1)
+        assert all(peer.is_open for peer in peers)
+        watch.count(1)
+        assert [peer.is_open for peer in peers] == [False, True]
+        peers[0].is_open = True
+        watch.count(LOOK_BYTES - 1)
+        assert peers[0].is_open
+    finally:
+        watch.stop()

@@ -263,6 +263,42 @@ async def test_the_requests_of_one_connection_let_those_of_others_in_between() -
         assert answers == list(range(5000))
 
 
+async def test_big_chunks_are_read_a_few_in_each_turn_of_the_loop_and_in_order() -> None:
+    turns = [0]
+    resumed: list[tuple[int, int]] = []
+
+    class Waiting:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def take_turn(self) -> None:
+            resumed.append((turns[0], self.number))
+
+    async with serving() as (server, _, _):
+        for number in range(10):
+            server.read_in_turn(Waiting(number), 1 << 18)
+        assert not resumed
+        while len(resumed) < 10:
+            turns[0] += 1
+            await asyncio.sleep(0)
+            assert turns[0] < 100
+    first = resumed[0][0]
+    assert resumed == [(first + number // 4, number) for number in range(10)]
+
+
+async def test_big_frames_of_many_connections_all_arrive() -> None:
+    body = bytes(range(256)) * 4096
+    async with serving() as (_, handler, connect):
+        peers = [await connect() for _ in range(12)]
+        for number, peer in enumerate(peers):
+            peer.send(request(ECHO, number, body=body), request(ECHO, number, body=body))
+        for number, peer in enumerate(peers):
+            for _ in range(2):
+                answer = await peer.receive()
+                assert (answer.opaque, answer.body) == (number, body)
+        assert handler.calls == 24
+
+
 async def test_a_peer_that_takes_nothing_is_cut_off(monkeypatch, caplog) -> None:
     monkeypatch.setattr(connection_module, "WRITE_BYTES_MAX", 8 << 20)
     async with serving() as (server, _handler, connect):
