@@ -208,7 +208,13 @@ class CommitLogFlusher(StoreThread):
                 return
             sync_folder(file.folder)
             mode = os.O_RDONLY if file.read_only else os.O_RDWR
-            self._descriptor = os.open(file.path, mode | os.O_CLOEXEC)
+            try:
+                self._descriptor = os.open(file.path, mode | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if index in self._log.files:
+                    raise
+                # Taken out of the log meanwhile and deleted: nothing to flush.
+                return
             self._descriptor_index = index
         os.fdatasync(self._descriptor)
 

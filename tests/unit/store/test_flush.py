@@ -53,6 +53,38 @@ def test_a_flush_crosses_files_of_the_log(tmp_path: Path) -> None:
         assert times == {store.last_store_timestamp}
 
 
+def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings(tmp_path, flush_interval_commit_log=60_000)
+    with opened(settings) as store:
+        for _ in range(10):
+            put(store, body=b"x" * 20_000)
+
+        def expire(folder: str) -> None:
+            monkeypatch.undo()
+            first = store.log.drop_first()
+            assert first is not None
+            os.unlink(first.path)
+            first.close()
+
+        monkeypatch.setattr("kerolox.store.flush.sync_folder", expire)
+        assert store.flush() == store.max_physical_offset
+        assert store.min_physical_offset > 0
+        assert not store.failure
+        assert put(store).status == PutMessageStatus.PUT_OK
+
+
+def test_a_file_of_the_log_that_somebody_took_away_ends_the_writes(tmp_path: Path) -> None:
+    store = MessageStore(small_settings(tmp_path, flush_interval_commit_log=60_000))
+    store.open()
+    put(store)
+    os.unlink(next(iter(store.log.files.values())).path)
+    store.flush()
+    assert "No such file" in store.failure
+    store.close()
+
+
 def test_an_error_of_the_disk_ends_the_writes_and_keeps_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +222,11 @@ def test_what_was_indexed_at_the_opening_does_not_hide_what_is_not_yet(tmp_path:
         assert store.stats()["index_pending"] == 0
 
 
-def test_what_was_read_does_not_stay_in_the_process(tmp_path: Path) -> None:
+def test_what_was_read_does_not_stay_in_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The thread would do it by itself before this test has looked.
+    monkeypatch.setattr("kerolox.store.flush.RELEASE_INTERVAL_SECONDS", 3_600.0)
     settings = small_settings(
         tmp_path, mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20
     )
