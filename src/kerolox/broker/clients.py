@@ -91,6 +91,10 @@ class _Joined:
 
     producer_groups: set[str] = field(default_factory=set)
     consumer_groups: set[str] = field(default_factory=set)
+    client: Client | None = None
+    """Who sent the heartbeat that is known."""
+    heartbeat: int = 0
+    """Its fingerprint: see :meth:`ClientTable.knows`."""
 
 
 class ClientTable:
@@ -125,8 +129,29 @@ class ClientTable:
         self._joined: dict[ServerConnection, _Joined] = {}
         self._members = 0
         self._subscriptions = 0
+        self.changes = 0
+        """Counts changes of groups that may let the same heartbeat do something else than before.
+        Members that come and go do not."""
 
     # -- heartbeats ---------------------------------------------------------------------------
+    def knows(self, connection: ServerConnection, heartbeat: int) -> bool:
+        """Whether this is the connection's last heartbeat once more, and all that it depends on is
+        as it was: only its time is noted then. ``heartbeat`` is a fingerprint of both."""
+        joined = self._joined.get(connection)
+        if joined is None or joined.client is None or joined.heartbeat != heartbeat:
+            return False
+        client = joined.client
+        if joined.producer_groups and self._producer_ids.get(client.client_id) is not client:
+            return False
+        client.last_heartbeat_ms = self._now_ms()
+        return True
+
+    def remember(self, client: Client, heartbeat: int) -> None:
+        """A heartbeat was taken and changed nothing: see :meth:`knows`."""
+        joined = self._joined.get(client.connection)
+        if joined is not None:
+            joined.client, joined.heartbeat = client, heartbeat
+
     def add_producer(self, group: str, client: Client) -> None:
         """A producer's heartbeat.
 
@@ -154,10 +179,10 @@ class ClientTable:
         """
         self._check_consumer(data, client)
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
-        group.consume_type = data.consume_type
         model_changed = group.message_model not in ("", data.message_model)
-        group.message_model = data.message_model
-        group.consume_from_where = data.consume_from_where
+        how = (data.consume_type, data.message_model, data.consume_from_where)
+        self.changes += how != (group.consume_type, group.message_model, group.consume_from_where)
+        group.consume_type, group.message_model, group.consume_from_where = how
         is_new = client.connection not in group.members
         self._members += is_new
         group.members[client.connection] = client
@@ -181,7 +206,7 @@ class ClientTable:
             self._members -= 1
             self._joined[connection].producer_groups.discard(group)
             self._forget_producer(left)
-            self._forget_idle(connection)
+            self._left_one(connection)
 
     def remove_consumer(self, group: str, connection: ServerConnection, *, notify: bool) -> None:
         """A consumer unregistered."""
@@ -190,7 +215,7 @@ class ClientTable:
             if found.members.pop(connection, None) is not None:
                 self._members -= 1
                 self._joined[connection].consumer_groups.discard(group)
-                self._forget_idle(connection)
+                self._left_one(connection)
             self._left(found)
             if notify:
                 self._notify(found)
@@ -290,8 +315,10 @@ class ClientTable:
         if all(other.client_id != left.client_id for other in others):
             del self._producer_ids[left.client_id]
 
-    def _forget_idle(self, connection: ServerConnection) -> None:
+    def _left_one(self, connection: ServerConnection) -> None:
         joined = self._joined[connection]
+        # Its next heartbeat may bring it back.
+        joined.client = None
         if not joined.producer_groups and not joined.consumer_groups:
             del self._joined[connection]
 
@@ -304,11 +331,13 @@ class ClientTable:
             if old is not None and subscription.sub_version <= old.sub_version:
                 continue
             changed = changed or old is None
+            self.changes += 1
             self._subscriptions += old is None
             group.subscriptions[subscription.topic] = subscription
             self._push(group, subscription)
         for topic in group.subscriptions.keys() - topics:
             del group.subscriptions[topic]
+            self.changes += 1
             self._subscriptions -= 1
             self._store.delete_subscription(group.name, topic)
             changed = True

@@ -1,0 +1,215 @@
+"""A heartbeat that repeats the one before is only noted: nobody can tell that from taking it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.clients import ClientTable
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode
+from tests.support.eventually import until
+from tests.unit.broker.support import Peer, peer_of, small_config
+
+CLIENTS = 3
+
+Step = tuple[int, int | str]
+"""Which client, and what it does: one of BEATS by its index, or one of ACTS."""
+
+BEATS: list[dict[str, Any]] = [
+    {"client_id": "one", "group": "g", "topics": {"T": "*"}, "producers": ["p"]},
+    {
+        "client_id": "one",
+        "group": "g",
+        "topics": {"T": "*"},
+        "producers": ["p"],
+        "mq_version": 253,
+    },
+    {"client_id": "one", "group": "g", "topics": {"T": "a"}, "codes": [97], "version": 2},
+    {"client_id": "one", "group": "g", "topics": {"T": "*", "U": "*"}},
+    {"client_id": "one", "group": "g", "topics": {"T": "*"}, "model": "BROADCASTING"},
+    {"client_id": "two", "group": "g", "topics": {"T": "a > 1"}, "expression_type": "SQL92"},
+    {"client_id": "two", "group": "h", "topics": {"T": "a > 1"}, "expression_type": "SQL92"},
+    {"client_id": "two", "group": "h", "topics": {}, "producers": ["p", "q"]},
+]
+
+ACTS: dict[str, tuple[RequestCode, dict[str, object], bytes]] = {
+    "leaves g": (RequestCode.UNREGISTER_CLIENT, {"consumerGroup": "g", "clientID": "one"}, b""),
+    "leaves p": (RequestCode.UNREGISTER_CLIENT, {"producerGroup": "p", "clientID": "one"}, b""),
+    "deletes a retry topic": (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%RETRY%g"}, b""),
+    "deletes a group": (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}, b""),
+    "changes a group": (
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        {},
+        encode_body({"groupName": "g", "consumeBroadcastEnable": False, "retryQueueNums": 3}),
+    ),
+    "forbids new groups": (
+        RequestCode.UPDATE_BROKER_CONFIG,
+        {},
+        b"autoCreateSubscriptionGroup=false\n",
+    ),
+    "allows new groups": (
+        RequestCode.UPDATE_BROKER_CONFIG,
+        {},
+        b"autoCreateSubscriptionGroup=true\n",
+    ),
+}
+
+clients = st.integers(0, CLIENTS - 1)
+
+
+def _around(act: Step, beats: list[Step], times: int) -> list[Step]:
+    return [*beats * times, act, *beats]
+
+
+def stories_of(cast: list[int]) -> st.SearchStrategy[list[Step]]:
+    """Few different heartbeats come again and again, before and after something else."""
+    beats = st.lists(st.tuples(clients, st.sampled_from(cast)), min_size=1, max_size=4)
+    acts = st.tuples(clients, st.sampled_from([*sorted(ACTS), "reconnects"]))
+    parts = st.builds(_around, acts, beats, st.integers(1, 3))
+    return st.lists(parts, min_size=1, max_size=4).map(lambda drawn: list(chain(*drawn)))
+
+
+stories = st.lists(st.integers(0, len(BEATS) - 1), min_size=1, max_size=2, unique=True).flatmap(
+    stories_of
+)
+
+
+class World:
+    """A broker with a clock of its own, and its clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock_ms = int(time.time() * 1000)
+        config = small_config(folder, enable_property_filter=True)
+        self.broker = Broker(config, kernel="python")
+        self.broker.now_ms = lambda: self.clock_ms  # type: ignore[method-assign]
+        self.peers: list[Peer] = []
+
+    async def take(self, number: int, what: int | str) -> int | None:
+        """The code of the answer."""
+        self.clock_ms += 1000
+        peer = self.peers[number]
+        if isinstance(what, int):
+            return (await peer.heartbeat(**BEATS[what])).code
+        if what == "reconnects":
+            left = set(self.connections())
+            peer.client.disconnect(peer.address)
+            await until(lambda: len(self.connections()) < len(left) or not left)
+            # A connection that never came to be is made here.
+            return (await peer.ask(RequestCode.GET_BROKER_CONFIG)).code
+        code, fields, body = ACTS[what]
+        return (await peer.ask(code, fields, body)).code
+
+    def connections(self) -> list[object]:
+        server = self.broker._server
+        assert server is not None
+        return [connection for connection in server.connections if not connection.closed]
+
+    def state(self) -> dict[str, object]:
+        """All that heartbeats decide; the connections by their numbers."""
+        clients, numbers = self.broker.clients, {}
+        groups = {}
+        for name in "gh":
+            group = clients.group(name)
+            if group is not None:
+                how = (group.consume_type, group.message_model, group.consume_from_where)
+                members = {
+                    connection.connection_id: (
+                        member.client_id,
+                        member.version,
+                        member.last_heartbeat_ms,
+                    )
+                    for connection, member in group.members.items()
+                }
+                groups[name] = (how, group.subscriptions, members)
+        for client_id in ("one", "two"):
+            producer = clients.producer(client_id)
+            numbers[client_id] = producer and producer.connection.connection_id
+        return {
+            "groups": groups,
+            "producers": numbers,
+            "their times": {
+                name: [client.last_heartbeat_ms for client in members]
+                for name, members in clients.producer_groups.items()
+            },
+            "topics": sorted(self.broker.topics.names),
+            "known groups": sorted(self.broker.groups.snapshot().subscription_group_table),
+            "filters": {
+                (topic, name): (found.text, found.version, found.dead_ms)
+                for topic in ("T", "U")
+                for name in "gh"
+                if (found := self.broker.filters.get(topic, name)) is not None
+            },
+        }
+
+
+async def _story(folder: Path, story: Sequence[Step]) -> list[object]:
+    world = World(folder)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.broker)
+        for _ in range(CLIENTS):
+            world.peers.append(await stack.enter_async_context(peer_of(world.broker)))
+            await world.peers[-1].ask(RequestCode.GET_BROKER_CONFIG)
+        began = world.clock_ms
+        seen: list[object] = []
+        for number, what in story:
+            seen.append((await world.take(number, what), _relative(world.state(), began)))
+        return seen
+
+
+def _relative(state: Any, began: int) -> Any:
+    """Times as milliseconds since the story began."""
+    if isinstance(state, dict):
+        return {key: _relative(value, began) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [_relative(value, began) for value in state]
+    return state - began if isinstance(state, int) and state >= began else state
+
+
+@pytest.fixture(scope="module")
+def skipped() -> Iterator[list[int]]:
+    """How many heartbeats were only noted."""
+    count = [0]
+    knows = ClientTable.knows
+
+    def counted(table: ClientTable, *arguments: Any) -> bool:
+        known = knows(table, *arguments)
+        count[0] += known
+        return known
+
+    with mock.patch.object(ClientTable, "knows", counted):
+        yield count
+
+
+@settings(max_examples=15)
+@given(story=stories)
+@example([(0, "forbids new groups"), (0, 0), (0, 0), (0, "allows new groups"), (0, 0)])
+@example([(0, 0), (0, 0), (0, 1), (0, 0)])
+def test_a_broker_that_takes_each_heartbeat_anew_ends_the_same(
+    skipped: list[int], story: Sequence[Step]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        noted = asyncio.run(_story(Path(folder, "noted"), story))
+        with mock.patch.object(ClientTable, "knows", return_value=False):
+            taken = asyncio.run(_story(Path(folder, "taken"), story))
+    for step, (left, right) in enumerate(zip(noted, taken, strict=True)):
+        assert left == right, (step, story[step])
+
+
+def test_a_heartbeat_is_noted_once_it_changed_nothing(skipped: list[int], tmp_path: Path) -> None:
+    """The first of a group makes it what it is; another member's changes nothing of it."""
+    before = skipped[0]
+    asyncio.run(_story(tmp_path, [(0, 0)] * 5 + [(1, 0)] * 4))
+    assert skipped[0] - before == 3 + 3
