@@ -197,7 +197,7 @@ async def test_requests_of_brokers_go_through_the_hook_too(broker: FakeBroker) -
     async with TransactionProducer("G", broker.address, check=check, settings=given) as producer:
         await producer.send(Message("T", b"x"))
         answer = await broker.connections[0].request(
-            RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO), timeout_seconds=5
+            RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO), timeout_seconds=30
         )
     assert answer.code == 3
     code = RequestCode.GET_CONSUMER_RUNNING_INFO

@@ -114,9 +114,9 @@ def test_the_end_cancels_what_still_runs() -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    entered.wait(5)
+    assert entered.wait(30)
     portal.shut(nothing)
-    thread.join(5)
+    thread.join(30)
     assert len(errors) == 1
 
 
@@ -134,7 +134,7 @@ def test_plain_functions_run_in_the_loops_thread(portal: Portal) -> None:
 
 
 def test_listeners_run_in_no_more_threads_than_allowed(portal: Portal) -> None:
-    gate = threading.Barrier(2, timeout=5)
+    gate = threading.Barrier(2, timeout=30)
     used: set[int] = set()
 
     def listen(value: int) -> int:

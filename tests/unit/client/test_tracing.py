@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 
 from kerolox.client import Producer, ProducerSettings
@@ -18,8 +19,6 @@ from tests.unit.client.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from kerolox.protocol.command import RemotingCommand
 
@@ -34,13 +33,23 @@ async def broker() -> AsyncIterator[FakeBroker]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that closes waits for its traces however slow the machine is."""
+    monkeypatch.setattr(tracing, "FLUSH_SECONDS_MAX", 30.0)
+
+
 def traces(broker: FakeBroker, topic: str = TRACES) -> list[TraceRecord]:
     """What arrived; large bodies travel compressed, these do not."""
     bodies = [command.body for command in broker.seen[SEND] if command.ext_fields["b"] == topic]
     return [trace for body in bodies for trace in decode_traces(body.decode())]
 
 
-async def test_each_message_that_is_stored_gives_a_trace(broker: FakeBroker) -> None:
+async def test_each_message_that_is_stored_gives_a_trace(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All in one message, however long the sends take.
+    monkeypatch.setattr("kerolox.client.core.trace.TRACE_WAIT_MS", 60_000)
     given = ProducerSettings(enable_trace=True)
     async with Producer("G", broker.address, settings=given) as producer:
         results = [await producer.send(Message("T", b"x" * 9, keys=f"k{n}")) for n in range(5)]

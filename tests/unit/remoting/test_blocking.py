@@ -110,10 +110,12 @@ def test_bytes_that_are_no_frame_are_an_error_and_close_the_connection(junk: byt
 
 
 def test_nobody_at_the_address_is_a_connect_error_that_names_it():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(ConnectError, match=f"can't connect to 127.0.0.1:{port}"):
-        BlockingConnection(f"127.0.0.1:{port}")
+    # Bound, so that nobody else takes it, and not listened on.
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        with pytest.raises(ConnectError, match=f"can't connect to 127.0.0.1:{port}"):
+            BlockingConnection(f"127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000"])

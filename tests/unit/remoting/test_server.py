@@ -35,12 +35,12 @@ class Peer:
         self.writer.write(b"".join(command.encode() for command in commands))
 
     async def receive(self) -> RemotingCommand:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             return RemotingCommand.decode(await self.reader.readexactly(size))
 
     async def at_end(self) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionResetError:
@@ -323,7 +323,7 @@ async def test_the_server_asks_the_client() -> None:
     async def handler(
         command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
-        answer = await connection.request(RemotingCommand.request(40), timeout_seconds=5)
+        answer = await connection.request(RemotingCommand.request(40), timeout_seconds=30)
         return command.response(0, answer.remark)
 
     async with serving(handler=handler) as (_, _handler, connect):
@@ -344,14 +344,14 @@ async def test_a_client_that_does_not_answer_the_server_times_out_or_is_lost() -
         with pytest.raises(RequestTimeoutError, match="request 40"):
             await connection.request(RemotingCommand.request(40), timeout_seconds=0.02)
         waiting = asyncio.ensure_future(
-            connection.request(RemotingCommand.request(40), timeout_seconds=5)
+            connection.request(RemotingCommand.request(40), timeout_seconds=30)
         )
         await peer.receive()
         peer.writer.close()
         with pytest.raises(ConnectionLostError):
             await waiting
         with pytest.raises(ConnectionLostError):
-            await connection.request(RemotingCommand.request(40), timeout_seconds=5)
+            await connection.request(RemotingCommand.request(40), timeout_seconds=30)
 
 
 async def test_connections_are_announced_when_they_open_and_when_they_close() -> None:
@@ -409,9 +409,9 @@ async def test_stop_ends_waiting_handlers_and_closes_connections() -> None:
         peer = await connect()
         peer.send(request(WAIT, 1))
         await until(lambda: handler.calls)
-        started = asyncio.get_running_loop().time()
-        await server.stop()
-        assert asyncio.get_running_loop().time() - started < 2
+        # Nothing opens the gate: the handler would wait for ever.
+        async with asyncio.timeout(30):
+            await server.stop()
         assert await peer.at_end()
         await server.stop()
 
