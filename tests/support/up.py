@@ -34,10 +34,14 @@ def free_port() -> int:
     were given to others before.
 
     Below the range from which the system takes the ports of outgoing connections: one of those
-    could be in the way when a server starts again on its port.
+    could be in the way when a server starts again on its port. Each of the processes that run
+    tests beside each other has a part of that range to itself.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    width = 17_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    begin = 15_000 + width * worker
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = random.randrange(begin + PORTS_APART, begin + width)
         if any(abs(port - other) <= PORTS_APART for other in _GIVEN):
             continue
         try:

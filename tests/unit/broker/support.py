@@ -39,6 +39,10 @@ def small_config(folder: Path, **overrides: Any) -> BrokerConfig:
     return BrokerConfig.load(None, **values)
 
 
+ASK_SECONDS_MAX = 30.0
+"""How long a peer waits for an answer; the pulls that are held in tests wait for longer."""
+
+
 class Peer:
     """One client connection, with a method for each request that tests make often."""
 
@@ -60,7 +64,7 @@ class Peer:
         command.serialize_type = serialize_type
         if version is not None:
             command.version = version
-        return await self.client.invoke(self.address, command, timeout_seconds=10.0)
+        return await self.client.invoke(self.address, command, timeout_seconds=ASK_SECONDS_MAX)
 
     async def send(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
+from pathlib import Path
 
 import pytest
 
@@ -53,10 +53,9 @@ async def test_a_stop_answers_held_pulls_is_bounded_and_can_be_repeated(tmp_path
         sql = {"tags": "a = 1", "expressionType": "SQL92"}
         filtered = asyncio.create_task(peer.pull("T", suspend_ms=60_000, **sql))
         await until(lambda: broker.store.stats()["held_pulls"] == 2)
-        began = time.monotonic()
-        await broker.stop()
-        await broker.stop()
-        assert time.monotonic() - began < 5
+        async with asyncio.timeout(30):
+            await broker.stop()
+            await broker.stop()
         # A Java client whose connection just ended would notice when the pull's time is over.
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
         assert (await filtered).code == ResponseCode.PULL_NOT_FOUND
@@ -89,15 +88,16 @@ async def test_a_port_in_use_is_named_and_the_store_is_free_again(tmp_path, kern
 
 
 async def test_a_vip_port_in_use_closes_the_main_port_again(tmp_path):
+    port = free_port()
+    vip = port - 2
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", vip))
         taken.listen()
-        vip = taken.getsockname()[1]
-        broker = Broker(small_config(tmp_path, listen_port=vip + 2))
+        broker = Broker(small_config(tmp_path, listen_port=port))
         with pytest.raises(ConfigError, match=f"port {vip} of"):
             await broker.start()
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", vip + 2)) != 0
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.mark.parametrize("folder", ["/proc/kerolox-store", "{tmp}/file/store"])
@@ -165,7 +165,7 @@ async def test_a_half_frame_or_a_broken_one_disturbs_nobody(any_broker: Broker, 
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
         writer.write(data)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
@@ -176,6 +176,12 @@ async def test_a_half_frame_or_a_broken_one_disturbs_nobody(any_broker: Broker, 
 
 
 # -- name servers -------------------------------------------------------------------------------
+def name_server(folder: Path, port: int = 0) -> NameServer:
+    """One with files of its own; without a folder it would share those of this user."""
+    files = {"kv_config_path": folder / "kv.json", "config_store_path": folder / "namesrv.conf"}
+    return NameServer(NamesrvConfig(listen_port=port, **files))
+
+
 async def route(client: RemotingClient, port: int, topic: str) -> dict[str, object] | None:
     request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     answer = await client.invoke(f"127.0.0.1:{port}", request)
@@ -183,7 +189,7 @@ async def route(client: RemotingClient, port: int, topic: str) -> dict[str, obje
 
 
 async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_path):
-    names = [NameServer(NamesrvConfig(listen_port=0)) for _ in range(2)]
+    names = [name_server(tmp_path / each) for each in "ab"]
     for server in names:
         await server.start()
     try:
@@ -200,7 +206,7 @@ async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_
                     assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
                 await peer.send("Auto")
                 # One turn after the send, both name servers have been told.
-                await broker.registration.now(timeout_seconds=5)
+                await broker.registration.now(timeout_seconds=30)
                 assert await route(client, names[0].port, "Auto") is not None
             for server in names:
                 assert await route(client, server.port, "T") is None
@@ -216,7 +222,7 @@ async def test_a_name_server_that_is_down_is_logged_and_tried_again(tmp_path, ca
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
         assert broker.registration.failing == [f"127.0.0.1:{port}"]
         assert f"name server 127.0.0.1:{port}: registration failed" in caplog.text
-        server = NameServer(NamesrvConfig(listen_port=port))
+        server = name_server(tmp_path, port)
         await server.start()
         try:
             await until(lambda: not broker.registration.failing)
@@ -228,7 +234,7 @@ async def test_a_name_server_that_is_down_is_logged_and_tried_again(tmp_path, ca
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_ordered_topics_come_from_the_name_server(tmp_path, compressed: bool):
-    server = NameServer(NamesrvConfig(listen_port=0))
+    server = name_server(tmp_path)
     await server.start()
     try:
         async with RemotingClient() as client:

@@ -64,7 +64,7 @@ async def test_a_held_pull_runs_them_once_when_it_is_answered(tmp_path: Path, ke
     made = Broker(small_config(tmp_path), kernel=kernel, pull_hooks=(notes,))
     async with made as broker, peer_of(broker) as peer, peer_of(broker) as other:
         await peer.create_topic("T")
-        waiting = asyncio.ensure_future(peer.pull("T", suspend_ms=10_000, tags="a"))
+        waiting = asyncio.ensure_future(peer.pull("T", suspend_ms=60_000, tags="a"))
         await until(lambda: broker.store.stats()["held_pulls"] == 1)
         await other.send("T", b"no", properties="TAGS\x01b\x02")
         await other.send("T", b"yes", properties="TAGS\x01a\x02")

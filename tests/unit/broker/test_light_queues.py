@@ -52,7 +52,7 @@ async def test_a_held_pull_of_a_light_queue_is_woken(tmp_path: Path, kernel: str
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         waiting = asyncio.create_task(
-            peer.pull("%LMQ%a", group="%LMQ%reader", suspend_ms=10_000, tags="a")
+            peer.pull("%LMQ%a", group="%LMQ%reader", suspend_ms=60_000, tags="a")
         )
         await until(lambda: broker.store.stats()["held_pulls"] == 1)
         await peer.send("T", b"wake", properties=to_queues("%LMQ%b", "%LMQ%a"))
@@ -166,7 +166,7 @@ async def test_a_light_queue_has_a_longer_name_than_a_topic_may(tmp_path: Path, 
     name = "%LMQ%" + "x" * 250
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
-        held = asyncio.create_task(peer.pull(name, group="%LMQ%g", suspend_ms=10_000))
+        held = asyncio.create_task(peer.pull(name, group="%LMQ%g", suspend_ms=60_000))
         await until(lambda: broker.store.stats()["held_pulls"] == 1)
         sent = await peer.send("T", b"1", properties=to_queues(name))
         assert sent.code == ResponseCode.SUCCESS, sent.remark

@@ -20,7 +20,7 @@ from tests.unit.broker.support import Peer, peer_of
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = 60.0
 
 
 class Disk:
@@ -113,16 +113,18 @@ async def test_what_a_topic_gets_that_is_made_again_during_its_deletion_stays(
 
 
 async def test_a_held_pull_of_a_deleted_topic_is_answered_and_sends_go_on(
-    any_broker: Broker, any_peer: Peer
+    any_broker: Broker, any_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await any_peer.create_topic("T")
     await any_peer.create_topic("Other")
     async with peer_of(any_broker) as reader:
-        held = asyncio.ensure_future(reader.pull("T", suspend_ms=700))
-        other = asyncio.ensure_future(reader.pull("Other", suspend_ms=20_000))
+        held = asyncio.ensure_future(reader.pull("T", suspend_ms=60_000))
+        other = asyncio.ensure_future(reader.pull("Other", suspend_ms=600_000))
         await until(lambda: any_broker.store.stats().get("held_pulls", 2) == 2)
         deleted = await any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert deleted.code == ResponseCode.SUCCESS
+        later = any_broker.now_ms() + 60_001
+        monkeypatch.setattr(any_broker, "now_ms", lambda: later)
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
         assert (await reader.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
         assert (await any_peer.send("Other", b"x")).code == ResponseCode.SUCCESS
@@ -194,7 +196,7 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
     disk.hold()
     async with peer_of(any_broker) as leaver:
         sends = [asyncio.ensure_future(leaver.send("New", b"%d" % i)) for i in range(3)]
-        pull = asyncio.ensure_future(leaver.pull("TBW102", suspend_ms=20_000))
+        pull = asyncio.ensure_future(leaver.pull("TBW102", suspend_ms=60_000))
         await until(disk.waiting.is_set)
     await asyncio.gather(*sends, pull, return_exceptions=True)
     assert any_broker._server is not None

@@ -85,7 +85,7 @@ async def test_a_reset_that_a_cpp_tool_asks_for_is_told_as_a_list(broker: Broker
     fields = {"topic": "T", "group": "readers", "timestamp": 0, "isForce": True}
     request = RemotingCommand.request(RESET, fields)
     request.language = LanguageCode.CPP
-    answer = await peer.client.invoke(peer.address, request, timeout_seconds=10.0)
+    answer = await peer.client.invoke(peer.address, request, timeout_seconds=30.0)
     # Whoever asked gets the table that it always gets.
     expected = {MessageQueue("T", "broker-t", 0): 0}
     assert fastjson.loads(answer.body) == {"offsetTable": expected}
