@@ -72,6 +72,8 @@ class ConsumerGroup:
     consume_from_where: str = ""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[ServerConnection, Client] = field(default_factory=dict)
+    changes: int = 0
+    """How often something other than the members changed."""
 
     def member(self, client_id: str) -> Client | None:
         """The member of that client id. One that came back over a new connection, before the old
@@ -92,9 +94,8 @@ class _Joined:
     producer_groups: set[str] = field(default_factory=set)
     consumer_groups: set[str] = field(default_factory=set)
     client: Client | None = None
-    """Who sent the heartbeat that is known."""
-    heartbeat: int = 0
-    """Its fingerprint: see :meth:`ClientTable.knows`."""
+    """Who sent the heartbeat that is remembered."""
+    fingerprint: int = 0
 
 
 class ClientTable:
@@ -129,16 +130,24 @@ class ClientTable:
         self._joined: dict[ServerConnection, _Joined] = {}
         self._members = 0
         self._subscriptions = 0
-        self.changes = 0
-        """Counts changes of groups that may let the same heartbeat do something else than before.
-        Members that come and go do not."""
+        self._operations = 0
+        """Counts what operators change: see :meth:`take_heartbeats_anew`."""
 
     # -- heartbeats ---------------------------------------------------------------------------
-    def knows(self, connection: ServerConnection, heartbeat: int) -> bool:
-        """Whether this is the connection's last heartbeat once more, and all that it depends on is
-        as it was: only its time is noted then. ``heartbeat`` is a fingerprint of both."""
+    def fingerprint(self, connection: ServerConnection, *heartbeat: object) -> int:
+        """Of a heartbeat, and of what else decides what it does: the state of the connection's
+        groups, and what operators changed."""
         joined = self._joined.get(connection)
-        if joined is None or joined.client is None or joined.heartbeat != heartbeat:
+        if joined is None:
+            return 0
+        changes = sum(self._groups[name].changes for name in joined.consumer_groups)
+        return hash((changes, self._operations, *heartbeat))
+
+    def knows(self, connection: ServerConnection, fingerprint: int) -> bool:
+        """Whether this is the connection's last heartbeat once more, and nothing changed that it
+        depends on: all that it tells then is its time, which is noted."""
+        joined = self._joined.get(connection)
+        if joined is None or joined.client is None or joined.fingerprint != fingerprint:
             return False
         client = joined.client
         if joined.producer_groups and self._producer_ids.get(client.client_id) is not client:
@@ -146,11 +155,15 @@ class ClientTable:
         client.last_heartbeat_ms = self._now_ms()
         return True
 
-    def remember(self, client: Client, heartbeat: int) -> None:
-        """A heartbeat was taken and changed nothing: see :meth:`knows`."""
+    def remember(self, client: Client, fingerprint: int) -> None:
+        """A heartbeat was taken, and changed nothing: see :meth:`knows`."""
         joined = self._joined.get(client.connection)
         if joined is not None:
-            joined.client, joined.heartbeat = client, heartbeat
+            joined.client, joined.fingerprint = client, fingerprint
+
+    def take_heartbeats_anew(self) -> None:
+        """An operator changed or deleted something that heartbeats make, or the settings."""
+        self._operations += 1
 
     def add_producer(self, group: str, client: Client) -> None:
         """A producer's heartbeat.
@@ -181,7 +194,7 @@ class ClientTable:
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
         model_changed = group.message_model not in ("", data.message_model)
         how = (data.consume_type, data.message_model, data.consume_from_where)
-        self.changes += how != (group.consume_type, group.message_model, group.consume_from_where)
+        group.changes += how != (group.consume_type, group.message_model, group.consume_from_where)
         group.consume_type, group.message_model, group.consume_from_where = how
         is_new = client.connection not in group.members
         self._members += is_new
@@ -331,13 +344,13 @@ class ClientTable:
             if old is not None and subscription.sub_version <= old.sub_version:
                 continue
             changed = changed or old is None
-            self.changes += 1
+            group.changes += 1
             self._subscriptions += old is None
             group.subscriptions[subscription.topic] = subscription
             self._push(group, subscription)
         for topic in group.subscriptions.keys() - topics:
             del group.subscriptions[topic]
-            self.changes += 1
+            group.changes += 1
             self._subscriptions -= 1
             self._store.delete_subscription(group.name, topic)
             changed = True

@@ -101,6 +101,7 @@ class LiveSettings:
         broker.cleaner.retention.rules = retention_rules(broker.config)
         broker.store.set_max_message_size(broker.config.max_message_size)
         broker.allow_hot_sends()
+        broker.clients.take_heartbeats_anew()
         broker.clients.notify_enable = broker.config.notify_consumer_ids_changed_enable
         if "broker_permission" in fields:
             broker.groups.push_all()

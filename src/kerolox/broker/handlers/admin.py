@@ -92,6 +92,7 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
     _check_no_system_topic(broker, header.topic)
     broker.traffic.refresh()
     deleted = broker.topics.delete(header.topic)
+    broker.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
     broker.traffic.forget_topic(header.topic)
@@ -120,6 +121,7 @@ async def create_group(broker: Broker, header: EmptyHeader, request: Request) ->
     if not group.group_name.strip():
         raise _system_error("the group name is blank")
     broker.groups.put(group)
+    broker.clients.take_heartbeats_anew()
     await broker.groups.file.flush()
     return Reply()
 
@@ -135,6 +137,7 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
     """Take a consumer group out, with its offsets if wanted."""
     broker.traffic.refresh()
     deleted = broker.groups.delete(header.group_name)
+    broker.clients.take_heartbeats_anew()
     broker.traffic.forget_group(header.group_name)
     if deleted:
         await broker.groups.file.flush()

@@ -29,7 +29,6 @@ from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, Unregiste
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
-    from kerolox.protocol.command import RemotingCommand
 
 __all__ = ["router"]
 
@@ -46,13 +45,14 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     is not there any more.
     """
     # Nearly all heartbeats repeat the one before; ten thousand idle clients send 330 a second.
-    heartbeat = _fingerprint(broker, request.command)
-    if broker.clients.knows(request.connection, heartbeat):
+    command = request.command
+    told = (command.body, command.language, command.version)
+    fingerprint = broker.clients.fingerprint(request.connection, *told)
+    if broker.clients.knows(request.connection, fingerprint):
         return Reply()
     turns = Turns()
     made_topics = False
     data = decode_request(request.body, HeartbeatData)
-    command = request.command
     client = Client(
         request.connection, data.client_id, command.language, command.version, broker.now_ms()
     )
@@ -78,24 +78,9 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
     if made_topics:
         # Who asks for the members of a group looks for brokers by the route of its retry topic.
         await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
-    if _fingerprint(broker, command) == heartbeat:
-        broker.clients.remember(client, heartbeat)
+    if broker.clients.fingerprint(request.connection, *told) == fingerprint:
+        broker.clients.remember(client, fingerprint)
     return Reply()
-
-
-def _fingerprint(broker: Broker, command: RemotingCommand) -> int:
-    """Of a heartbeat and of all that decides what it does."""
-    return hash(
-        (
-            command.body,
-            command.language,
-            command.version,
-            broker.clients.changes,
-            broker.topics.version,
-            broker.groups.version,
-            broker.live_settings.version["counter"],
-        )
-    )
 
 
 def _check_subscriptions(consumer: ConsumerData) -> None:
