@@ -31,7 +31,7 @@ def test_the_python_example_sends_and_receives(up: Up) -> None:
     ]
     example = example.replace("127.0.0.1:9876", up.namesrv)
     done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", example], capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     assert "SEND_OK" in done.stdout
@@ -45,5 +45,5 @@ def test_the_shell_commands_work(up: Up) -> None:
     assert len(client_commands) == 2
     for line in client_commands:
         command = [sys.executable, "-m", "kerolox.cli", *shlex.split(line)[1:], "-n", up.namesrv]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr

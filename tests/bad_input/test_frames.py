@@ -61,7 +61,7 @@ async def closed_by_peer(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             try:
                 return await reader.read()
             except ConnectionResetError:

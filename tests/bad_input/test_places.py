@@ -6,11 +6,11 @@ lets root write everywhere.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +100,7 @@ def run_unprivileged(*arguments: object, **environment: str) -> subprocess.Compl
         [*COMMAND, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ, **environment},
         preexec_fn=give_up_root_s_right_to_write_anywhere if os.geteuid() == 0 else None,
@@ -168,15 +168,20 @@ async def test_one_name_server_of_two_is_enough(up: Up) -> None:
             assert (await producer.send(Message("T", b"x"))).is_ok
 
 
-async def test_a_silent_name_server_delays_no_send_for_long(tmp_path: Path) -> None:
+async def test_a_silent_name_server_delays_no_send_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         config = small_config(tmp_path, namesrv_addr=address, register_broker_timeout_mills=100)
         async with Broker(config) as broker, peer_of(broker) as peer:
-            started = time.monotonic()
-            assert (await peer.send("New")).code == 0
-            assert time.monotonic() - started < 2
             assert broker.registration.failing == [address]
+
+            async def silence(*_: object) -> None:
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(broker.registration, "_register", silence)
+            assert (await peer.send("New")).code == 0
 
 
 async def test_a_topic_without_route_is_said_with_what_to_do(tmp_path: Path) -> None:

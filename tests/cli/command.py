@@ -12,7 +12,7 @@ from typing import Self
 
 __all__ = ["Server", "kerolox", "start"]
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 COMMAND = [sys.executable, "-m", "kerolox.cli"]
 
 

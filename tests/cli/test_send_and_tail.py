@@ -77,7 +77,7 @@ def test_tail_follows_from_the_end_and_filters_by_tag(topic: str, name_server: s
         assert following.stdout.readline() == f"following {topic}\n"
         for body, tag in (("one", "a"), ("two", "b"), ("three", "c")):
             kerolox("send", topic, body, "--tags", tag, "-n", name_server)
-        said, _ = following.communicate(timeout=20)
+        said, _ = following.communicate(timeout=60)
     finally:
         following.kill()
         following.wait()
@@ -92,7 +92,7 @@ def test_tail_ends_quietly_when_it_is_interrupted(topic: str, name_server: str) 
         following.stdout.readline()
         following.send_signal(signal.SIGINT)
         try:
-            said, _ = following.communicate(timeout=20)
+            said, _ = following.communicate(timeout=60)
         finally:
             following.kill()
     assert (following.returncode, said.strip()) == (130, "")
@@ -105,7 +105,7 @@ def test_tail_ends_quietly_when_nobody_reads_it(topic: str, name_server: str) ->
     assert following.stdout is not None
     following.stdout.readline()
     following.stdout.close()
-    assert following.wait(20) == 0
+    assert following.wait(60) == 0
 
 
 def test_tail_leaves_no_group_behind(topic: str, name_server: str, cluster) -> None:

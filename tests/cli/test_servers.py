@@ -7,7 +7,6 @@ import re
 import resource
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,9 @@ import pytest
 
 from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
+
+STOPPED_SECONDS_MAX = 15.0
+"""A stop takes tenths of a second; a machine may stand still for some."""
 
 
 @pytest.fixture
@@ -49,12 +51,12 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
         assert list(addresses) == ["namesrv", "broker"]
         for address in addresses.values():
             host, port = address.split(":")
-            socket.create_connection((host, int(port)), timeout=5).close()
+            socket.create_connection((host, int(port)), timeout=30).close()
         said = server.log.read_text()
         assert f"broker       listens on port {addresses['broker'].split(':')[1]}" in said
         assert f"stores in {tmp_path / 'store'}" in said
         assert f"listens on port {addresses['namesrv'].split(':')[1]}" in said
-        assert server.stop(number) < 5
+        assert server.stop(number) < STOPPED_SECONDS_MAX
     assert not server.ready_file.exists()
     assert not (tmp_path / "store" / "abort").exists()
 
@@ -76,16 +78,16 @@ def test_a_name_server_and_a_broker_in_two_processes(tmp_path: Path) -> None:
             assert list(server.addresses) == ["broker"]
             done = kerolox("topic", "create", "T", "--cluster", "Mine", "-n", address)
             assert done.stdout == f"topic T has 8 queues on {server.addresses['broker']}\n"
-            assert server.stop() < 5
+            assert server.stop() < STOPPED_SECONDS_MAX
         done = kerolox("topic", "list", "--all", "-n", address)
         assert (done.returncode, done.stdout) == (0, "")
-        assert name_server.stop() < 5
+        assert name_server.stop() < STOPPED_SECONDS_MAX
 
 
 def test_a_broker_starts_while_its_name_server_is_down(tmp_path: Path) -> None:
     arguments = ["broker", "--port", 0, "-n", "127.0.0.1:1", "-c", small_store(tmp_path)]
     with Server(tmp_path, *arguments, "--data", tmp_path / "store") as server:
-        assert server.stop() < 5
+        assert server.stop() < STOPPED_SECONDS_MAX
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
@@ -170,19 +172,19 @@ def test_a_signal_ends_a_start_that_waits(tmp_path: Path) -> None:
     with listening() as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         data = tmp_path / "store"
-        arguments = ["--port", 0, "-n", address, "-c", small_store(tmp_path), "--data", data]
+        # Longer than the test waits.
+        configuration = small_store(tmp_path, registerBrokerTimeoutMills=600_000)
+        arguments = ["--port", 0, "-n", address, "-c", configuration, "--data", data]
         process = start("broker", *arguments)
         try:
             connection, _ = silent.accept()
             with connection:
                 assert connection.recv(4)  # it registers, so all else of the start is done
-                signalled = time.monotonic()
                 process.send_signal(signal.SIGTERM)
-                said, _ = process.communicate(timeout=20)
+                said, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0, said
-    assert time.monotonic() - signalled < 2
     assert said.splitlines()[-1] == "stopped before the start was done"
     assert not (data / "abort").exists()
 
@@ -194,7 +196,7 @@ def test_a_server_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> No
         os.close(writing)
         done = kerolox("topic", "create", "T", "-n", server.addresses["namesrv"])
         assert done.returncode == 0, done.stderr
-        assert server.stop() < 5
+        assert server.stop() < STOPPED_SECONDS_MAX
 
 
 def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -
         assert targets == ["/dev/null"] * 3
         done = kerolox("send", "T", "hello", "-n", server.addresses["namesrv"])
         assert done.returncode == 0, done.stderr
-        assert server.stop() < 5
+        assert server.stop() < STOPPED_SECONDS_MAX
 
 
 def test_a_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:

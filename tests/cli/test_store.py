@@ -142,7 +142,7 @@ def test_progress_is_shown_on_a_terminal_only(root: Path) -> None:
     )
     command = [sys.executable, "-c", code, "store", "check", str(root)]
     ours, theirs = pty.openpty()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=30, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True)
     os.close(theirs)
     shown = os.read(ours, 4096).decode()
     os.close(ours)

@@ -85,7 +85,7 @@ def push(
     return taken
 
 
-def drain(connection: socket.socket, *, seconds: float = 5.0) -> bytes:
+def drain(connection: socket.socket, *, seconds: float = 60.0) -> bytes:
     """All that the broker says until it closes the connection, which it must within that time."""
     connection.settimeout(seconds)
     said = b""

@@ -71,7 +71,7 @@ def test_a_thousand_at_once_that_send_garbage_are_all_refused(up: Up) -> None:
         for connection in storm:
             connection.sendall(b"\xff" + chance.randbytes(40))
         for connection in storm:
-            connection.settimeout(10)
+            connection.settimeout(60)
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
     witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=60)
@@ -86,7 +86,9 @@ def test_tens_of_thousands_of_small_requests_at_once_hold_up_nobody(up: Up) -> N
     ):
         for connection in greedy:
             connection.sendall(request * 25_000)
-        wait_until(lambda: all(count > 25_000 * 80 for count in counts), what="all the answers")
+        wait_until(
+            lambda: all(count > 25_000 * 80 for count in counts), seconds=60, what="all the answers"
+        )
     witness.verdict(memory_mib_max=MEMORY_MIB_MAX, late_max=0)
 
 
@@ -109,14 +111,14 @@ def heartbeat(consumers: list[dict[str, object]], client_id: str = "hostile") ->
 def test_heartbeats_of_groups_that_are_made_up_hold_up_nobody(up: Up) -> None:
     with Witness(up) as witness, BlockingConnection(up.broker) as client:
         many = heartbeat([consumer(f"made-up-{number}", []) for number in range(1500)])
-        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=many), 10)
+        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=many), 60)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         topics = [{"topic": f"t{n}", "subString": "*", "subVersion": 1} for n in range(1000)]
         wide = heartbeat([consumer("wide", topics)])
-        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=wide), 10)
+        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=wide), 60)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         huge = RemotingCommand.request(RequestCode.HEART_BEAT, body=many * 10)
-        answer = client.invoke(huge, 10)
+        answer = client.invoke(huge, 60)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "at most 1048576 are taken" in (answer.remark or "")
         for number in range(100):
@@ -135,13 +137,13 @@ def test_one_client_s_pulls_that_wait_are_bounded_and_end_without_a_pause(up: Up
     ):
         code, fields, body = send_fields("Held", b"first")
         request = RemotingCommand.request(code, fields, body=body)
-        assert sender.invoke(request, 10).code == ResponseCode.SUCCESS
-        hold = frame(RequestCode.PULL_MESSAGE, pull_fields("Held", 1, suspend_ms=30_000))
+        assert sender.invoke(request, 60).code == ResponseCode.SUCCESS
+        hold = frame(RequestCode.PULL_MESSAGE, pull_fields("Held", 1, suspend_ms=600_000))
         connections[0].sendall(hold * count)
         refused = (count - held_max) * 100
-        wait_until(lambda: counts[0] >= refused, what="the refusals")
-        assert sender.invoke(request, 10).code == ResponseCode.SUCCESS
-        wait_until(lambda: counts[0] >= refused + held_max * 150, what="the answers")
+        wait_until(lambda: counts[0] >= refused, seconds=60, what="the refusals")
+        assert sender.invoke(request, 60).code == ResponseCode.SUCCESS
+        wait_until(lambda: counts[0] >= refused + held_max * 150, seconds=60, what="the answers")
     witness.verdict(memory_mib_max=MEMORY_MIB_MAX)
 
 
@@ -160,15 +162,18 @@ def test_requests_for_replies_that_never_come_cost_bounded_memory(up: Up) -> Non
                 "producerDataSet": [{"groupName": "askers"}],
             }
         ).encode()
-        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=body), 10)
+        answer = client.invoke(RemotingCommand.request(RequestCode.HEART_BEAT, body=body), 60)
         assert answer.code == ResponseCode.SUCCESS
         properties = "REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x01c\x02"
         _, fields, _ = send_fields("DefaultCluster_REPLY_TOPIC", b"", properties=properties)
         reply = frame(RequestCode.SEND_REPLY_MESSAGE_V2, fields, bytes(1000))
-        replier.settimeout(10)
+        replier.settimeout(60)
         replier.sendall(reply * 12_000)
         # More than may be under way are refused at once.
-        assert b"OVERLOAD" in replier.recv(1 << 20)
+        said = b""
+        while b"OVERLOAD" not in said:
+            said += (more := replier.recv(1 << 20))
+            assert more, "the broker closed the connection"
     witness.verdict(memory_mib_max=memory_mib_max)
 
 
@@ -183,7 +188,9 @@ def test_transactions_that_nobody_ends_hold_up_nobody(up: Up) -> None:
     ):
         for connection in connections:
             connection.sendall(half * 1500)
-        wait_until(lambda: all(count > 1500 * 100 for count in counts), what="the answers")
+        wait_until(
+            lambda: all(count > 1500 * 100 for count in counts), seconds=60, what="the answers"
+        )
     witness.verdict(memory_mib_max=MEMORY_MIB_MAX)
 
 

@@ -73,7 +73,7 @@ def said(up: Up, data: bytes) -> bytes:
             connection.shutdown(socket.SHUT_WR)
         except OSError:
             return b""  # refused before it was all there
-        return drain(connection, seconds=20)
+        return drain(connection)
 
 
 @st.composite

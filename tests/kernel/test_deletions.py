@@ -113,7 +113,7 @@ def test_a_kill_in_the_middle_of_a_deletion_leaves_no_half(
         env={**_environment(root), **faults.environment},
         cwd=root,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert done.returncode == -signal.SIGKILL
     again = Bench(kernel, filled.path)
@@ -242,7 +242,7 @@ def test_a_disk_that_takes_no_note_does_not_keep_a_topic_alive(
         cwd=root,
         stdout=subprocess.PIPE,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert done.stdout == b"noted\n"
     again = Bench(kernel, filled.path)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Up", "free_port"]
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 15.0
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
 PORTS_APART = 3
 """From the VIP port of the one to the HA port of the other."""
 

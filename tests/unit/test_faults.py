@@ -41,7 +41,7 @@ def run(folder: Path, *rules: str) -> tuple[int, list[str], Faults]:
         env=faults.environment,
         stdout=subprocess.PIPE,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     return done.returncode, done.stdout.decode().splitlines(), faults
 

@@ -20,8 +20,11 @@ def kernel(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def long_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine under load the time of a pull with an expression would be over first."""
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that stands still for a second these times would be over first: that of a pull
+    with an expression, and of the registration that an answer waits for."""
+    for module in ("handlers.send", "handlers.client", "handlers.admin", "live_settings"):
+        monkeypatch.setattr(f"kerolox.broker.{module}.REGISTER_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)
 

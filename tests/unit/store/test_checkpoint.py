@@ -77,7 +77,7 @@ def test_a_lock_of_another_process_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError, match=r"in use by another process.*stop that broker"):
             StoreLock(path).acquire()
         holder.stdin.close()
-        holder.wait(timeout=20)
+        holder.wait(timeout=60)
     lock = StoreLock(path)
     lock.acquire()
     lock.release()
