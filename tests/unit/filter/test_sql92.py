@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.pace import usual_seconds
 
 from kerolox.filter.sql92 import (
     DEPTH_MAX,
@@ -15,7 +16,6 @@ from kerolox.filter.sql92 import (
     Sql92Error,
     compile_sql92,
 )
-from tests.support.pace import usual_seconds
 
 MESSAGE = {"price": "10", "rate": "0x1p5000", "region": "eu", "long": "1" * 5_000, "yes": "TRUE"}
 
@@ -114,13 +114,16 @@ BOMBS = [
 
 @pytest.mark.parametrize("text", BOMBS, ids=lambda text: text[:12])
 def test_no_expression_takes_long_to_compile_or_evaluate(text: str) -> None:
+    said: list[str] = []
+
     def compile_and_use_it() -> None:
         try:
             expression = compile_sql92(text)
         except Sql92Error as error:
-            assert len(str(error)) < 1_000
+            said.append(str(error))
             return
         for value in ("1", "1.5", "x", "1" * 32_000, "1" * 32_000 + "x", "0x1p99999"):
             expression.matches({"a": value})
 
     assert usual_seconds(compile_and_use_it, at_most=3.0) < 3.0
+    assert all(len(text) < 1_000 for text in said)
