@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -39,13 +40,17 @@ public class Clients {
         void run() throws Exception;
     }
 
+    private static final int SECONDS_MAX = 60;
+    /** A broker on a busy machine may be silent for seconds. */
+    private static final int TIMEOUT_MS = 30_000;
+
     private static String namesrv;
     private static DefaultMQProducer producer;
 
     public static void main(String[] args) throws Exception {
         namesrv = args[0];
-        producer = new DefaultMQProducer("java-producer");
-        producer.setNamesrvAddr(namesrv);
+        producer = patient(new DefaultMQProducer("java-producer"));
+        producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
         scenario("send", Clients::send);
         scenario("async", Clients::async);
@@ -85,6 +90,18 @@ public class Clients {
         }
     }
 
+    /** A client that waits for slow answers, and is online again soon. */
+    private static <T extends ClientConfig> T patient(T client) {
+        client.setNamesrvAddr(namesrv);
+        client.setMqClientApiTimeout(TIMEOUT_MS);
+        client.setHeartbeatBrokerInterval(1_000);
+        return client;
+    }
+
+    private static long deadline() {
+        return System.currentTimeMillis() + SECONDS_MAX * 1_000;
+    }
+
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -96,9 +113,10 @@ public class Clients {
     }
 
     private static DefaultMQPushConsumer consumer(String group) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(namesrv);
+        DefaultMQPushConsumer consumer = patient(new DefaultMQPushConsumer(group));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // a message counts as consumed only after its listener returned: who leaves waits for that
+        consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);
         return consumer;
     }
 
@@ -116,20 +134,10 @@ public class Clients {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        boolean complete = all.await(30, TimeUnit.SECONDS);
-        // a message counts as consumed only after its listener returned: leave when nothing is cached any more
-        long deadline = System.currentTimeMillis() + 10000;
-        while (cached(consumer) > 0 && System.currentTimeMillis() < deadline) {
-            Thread.sleep(5);
-        }
+        boolean complete = all.await(SECONDS_MAX, TimeUnit.SECONDS);
         consumer.shutdown();
         check(complete, "saw " + seen.size() + " of " + expected.size());
         return seen;
-    }
-
-    private static long cached(DefaultMQPushConsumer consumer) {
-        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
-            .mapToLong(queue -> queue.getMsgCount().get()).sum();
     }
 
     private static void send() throws Exception {
@@ -160,7 +168,7 @@ public class Clients {
                 }
             });
         }
-        check(done.await(15, TimeUnit.SECONDS) && failed.get() == 0, "failed " + failed.get() + " open " + done.getCount());
+        check(done.await(SECONDS_MAX, TimeUnit.SECONDS) && failed.get() == 0, "failed " + failed.get() + " open " + done.getCount());
     }
 
     private static void oneway() throws Exception {
@@ -221,7 +229,7 @@ public class Clients {
             put(new Message("JavaKeys", "T", "order-7 other" + i, bytes("k" + i)));
         }
         put(new Message("JavaKeys", "T", "order-8", bytes("k5")));
-        long deadline = System.currentTimeMillis() + 10000;
+        long deadline = deadline();
         int found = 0;
         while (found != 5 && System.currentTimeMillis() < deadline) {
             try {
@@ -241,7 +249,7 @@ public class Clients {
         SendResult result = put(new Message("JavaById", "T", "id", bytes("by id")));
         MessageExt byOffset = producer.viewMessage(result.getOffsetMsgId());
         check(Arrays.equals(byOffset.getBody(), bytes("by id")), "wrong body");
-        long deadline = System.currentTimeMillis() + 10000;
+        long deadline = deadline();
         MessageExt byKey = null;
         while (byKey == null && System.currentTimeMillis() < deadline) {
             try {
@@ -277,8 +285,7 @@ public class Clients {
         for (int i = 0; i < 40; i++) {
             put(new Message("JavaPull", bytes("p" + i)));
         }
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("java-pull");
-        consumer.setNamesrvAddr(namesrv);
+        DefaultMQPullConsumer consumer = patient(new DefaultMQPullConsumer("java-pull"));
         consumer.start();
         int found = 0;
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues("JavaPull")) {
@@ -302,13 +309,12 @@ public class Clients {
         for (int i = 0; i < 30; i++) {
             put(new Message("JavaLite", bytes("l" + i)));
         }
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("java-lite");
-        consumer.setNamesrvAddr(namesrv);
+        DefaultLitePullConsumer consumer = patient(new DefaultLitePullConsumer("java-lite"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("JavaLite", "*");
         consumer.start();
         Set<String> seen = ConcurrentHashMap.newKeySet();
-        long deadline = System.currentTimeMillis() + 30000;
+        long deadline = deadline();
         while (seen.size() < 30 && System.currentTimeMillis() < deadline) {
             for (MessageExt message : consumer.poll(1000)) {
                 seen.add(new String(message.getBody(), StandardCharsets.UTF_8));
@@ -341,7 +347,7 @@ public class Clients {
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
-        boolean complete = all.await(40, TimeUnit.SECONDS);
+        boolean complete = all.await(SECONDS_MAX, TimeUnit.SECONDS);
         consumer.shutdown();
         check(complete && wrong.isEmpty(), "open " + all.getCount() + " wrong " + wrong);
     }
@@ -370,7 +376,7 @@ public class Clients {
         for (int i = 0; i < 20; i++) {
             put(new Message("JavaBroadcast", "T", bytes("x" + i)));
         }
-        boolean complete = all.await(30, TimeUnit.SECONDS);
+        boolean complete = all.await(SECONDS_MAX, TimeUnit.SECONDS);
         consumers.forEach(DefaultMQPushConsumer::shutdown);
         check(complete, "open " + all.getCount());
     }
@@ -394,7 +400,7 @@ public class Clients {
             consumer.start();
             consumers.add(consumer);
         }
-        long deadline = System.currentTimeMillis() + 40000;
+        long deadline = deadline();
         int sent = 0;
         while ((counts[0].get() == 0 || counts[1].get() == 0) && System.currentTimeMillis() < deadline) {
             put(new Message("JavaShare", bytes("m" + sent++)));

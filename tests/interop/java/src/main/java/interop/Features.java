@@ -27,6 +27,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -73,6 +74,10 @@ public class Features {
     }
 
     private static final int SECONDS_MAX = 60;
+    /** A broker on a busy machine may be silent for seconds. */
+    private static final int TIMEOUT_MS = 30_000;
+    /** Longer than the sends of one burst take: the broker takes the message nearest to a time. */
+    private static final int FAR_MS = 4_000;
     private static final String SERVED_BY_KEROLOX = "KeroloxServes";
     private static final String SERVED_BY_JAVA = "JavaServes";
     private static final String SHARED = "SharedAcross";
@@ -88,9 +93,11 @@ public class Features {
             return;
         }
         producer = new DefaultMQProducer("features-producer");
-        producer.setNamesrvAddr(namesrv);
-        producer.start();
-        admin = new DefaultMQAdminExt(10000L);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        // it takes queues in turn, and would begin anew with a route that is new
+        producer.setPollNameServerInterval(600_000);
+        patient(producer).start();
+        admin = new DefaultMQAdminExt(TIMEOUT_MS);
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName("features-admin");
         admin.start();
@@ -173,6 +180,14 @@ public class Features {
         }
     }
 
+    /** A client that waits for slow answers, and is online again soon. */
+    private static <T extends ClientConfig> T patient(T client) {
+        client.setNamesrvAddr(namesrv);
+        client.setMqClientApiTimeout(TIMEOUT_MS);
+        client.setHeartbeatBrokerInterval(1_000);
+        return client;
+    }
+
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -181,10 +196,24 @@ public class Features {
         return new String(message.getBody(), StandardCharsets.UTF_8);
     }
 
+    /** One scenario asks for a route at a time; the others wait for 3 s only, and may have to send again. */
+    private static SendResult send(Callable<SendResult> sending) throws Exception {
+        long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
+        while (true) {
+            try {
+                SendResult result = sending.call();
+                check(result.getSendStatus() == SendStatus.SEND_OK, result.toString());
+                return result;
+            } catch (MQClientException e) {
+                if (!e.getMessage().contains("No route info") || System.currentTimeMillis() > deadline) {
+                    throw e;
+                }
+            }
+        }
+    }
+
     private static SendResult put(Message message) throws Exception {
-        SendResult result = producer.send(message);
-        check(result.getSendStatus() == SendStatus.SEND_OK, result.toString());
-        return result;
+        return send(() -> producer.send(message));
     }
 
     /** Sends bodies prefix0, prefix1 ... in turn to all queues of a topic. */
@@ -198,12 +227,32 @@ public class Features {
     }
 
     private static DefaultMQPushConsumer consumer(String group) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(namesrv);
+        DefaultMQPushConsumer consumer = patient(new DefaultMQPushConsumer(group));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         // the retry topic of a new group is found with the next poll
         consumer.setPollNameServerInterval(500);
+        // a message counts as consumed only after its listener returned: who leaves waits for that
+        consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);
         return consumer;
+    }
+
+    /**
+     * Sends prefix0 to prefix7 in turn to all four queues of a topic that has others, adds them to the bodies, and gives a time right before
+     * all of them, to which they are nearer than the others.
+     */
+    private static long putLater(String topic, String prefix, Set<String> bodies) throws Exception {
+        Thread.sleep(FAR_MS);
+        SendResult first = put(new Message(topic, bytes(prefix + 0)));
+        bodies.add(prefix + 0);
+        for (int i = 1; i < 8; i++) {
+            put(new Message(topic, bytes(prefix + i)));
+            bodies.add(prefix + i);
+        }
+        return storedAt(first) - 1;
+    }
+
+    private static long storedAt(SendResult sent) throws Exception {
+        return admin.viewMessage(sent.getOffsetMsgId()).getStoreTimestamp();
     }
 
     /** Starts a consumer that keeps what it sees, in the order in which it comes. */
@@ -226,8 +275,8 @@ public class Features {
     }
 
     private static DefaultMQPullConsumer puller(String group) throws MQClientException {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
-        consumer.setNamesrvAddr(namesrv);
+        DefaultMQPullConsumer consumer = patient(new DefaultMQPullConsumer(group));
+        consumer.setConsumerPullTimeoutMillis(TIMEOUT_MS);
         consumer.start();
         return consumer;
     }
@@ -324,6 +373,7 @@ public class Features {
         consumer.start();
         DefaultMQPullConsumer reader = puller("feat-retry-reader");
         eventually((Callable<Boolean>) () -> all(reader, "%DLQ%feat-retry").size() == 3, "three dead letters");
+        eventually(() -> tries.size() >= 11, "tries " + tries);
         List<MessageExt> dead = all(reader, "%DLQ%feat-retry");
         consumer.shutdown();
         reader.shutdown();
@@ -362,7 +412,8 @@ public class Features {
     private static void orderlyRetry() throws Exception {
         DefaultMQPushConsumer consumer = consumer("feat-order-retry");
         for (int i = 0; i < 6; i++) {
-            producer.send(new Message("FeatOrderRetry", bytes("o" + i)), (queues, message, arg) -> queues.get(0), null);
+            Message each = new Message("FeatOrderRetry", bytes("o" + i));
+            send(() -> producer.send(each, (queues, message, arg) -> queues.get(0), null));
         }
         consumer.subscribe("FeatOrderRetry", "*");
         consumer.setMaxReconsumeTimes(2);
@@ -459,7 +510,7 @@ public class Features {
         };
         put(new Message("FeatKill", "other", bytes("the topic exists")));
         Process victim = new ProcessBuilder(ProcessHandle.current().info().command().get(), "-Xmx128m", "-XX:TieredStopAtLevel=1",
-            "-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=500",
+            "-Drocketmq.client.logLevel=ERROR", "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false", "-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=500",
             "-cp", System.getProperty("java.class.path"), "interop.Features", namesrv, "victim").redirectError(ProcessBuilder.Redirect.DISCARD).start();
         Thread reader = new Thread(() -> new BufferedReader(new InputStreamReader(victim.getInputStream())).lines().forEach(line -> {
             take.accept("victim", line);
@@ -519,7 +570,7 @@ public class Features {
         put(new Message("FeatTran", "other", bytes("the topic exists")));
         Set<String> asked = ConcurrentHashMap.newKeySet();
         TransactionMQProducer sender = new TransactionMQProducer("feat-tran-producer");
-        sender.setNamesrvAddr(namesrv);
+        sender.setSendMsgTimeout(TIMEOUT_MS);
         sender.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
@@ -534,7 +585,7 @@ public class Features {
                 return text(message).contains("commit") ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
             }
         });
-        sender.start();
+        patient(sender).start();
         Set<String> expected = new HashSet<>();
         Set<String> unclear = new HashSet<>();
         for (int i = 0; i < 20; i++) {
@@ -572,7 +623,7 @@ public class Features {
                 }
                 try {
                     Message reply = MessageUtil.createReplyMessage(message, bytes(text(message).toUpperCase()));
-                    SendResult sent = producer.send(reply, 3000);
+                    SendResult sent = producer.send(reply);
                     check(sent.getSendStatus() == SendStatus.SEND_OK, sent.toString());
                 } catch (Exception e) {
                     e.printStackTrace();
@@ -585,8 +636,8 @@ public class Features {
     }
 
     private static DefaultMQProducer asker(String group) throws MQClientException {
-        DefaultMQProducer asker = new DefaultMQProducer(group);
-        asker.setNamesrvAddr(namesrv);
+        DefaultMQProducer asker = patient(new DefaultMQProducer(group));
+        asker.setSendMsgTimeout(TIMEOUT_MS);
         asker.start();
         return asker;
     }
@@ -595,16 +646,16 @@ public class Features {
         DefaultMQPushConsumer server = serve("FeatAsk");
         DefaultMQProducer asker = asker("feat-asker");
         for (int i = 0; i < 20; i++) {
-            Message reply = asker.request(new Message("FeatAsk", "request", bytes("question " + i)), 20000);
+            Message reply = asker.request(new Message("FeatAsk", "request", bytes("question " + i)), TIMEOUT_MS);
             check(text(reply).equals("QUESTION " + i), text(reply));
             check(reply.getTopic().equals("DefaultCluster_REPLY_TOPIC"), reply.getTopic());
         }
         String large = String.join("", Collections.nCopies(2000, "large "));
-        check(text(asker.request(new Message("FeatAsk", "request", bytes(large)), 20000)).equals(large.toUpperCase()), "the large one");
-        Message toQueue = asker.request(new Message("FeatAsk", "request", bytes("q")), (queues, message, arg) -> queues.get(0), null, 20000);
+        check(text(asker.request(new Message("FeatAsk", "request", bytes(large)), TIMEOUT_MS)).equals(large.toUpperCase()), "the large one");
+        Message toQueue = asker.request(new Message("FeatAsk", "request", bytes("q")), (queues, message, arg) -> queues.get(0), null, TIMEOUT_MS);
         check(text(toQueue).equals("Q"), text(toQueue));
         try {
-            asker.request(new Message("FeatAsk", "request", bytes("silence")), 500);
+            asker.request(new Message("FeatAsk", "request", bytes("silence")), 5_000);
             throw new IllegalStateException("a reply out of nothing");
         } catch (RequestTimeoutException expected) {
             check(expected.getResponseCode() == 10006, expected.toString());
@@ -645,7 +696,7 @@ public class Features {
                 public void onException(Throwable e) {
                     failure.set(e);
                 }
-            }, 20000);
+            }, TIMEOUT_MS);
         }
         eventually(() -> replies.size() == 20, "replies " + replies + " " + failure.get());
         asker.shutdown();
@@ -655,7 +706,7 @@ public class Features {
     /** The topic is served by a client of Kerolox, outside of this process. */
     private static void requestToKerolox() throws Exception {
         DefaultMQProducer asker = asker("feat-asker-across");
-        Message reply = asker.request(new Message(SERVED_BY_KEROLOX, bytes("who is there?")), 20000);
+        Message reply = asker.request(new Message(SERVED_BY_KEROLOX, bytes("who is there?")), TIMEOUT_MS);
         check(text(reply).equals("kerolox heard: who is there?"), text(reply));
         check("yes".equals(reply.getUserProperty("kind")), reply.getProperties().toString());
         asker.shutdown();
@@ -726,12 +777,10 @@ public class Features {
 
     private static void fromTimestamp() throws Exception {
         put("FeatTime", "old", 8);
-        // the client's time has seconds only
-        long second = System.currentTimeMillis() / 1000 + 2;
-        while (System.currentTimeMillis() < second * 1000 + 10) {
-            Thread.sleep(10);
-        }
-        Set<String> expected = put("FeatTime", "new", 8);
+        // the client's time has seconds only: what is sent is to be near to one
+        Thread.sleep(1_000 - System.currentTimeMillis() % 1_000);
+        Set<String> expected = new HashSet<>();
+        long second = putLater("FeatTime", "new", expected) / 1_000;
         DefaultMQPushConsumer consumer = consumer("feat-time");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
         consumer.setConsumeTimestamp(new SimpleDateFormat("yyyyMMddHHmmss").format(new Date(second * 1000)));
@@ -749,7 +798,12 @@ public class Features {
         AtomicReference<PullResult> held = new AtomicReference<>();
         Thread waiter = new Thread(() -> {
             try {
-                held.set(consumer.pullBlockIfNotFound(queue, "wanted", 1, 32));
+                PullResult result = consumer.pullBlockIfNotFound(queue, "wanted", 1, 32);
+                // one that comes late finds the unwanted one, and goes on behind it
+                while (result.getPullStatus() == PullStatus.NO_MATCHED_MSG) {
+                    result = consumer.pullBlockIfNotFound(queue, "wanted", result.getNextBeginOffset(), 32);
+                }
+                held.set(result);
             } catch (Exception e) {
                 e.printStackTrace();
             }
@@ -786,8 +840,7 @@ public class Features {
     }
 
     private static DefaultLitePullConsumer lite(String group) {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
-        consumer.setNamesrvAddr(namesrv);
+        DefaultLitePullConsumer consumer = patient(new DefaultLitePullConsumer(group));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         return consumer;
     }
@@ -844,8 +897,7 @@ public class Features {
         producer.send(new Message("FeatLiteTime", bytes("t1")), queue);
         // the offset of a time is that of the message nearest to it
         Thread.sleep(300);
-        long time = System.currentTimeMillis();
-        producer.send(new Message("FeatLiteTime", bytes("t2")), queue);
+        long time = storedAt(producer.send(new Message("FeatLiteTime", bytes("t2")), queue)) - 1;
         producer.send(new Message("FeatLiteTime", bytes("t3")), queue);
         DefaultLitePullConsumer consumer = lite("feat-lite-time");
         consumer.start();
@@ -884,15 +936,14 @@ public class Features {
     // -- what operators do --------------------------------------------------------------------------------------------
     private static void reset() throws Exception {
         Set<String> old = put("FeatReset", "old", 8);
-        Thread.sleep(1000);
-        long time = System.currentTimeMillis();
-        Set<String> later = put("FeatReset", "later", 8);
+        Set<String> later = new HashSet<>();
+        long time = putLater("FeatReset", "later", later);
         DefaultMQPushConsumer consumer = consumer("feat-reset");
         consumer.subscribe("FeatReset", "*");
         List<MessageExt> seen = collect(consumer);
         eventually(() -> seen.size() == 16, "saw " + seen.size());
         seen.clear();
-        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        committed(consumer, "FeatReset");
         Map<MessageQueue, Long> told = admin.resetOffsetByTimestamp("FeatReset", "feat-reset", time, true);
         check(told.size() == 4 && told.values().stream().allMatch(offset -> offset == 2), told.toString());
         // the client rests for ten seconds, then goes on where it was told
@@ -909,9 +960,8 @@ public class Features {
         eventually(() -> before.size() == 8, "saw " + before.size());
         first.shutdown();
         committed("feat-offline", "FeatOffline");
-        Thread.sleep(1000);
-        long time = System.currentTimeMillis();
-        Set<String> later = put("FeatOffline", "later", 8);
+        Set<String> later = new HashSet<>();
+        long time = putLater("FeatOffline", "later", later);
         DefaultMQPushConsumer second = consumer("feat-offline");
         second.subscribe("FeatOffline", "*");
         List<MessageExt> all = collect(second);
@@ -944,10 +994,12 @@ public class Features {
         String clientId = online.getConnectionSet().iterator().next().getClientId();
         ConsumerRunningInfo info = admin.getConsumerRunningInfo("feat-direct", clientId, false);
         check(info.getMqTable().keySet().stream().filter(queue -> queue.getTopic().equals("FeatDirect")).count() == 4, "queues of " + clientId);
+        // the broker's index follows a moment later
+        eventually((Callable<Boolean>) () -> admin.queryMessage("FeatDirect", "key", 32, 0, Long.MAX_VALUE).getMessageList().size() == 1, "its index");
         ConsumeMessageDirectlyResult result = admin.consumeMessageDirectly("feat-direct", clientId, "FeatDirect", sent.getMsgId());
         check(result.getConsumeResult() == CMResult.CR_SUCCESS, result.toString());
         check(seen.size() == 2 && text(seen.get(1)).equals("again"), "consumed " + seen.size() + " times");
-        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        committed(consumer, "FeatDirect");
         Map<String, Map<MessageQueue, Long>> status = admin.getConsumeStatus("FeatDirect", "feat-direct", clientId);
         check(status.get(clientId).getOrDefault(sent.getMessageQueue(), -1L) == 1, status.toString());
         ConsumeStats stats = admin.examineConsumeStats("feat-direct", "FeatDirect");
@@ -956,7 +1008,8 @@ public class Features {
         check(admin.queryConsumeTimeSpan("FeatDirect", "feat-direct").size() == 4, "time spans");
         check(!admin.messageTrackDetail(admin.viewMessage("FeatDirect", sent.getMsgId())).isEmpty(), "tracks");
         check(admin.queryConsumeQueue(brokerAddress(), "FeatDirect", sent.getMessageQueue().getQueueId(), 0, 10, "feat-direct").getQueueData().size() == 1, "queue entries");
-        check(admin.examineProducerConnectionInfo("features-producer", "FeatDirect").getConnectionSet().size() == 1, "producers");
+        // a producer greets the brokers that it knows every second
+        eventually((Callable<Boolean>) () -> admin.examineProducerConnectionInfo("features-producer", "FeatDirect").getConnectionSet().size() == 1, "producers");
         consumer.shutdown();
     }
 
@@ -981,6 +1034,14 @@ public class Features {
     /** A consumer that leaves tells its offsets without waiting for an answer. */
     private static void committed(String group, String topic) throws Exception {
         eventually((Callable<Boolean>) () -> admin.examineConsumeStats(group, topic).computeTotalDiff() == 0, "the offsets of " + group);
+    }
+
+    /** One that stays tells them now and then, without waiting for an answer too. */
+    private static void committed(DefaultMQPushConsumer consumer, String topic) throws Exception {
+        eventually((Callable<Boolean>) () -> {
+            consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+            return admin.examineConsumeStats(consumer.getConsumerGroup(), topic).computeTotalDiff() == 0;
+        }, "the offsets of " + consumer.getConsumerGroup());
     }
 
     private static String brokerAddress() throws Exception {

@@ -3,6 +3,7 @@ package interop;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -21,7 +22,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * until standard input ends: a client that closes waits half a second for its traces, then loses them.
  */
 public class Traces {
-    private static final int WAIT_SECONDS_MAX = 30;
+    private static final int WAIT_SECONDS_MAX = 60;
+    private static final int TIMEOUT_MS = 30_000;
 
     private static String namesrv;
 
@@ -42,19 +44,25 @@ public class Traces {
         System.out.println("message\t" + kind + "\t" + result.getMsgId());
     }
 
+    private static <T extends ClientConfig> T patient(T client) {
+        client.setNamesrvAddr(namesrv);
+        client.setMqClientApiTimeout(TIMEOUT_MS);
+        return client;
+    }
+
     private static Message message(String topic) {
         return new Message(topic, "tag", "key1 key2", "traced".getBytes(StandardCharsets.UTF_8));
     }
 
     private static SendResult send(DefaultMQProducer producer, String topic) throws Exception {
-        producer.setNamesrvAddr(namesrv);
+        patient(producer).setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
         return producer.send(message(topic));
     }
 
     private static void transaction() throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(null, "java-tx", null, true, null);
-        producer.setNamesrvAddr(namesrv);
+        patient(producer).setSendMsgTimeout(TIMEOUT_MS);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -73,7 +81,7 @@ public class Traces {
     private static void consume() throws Exception {
         CountDownLatch got = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("java-traced-group", true);
-        consumer.setNamesrvAddr(namesrv);
+        patient(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("JavaTraced", "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
