@@ -44,21 +44,23 @@ def reset(producer: Producer, up: Up, group: str, topic: str) -> None:
     with PullConsumer(group, up.namesrv) as consumer:
         queues = consumer.queues(topic)
 
-        def send(prefix: str) -> None:
-            for number in range(8):
-                body = f"{prefix}{number}".encode()
-                producer.send(Message(topic, body), queue=queues[number % len(queues)])
+        def send(prefix: str) -> list[str]:
+            return [
+                producer.send(
+                    Message(topic, b"%s%d" % (prefix.encode(), number)), queue=queue
+                ).offset_message_id
+                for number, queue in enumerate((*queues, *queues))
+            ]
 
         send("old")
         sent_ms = now_ms()
         # The offset of a time is that of the message nearest to it.
         wait_until(lambda: now_ms() >= sent_ms + 200, what="a time nearer to the later ones")
-        reset_to_ms = now_ms()
-        send("later")
+        later = [consumer.view_by_id(topic, each) for each in send("later")]
         for queue in queues:
             consumer.commit(queue, consumer.max_offset(queue))
-        for queue in queues:
-            consumer.commit(queue, consumer.offset_by_time(queue, reset_to_ms))
+        for queue, first in zip(queues, later, strict=False):
+            consumer.commit(queue, consumer.offset_by_time(queue, first.store_timestamp - 1))
 
 
 @pytest.fixture(scope="module")

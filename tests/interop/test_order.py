@@ -32,10 +32,10 @@ SHARE = 40
 PAUSE_SECONDS = 0.003
 """Between two sends: members keep up with that."""
 
-LOCK_LIVE_MS, LOCK_RENEWAL_MS = 2_500, 1_000
+LOCK_LIVE_MS, LOCK_RENEWAL_MS = 5_000, 1_000
 """A client renews its locks a second after its start for the first time, then more often."""
 
-LATE_MS = 500
+LATE_MS = 2_500
 """So late may a renewal be on a busy machine."""
 
 MOVES = 3

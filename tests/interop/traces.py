@@ -18,7 +18,7 @@ __all__ = ["traces_of"]
 async def traces_of(
     up: Up, message_id: str, count: int, *, topic: str = TRACE_TOPIC
 ) -> list[TraceRecord]:
-    """At least ``count`` records of a message."""
+    """At least ``count`` records of a message. Clients in Java tell what they have every 5 s."""
     found: list[TraceRecord] = []
 
     async def enough() -> bool:
@@ -26,5 +26,5 @@ async def traces_of(
         return len(found) >= count
 
     async with Producer("reader", up.namesrv) as producer:
-        await until(enough)
+        await until(enough, seconds=60, what=f"{count} traces of {message_id}")
     return found

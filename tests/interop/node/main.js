@@ -186,8 +186,9 @@ const scenarios = {
 
   async from_timestamp() {
     for (let i = 0; i < 8; i++) await put('NodeTime', 'T', `old${i}`);
-    // the client's time has seconds only
-    const second = Math.floor(Date.now() / 1000) * 1000 + 2000;
+    // The client's time has seconds only. The broker takes the message nearest to it: the old ones have to be further
+    // away than the sends of the new ones may take.
+    const second = Math.floor(Date.now() / 1000) * 1000 + 5000;
     await sleep(second + 10 - Date.now());
     for (let i = 0; i < 8; i++) await put('NodeTime', 'T', `new${i}`);
     const date = new Date(second);

@@ -41,6 +41,8 @@ public class OrderlyMembers {
     private static DefaultMQPushConsumer member(String namesrv, String group, String topic, String name) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
+        // a broker on a busy machine may be silent for seconds
+        consumer.setMqClientApiTimeout(10_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(500);
         // a broker that starts again hears soon who is there
