@@ -48,7 +48,7 @@ def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()
     target = build_java_clients() / "target"
     classpath = f"{target / 'classes'}:{target / 'lib'}/*"
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
-    # A client that hangs up when an answer is late, on a busy machine, leaves its groups for a while.
+    # A client that hangs up when an answer is late leaves its groups for a while.
     java.append("-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false")
     # fastjson and the broker reflect into these on newer runtimes
     opened = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
