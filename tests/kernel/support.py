@@ -21,7 +21,7 @@ NOW = 1_763_715_347_123
 STORE_HOST = pack_host("10.20.30.40", 10911)
 BORN_HOST = pack_host("10.20.30.41", 54321)
 CLUSTER = "DefaultCluster"
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 30.0
 
 SMALL_FILES = {
     "mapped_file_size_commit_log": 64 * 1024,

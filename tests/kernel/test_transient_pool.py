@@ -287,7 +287,7 @@ def test_a_kill_loses_what_was_not_committed_and_nothing_else(
     name: str, other_kernel: Any, tmp_path: Path
 ) -> None:
     with process_of(KILLED, name, tmp_path) as process:
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
     bench = Bench(other_kernel, tmp_path / "store")
     report = bench.open()
     assert not report.clean

@@ -69,7 +69,7 @@ class ProducerProcess:
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
 
 
 async def settled(name_server: str, seconds: float) -> None:

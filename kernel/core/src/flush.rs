@@ -104,8 +104,9 @@ fn flush_log_to(
     if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
         checkpoint.physic_ms = checkpoint.physic_ms.max(timestamp);
     }
-    shared.set_flushed(written);
+    // Counted first: whoever sees the new offset finds its flush counted.
     shared.flush_count.fetch_add(1, Ordering::Relaxed);
+    shared.set_flushed(written);
     shared.notify.signal();
     Ok(written)
 }

@@ -187,8 +187,9 @@ class CommitLogFlusher(StoreThread):
                 self._on_error(self.failure)
                 return offset
             self._unlock_full_files(offset, end)
-            self.flushed_offset = end
+            # Counted first: whoever sees the new offset finds its flush counted.
             self.flush_count += 1
+            self.flushed_offset = end
             self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
         self._on_flush()
         return end
