@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -181,6 +182,12 @@ def test_views_are_of_one_id_in_the_order_of_time_with_the_client_s_address() ->
     stranger = encode_trace(PUB).encode()
     views = trace_views("M", [message(after + stranger, "10.0.0.2"), message(before)])
     assert [(v.trace, v.client_host) for v in views] == [(BEFORE, "10.0.0.1"), (AFTER, "10.0.0.2")]
+
+
+def test_views_of_one_millisecond_stand_in_the_order_of_a_message_s_life() -> None:
+    life = [replace(each, timestamp_ms=1, message_id="M") for each in (PUB, END, BEFORE, AFTER)]
+    backwards = [message(encode_trace(each).encode()) for each in reversed(life)]
+    assert [view.trace for view in trace_views("M", backwards)] == life
 
 
 def test_an_unreadable_trace_message_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -138,6 +138,7 @@ class EndTransactionTrace(_ProducerTrace):
 
 
 TraceRecord = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransactionTrace
+_ORDER_OF_KINDS = (PubTrace, EndTransactionTrace, SubBeforeTrace, SubAfterTrace)
 
 
 def _written(trace: TraceRecord) -> tuple[object, ...]:
@@ -286,7 +287,8 @@ class TraceView(NamedTuple):
 
 
 def trace_views(message_id: str, messages: Iterable[MessageExt]) -> list[TraceView]:
-    """What trace messages tell of one message id, in the order of their times.
+    """What trace messages tell of one message id, in the order of their times; of one time, in the
+    order in which a message lives.
 
     A trace message that can't be read is left out with a warning.
     """
@@ -304,7 +306,10 @@ def trace_views(message_id: str, messages: Iterable[MessageExt]) -> list[TraceVi
             # A batch has one record for all its messages.
             if message_id in trace.message_id.split(",")
         ]
-    return sorted(views, key=lambda view: view.trace.timestamp_ms)
+    # A send and its consuming may begin in the same millisecond.
+    return sorted(
+        views, key=lambda view: (view.trace.timestamp_ms, _ORDER_OF_KINDS.index(type(view.trace)))
+    )
 
 
 class TraceBatch(NamedTuple):
