@@ -3,14 +3,15 @@
 Each connection has bounds of its own: one unfinished frame, the answers that it does not read, the
 requests under way. Thousands of connections together would still be too much. Of those whose bytes
 do not become fewer the ones go first that have been so for longest: clients that write a frame
-byte by byte, or that never read. Who takes what it asked for is let alone.
+byte by byte, or that never read. Who takes what it asked for is let alone. A connection that makes
+the server keep nothing is not even looked at until something comes or goes: most of ten thousand
+are idle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
 from typing import Protocol
 
 __all__ = ["KEPT_BYTES_MAX", "LOOK_BYTES", "Keeper", "KeptBytesWatch"]
@@ -35,6 +36,8 @@ class Keeper(Protocol):
     """A connection, as far as it is looked at here."""
 
     remote_address: str
+    is_watched: bool
+    """Whether it is looked at; it may make the server keep something."""
     kept_before: int
     """What it made the server keep at the last look."""
     looks_without_progress: int
@@ -50,23 +53,32 @@ class Keeper(Protocol):
 
 
 class KeptBytesWatch:
-    """Looks at all connections now and then, and closes the slowest when they keep too much."""
+    """Looks at connections now and then, and closes the slowest when they keep too much."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connections: Callable[[], Iterable[Keeper]],
-        bytes_max: int = KEPT_BYTES_MAX,
-    ) -> None:
-        self._loop = loop
-        self._connections = connections
+    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        """Nothing happens by itself before ``start``."""
         self._bytes_max = bytes_max
         self._bytes_since_look = 0
-        self._timer = loop.call_later(LOOK_SECONDS, self._look_again)
+        self._watched: dict[Keeper, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look now and then."""
+        self._timer = loop.call_later(LOOK_SECONDS, self._look_again, loop)
 
     def stop(self) -> None:
-        """Stop watching."""
-        self._timer.cancel()
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add(self, connection: Keeper) -> None:
+        """Something came or goes over a connection that is not watched."""
+        connection.is_watched = True
+        self._watched[connection] = None
+
+    def discard(self, connection: Keeper) -> None:
+        """A connection is closed."""
+        self._watched.pop(connection, None)
 
     def count(self, nbytes: int) -> None:
         """So many bytes came in one chunk, which may have been kept."""
@@ -75,12 +87,15 @@ class KeptBytesWatch:
             self.look()
 
     def look(self) -> int:
-        """Look at all connections once; the bytes that are kept after it."""
+        """Look at all that are watched once; the bytes that are kept after it."""
         self._bytes_since_look = 0
         total = 0
-        for connection in self._connections():
+        for connection in tuple(self._watched):
             kept = connection.kept_bytes()
             total += kept
+            if not kept:
+                connection.is_watched = False
+                del self._watched[connection]
             if kept < KEPT_BYTES_SMALL or kept < connection.kept_before:
                 connection.looks_without_progress = 0
             else:
@@ -92,7 +107,7 @@ class KeptBytesWatch:
 
     def _close_slowest(self, total: int) -> int:
         slowest_first = sorted(
-            self._connections(), key=lambda c: (-c.looks_without_progress, -c.kept_before)
+            self._watched, key=lambda c: (-c.looks_without_progress, -c.kept_before)
         )
         for connection in slowest_first:
             if total <= self._bytes_max:
@@ -108,7 +123,7 @@ class KeptBytesWatch:
             connection.abort()
         return total
 
-    def _look_again(self) -> None:
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         is_much = self.look() > self._bytes_max // 2
         seconds = LOOK_SECONDS_WHEN_MUCH if is_much else LOOK_SECONDS
-        self._timer = self._loop.call_later(seconds, self._look_again)
+        self._timer = loop.call_later(seconds, self._look_again, loop)

@@ -82,6 +82,7 @@ class ServerConnection(FrameConnection):
             server._tasks,
         )
         self.connection_id = connection_id
+        self.is_watched = False
         self.kept_before = 0
         self.looks_without_progress = 0
         self._server = server
@@ -124,6 +125,7 @@ class ServerConnection(FrameConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
         known = self._server._connections.pop(self.connection_id, None)
+        self._server.kept_bytes_watch.discard(self)
         self._kernel.close()
         super().connection_lost(exc)
         if known is not None and self._server._on_close is not None:
@@ -133,6 +135,8 @@ class ServerConnection(FrameConnection):
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
+        if not self.is_watched:
+            self._server.kept_bytes_watch.add(self)
         gathering = self._gathering
         gathering.chunks += 1
         gathering.bytes += nbytes
@@ -151,6 +155,12 @@ class ServerConnection(FrameConnection):
         """What the connection makes the server keep: see :mod:`kerolox.remoting.kept_bytes`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
         return unsent + self._kernel.unfinished_bytes + self._in_flight_bytes
+
+    def send(self, data: bytes) -> None:
+        """Write whole frames. Never waits; a peer that takes nothing is cut off."""
+        if not self.is_watched and not self.closed:
+            self._server.kept_bytes_watch.add(self)
+        super().send(data)
 
     def take_turn(self) -> None:
         """Called by the server: what comes is read again."""
@@ -270,7 +280,7 @@ class RemotingServer:
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
         self._connections_max = connections_max
-        self._kept_bytes_max = kept_bytes_max
+        self.kept_bytes_watch = KeptBytesWatch(kept_bytes_max)
         self._descriptors_max = _descriptors_max()
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -280,7 +290,6 @@ class RemotingServer:
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
         self._server: asyncio.AbstractServer | None = None
         self._idle_watch: IdleWatch | None = None
-        self._kept_bytes_watch: KeptBytesWatch | None = None
         self._gathering = gathering or Gathering()
 
     @property
@@ -313,9 +322,7 @@ class RemotingServer:
         self._idle_watch = IdleWatch(
             self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
         )
-        self._kept_bytes_watch = KeptBytesWatch(
-            self._loop, self._connections.values, self._kept_bytes_max
-        )
+        self.kept_bytes_watch.start(self._loop)
 
     def deliver(self, connection_id: int, data: bytes) -> None:
         """Write answers that became ready later; dropped when the connection is gone."""
@@ -325,8 +332,7 @@ class RemotingServer:
 
     def read_in_turn(self, connection: ServerConnection, nbytes: int) -> None:
         """Let a connection that brought a big chunk be read again after those that wait already."""
-        if self._kept_bytes_watch is not None:
-            self._kept_bytes_watch.count(nbytes)
+        self.kept_bytes_watch.count(nbytes)
         if not self._waiting:
             self._loop.call_soon(self._next_turn)
         self._waiting.append(connection)
@@ -339,8 +345,7 @@ class RemotingServer:
         server.close()
         if self._idle_watch is not None:
             self._idle_watch.stop()
-        if self._kept_bytes_watch is not None:
-            self._kept_bytes_watch.stop()
+        self.kept_bytes_watch.stop()
         connections = self.connections
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=HANDLERS_SECONDS_MAX)

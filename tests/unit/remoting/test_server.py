@@ -286,6 +286,25 @@ async def test_big_chunks_are_read_a_few_in_each_turn_of_the_loop_and_in_order()
     assert resumed == [(first + number // 4, number) for number in range(10)]
 
 
+async def test_a_connection_is_looked_at_again_when_something_comes_or_goes() -> None:
+    async with serving() as (server, handler, connect):
+        peer = await connect()
+        peer.send(request(ECHO, 1))
+        await peer.receive()
+        [connection] = server.connections
+        assert connection.is_watched
+        server.kept_bytes_watch.look()
+        assert not connection.is_watched
+        peer.send(request(WAIT, 2, body=bytes(1000)))
+        await until(lambda: handler.calls == 2)
+        assert server.kept_bytes_watch.look() >= 1000
+        handler.gate.set()
+        await peer.receive()
+        assert server.kept_bytes_watch.look() == 0
+        connection.send(request(ECHO, 3).encode())
+        assert connection.is_watched
+
+
 async def test_big_frames_of_many_connections_all_arrive() -> None:
     body = bytes(range(256)) * 4096
     async with serving() as (_, handler, connect):
