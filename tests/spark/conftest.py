@@ -28,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +70,7 @@ def spark(
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     with Up(tmp_path_factory.mktemp("up")) as cluster:
-        made = Topics(cluster.namesrv, cluster.broker)
-        yield made
-        made.close()
+        yield Topics(cluster.namesrv, cluster.broker)
 
 
 @pytest.fixture

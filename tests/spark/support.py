@@ -1,4 +1,4 @@
-"""Topics and messages for the Spark tests, made over one blocking connection."""
+"""Topics and messages for the Spark tests, made over blocking connections."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Sent", "Topics"]
 
 IN_FLIGHT_MAX = 256
+SECONDS_MAX = 60.0
+"""Of one answer."""
 
 
 @dataclass
@@ -42,10 +44,7 @@ class Topics:
 
     def __init__(self, namesrv: str, broker: str) -> None:
         self.namesrv = namesrv
-        self._connection = BlockingConnection(broker)
-
-    def close(self) -> None:
-        self._connection.close()
+        self._broker = broker
 
     def create(self, topic: str, queues: int = 4) -> str:
         """Create a topic, or change its number of queues, and wait for its route."""
@@ -55,7 +54,7 @@ class Topics:
 
             def route() -> bytes:
                 code, name = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
-                return names.invoke(RemotingCommand.request(code, name)).body
+                return names.invoke(RemotingCommand.request(code, name), SECONDS_MAX).body
 
             wait_until(lambda: expected in route(), what=f"route of {topic}")
         return topic
@@ -63,15 +62,16 @@ class Topics:
     def send(self, topic: str, messages: Iterable[Sent]) -> list[Sent]:
         """Send in order of each queue; fills in queue offset and message id."""
         sent = list(messages)
-        for first in range(0, len(sent), IN_FLIGHT_MAX):
-            group = sent[first : first + IN_FLIGHT_MAX]
-            by_opaque = {self._connection.send(_request(topic, each)): each for each in group}
-            for _ in group:
-                answer = self._connection.receive(10)
-                assert answer.code == ResponseCode.SUCCESS, answer
-                each = by_opaque[answer.opaque]
-                each.queue_offset = int(answer.ext_fields["queueOffset"])
-                each.message_id = answer.ext_fields["msgId"]
+        with BlockingConnection(self._broker) as connection:
+            for first in range(0, len(sent), IN_FLIGHT_MAX):
+                group = sent[first : first + IN_FLIGHT_MAX]
+                by_opaque = {connection.send(_request(topic, each)): each for each in group}
+                for _ in group:
+                    answer = connection.receive(SECONDS_MAX)
+                    assert answer.code == ResponseCode.SUCCESS, answer
+                    each = by_opaque[answer.opaque]
+                    each.queue_offset = int(answer.ext_fields["queueOffset"])
+                    each.message_id = answer.ext_fields["msgId"]
         return sent
 
     def send_numbers(self, topic: str, numbers: Iterable[int], *, queues: int = 4) -> None:
@@ -79,7 +79,8 @@ class Topics:
         self.send(topic, [Sent(str(n).encode(), queue_id=n % queues) for n in numbers])
 
     def _invoke(self, code: int, fields: dict[str, object]) -> None:
-        answer = self._connection.invoke(RemotingCommand.request(code, fields))
+        with BlockingConnection(self._broker) as connection:
+            answer = connection.invoke(RemotingCommand.request(code, fields), SECONDS_MAX)
         assert answer.code == ResponseCode.SUCCESS, answer
 
 

@@ -1,5 +1,4 @@
 import json
-import socket
 import zlib
 from datetime import UTC, datetime
 
@@ -10,6 +9,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 from kerolox.message import MessageId
 from kerolox.spark.schema import COLUMNS
 from tests.spark.support import Sent, now_ms
+from tests.support.up import deaf_address
 
 
 def bodies(frame) -> list[bytes]:
@@ -158,18 +158,18 @@ def test_an_unknown_topic_is_an_error_that_names_it(read):
 
 
 def test_a_name_server_that_is_down_is_an_error_that_names_it(read, topic):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(AnalysisException, match=f"can't connect to {address}"):
+    with (
+        deaf_address() as address,
+        pytest.raises(AnalysisException, match=f"can't connect to {address}"),
+    ):
         read(topic).option("nameServer", address).load().collect()
 
 
 def test_one_name_server_of_two_is_enough(read, topics, topic):
     topics.send_numbers(topic, range(4))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    frame = read(topic).option("nameServer", f"{address};{topics.namesrv}").load()
-    assert numbers(frame) == [0, 1, 2, 3]
+    with deaf_address() as address:
+        frame = read(topic).option("nameServer", f"{address};{topics.namesrv}").load()
+        assert numbers(frame) == [0, 1, 2, 3]
 
 
 def test_an_offset_that_the_queue_does_not_hold_is_an_error_or_moved(read, topics, topic):

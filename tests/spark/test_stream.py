@@ -11,6 +11,8 @@ from pyspark.errors import StreamingQueryException
 from tests.support.eventually import wait_until
 
 HERE = Path(__file__).parent
+SECONDS_MAX = 240
+"""Of what takes some seconds on a machine that does nothing else."""
 
 
 def numbers_of(spark, folder) -> list[int]:
@@ -27,7 +29,7 @@ def run_to_end(stream, folder: Path):
         .trigger(availableNow=True)
         .start(str(folder / "table"))
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(SECONDS_MAX)
     return query
 
 
@@ -102,7 +104,7 @@ def test_a_running_stream_sees_what_is_sent_meanwhile(read_stream, topics, topic
     try:
         for first in range(0, 300, 100):
             topics.send_numbers(topic, range(first, first + 100))
-        assert arrived.wait(60), query.exception()
+        assert arrived.wait(SECONDS_MAX), query.exception()
     finally:
         query.stop()
     assert sorted(seen) == list(range(300))
@@ -153,11 +155,11 @@ def test_a_query_killed_midway_and_restarted_gives_each_record_once(
             assert process.poll() is None, log.read_text()
             return len(list(commits.glob("[0-9]*"))) >= 4
 
-        wait_until(midway, seconds=90, what="four micro-batches")
+        wait_until(midway, seconds=SECONDS_MAX, what="four micro-batches")
     finally:
         # The JVM and its Python workers die with it, as on a machine that fails.
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(60)
     assert len(list(commits.glob("[0-9]*"))) < total // per_batch
     run_to_end(read_stream(topic).option("columns", "queueId,queueOffset,body"), tmp_path)
     rows = spark.read.parquet(str(output)).collect()

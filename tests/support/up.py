@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-__all__ = ["Up", "free_port"]
+__all__ = ["Up", "deaf_address", "free_port"]
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
@@ -52,6 +54,14 @@ def free_port() -> int:
             continue
         _GIVEN.append(port)
         return port
+
+
+@contextlib.contextmanager
+def deaf_address() -> Iterator[str]:
+    """An address at which nobody listens, and nobody else can as long as the context lasts."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{deaf.getsockname()[1]}"
 
 
 class Up:

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.up import deaf_address
 
 from kerolox.errors import (
     ConfigError,
@@ -110,12 +111,11 @@ def test_bytes_that_are_no_frame_are_an_error_and_close_the_connection(junk: byt
 
 
 def test_nobody_at_the_address_is_a_connect_error_that_names_it():
-    # Bound, so that nobody else takes it, and not listened on.
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        port = deaf.getsockname()[1]
-        with pytest.raises(ConnectError, match=f"can't connect to 127.0.0.1:{port}"):
-            BlockingConnection(f"127.0.0.1:{port}")
+    with (
+        deaf_address() as address,
+        pytest.raises(ConnectError, match=f"can't connect to {address}"),
+    ):
+        BlockingConnection(address)
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000"])

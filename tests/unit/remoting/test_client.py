@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.eventually import until
+from tests.support.up import deaf_address
 
 from kerolox.errors import (
     ClientClosedError,
@@ -60,11 +60,8 @@ async def test_many_requests_share_one_connection_and_get_their_own_answers() ->
 
 
 async def test_no_connection_is_an_error_that_names_the_address() -> None:
-    # Bound, so that nobody else takes it, and not listened on.
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
+    with deaf_address() as address:
         async with RemotingClient() as client:
-            address = f"127.0.0.1:{deaf.getsockname()[1]}"
             with pytest.raises(ConnectError, match=rf"{address}: Connection refused"):
                 await client.invoke(address, RemotingCommand.request(ECHO))
 

@@ -6,6 +6,7 @@ from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError, Topic
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.spark.cluster import Cluster
+from tests.support.up import deaf_address
 from tests.unit.spark.fake_broker import FakeBroker
 
 
@@ -110,16 +111,16 @@ def test_a_connection_that_was_closed_meanwhile_is_made_again(answers, broker):
 
 
 def test_a_name_server_that_is_down_is_an_error_after_the_retries():
-    with FakeBroker(lambda request: None) as gone:
-        address = gone.address
-    with Cluster([address], retry_seconds=0) as cluster, pytest.raises(ConnectError, match=address):
+    with (
+        deaf_address() as address,
+        Cluster([address], retry_seconds=0) as cluster,
+        pytest.raises(ConnectError, match=address),
+    ):
         cluster.routes(["t"])
 
 
 def test_the_name_server_that_answered_is_asked_first_the_next_time(answers, broker):
-    with FakeBroker(lambda request: None) as gone:
-        down = gone.address
     answers.route = route(broker.address)
-    with Cluster([down, broker.address]) as cluster:
+    with deaf_address() as down, Cluster([down, broker.address]) as cluster:
         cluster.routes(["t"])
         assert cluster._name_servers == [broker.address, down]

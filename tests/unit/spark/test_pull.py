@@ -9,6 +9,7 @@ from kerolox.protocol.records import decode_records
 from kerolox.spark.offsets import DataLossError, QueueRange
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+from tests.support.up import deaf_address
 from tests.unit.spark.fake_broker import FakeBroker, Queue
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -89,11 +90,8 @@ def test_a_lost_connection_is_made_again_and_nothing_is_read_twice():
 
 
 def test_a_broker_that_stays_away_is_an_error_after_the_poll_timeout():
-    with FakeBroker(lambda request: None) as broker:
-        address = broker.address
-    puller = RangePuller(address, options())
-    with pytest.raises(ConnectError, match="can't connect"):
-        list(puller.pull(QueueRange(QUEUE, 0, 5)))
+    with deaf_address() as address, pytest.raises(ConnectError, match="can't connect"):
+        list(RangePuller(address, options()).pull(QueueRange(QUEUE, 0, 5)))
 
 
 def test_offsets_below_the_minimum_are_an_error():
