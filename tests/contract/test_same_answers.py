@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pprint import pformat
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,10 @@ async def answers(
                 await until(is_shown, what="the sight of all messages")
             if case.reads_back:
                 await until(is_caught_up, what="the end of dispatching")
+            # A client hangs up when it hears nothing at all. Here it hears of something else.
+            heard_of = is_caught_up() if case.code == SILENT else asyncio.sleep(0)
             try:
-                found[case.name] = case, await ask(case)
+                found[case.name] = case, (await asyncio.gather(ask(case), heard_of))[0]
             except RequestTimeoutError:
                 found[case.name] = case, None
     return found
