@@ -194,7 +194,9 @@ def skipped() -> Iterator[list[int]]:
 
 
 def _check(story: Sequence[Step]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    # By that clock clients are silent for minutes: they must not expire in one of both only.
+    never = mock.patch("kerolox.broker.broker.EXPIRE_SECONDS", 3_600.0)
+    with never, tempfile.TemporaryDirectory() as folder:
         noted = asyncio.run(_story(Path(folder, "noted"), story))
         with mock.patch.object(ClientTable, "knows", return_value=False):
             taken = asyncio.run(_story(Path(folder, "taken"), story))
