@@ -28,9 +28,9 @@ TOPICS = {"Both-plain": 4, "Both-batch": 2, "%RETRY%both": 1}
 LATER = "Both-later"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 GROUP = "both"
-DELAY_LEVELS = "3s 6s"
+DELAY_LEVELS = "5s 12s"
 SHORT, LONG = 1, 2
-"""Levels: longer than a broker needs to end. Java takes seconds to stop."""
+"""Levels: longer than a broker needs to end, on a busy machine. Java takes 6 s to stop."""
 PLAIN, BATCHES, DELAYED = 160, 12, 4
 UNICODE = "Schlüssel-キー-😀"
 
@@ -251,7 +251,11 @@ def assert_delivered(address: str, seen: Seen) -> None:
         pulled = [record for queue in records for record in queue.values()]
         return sorted(decode_record(record)[0].body for record in pulled)
 
-    wait_until(lambda: bodies() == sorted(seen.later), what="the delivery of delayed messages")
+    wait_until(
+        lambda: bodies() == sorted(seen.later),
+        seconds=60,
+        what="the delivery of delayed messages",
+    )
 
 
 def tables_on_disk(data: Path, seen: Seen) -> bool:

@@ -32,7 +32,7 @@ from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.up import Up
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SMALL = {
     "mappedFileSizeCommitLog": 1 << 16,
@@ -78,7 +78,7 @@ def test_each_serves_what_the_other_wrote(
     seen = look(up.broker, seen)
     assert sum(map(len, seen.records.values())) > 200
     if ours_ends == "kill":
-        wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
+        wait_until(lambda: tables_on_disk(data, seen), seconds=60, what="the tables on disk")
     delay(up.broker, "first", seen, SHORT)
     if ours_ends == "kill":
         up.kill()
@@ -98,7 +98,7 @@ def test_each_serves_what_the_other_wrote(
         seen = look(address, seen)
         if java_ends == "kill":
             # Java writes them for the first time 10 s after its start.
-            wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
+            wait_until(lambda: tables_on_disk(data, seen), seconds=60, what="the tables on disk")
         delay(address, "second", seen, SHORT if java_ends == "kill" else LONG)
         if java_ends == "kill":
             java.kill()

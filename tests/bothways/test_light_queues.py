@@ -20,7 +20,7 @@ from tests.support.kernels import KERNELS
 from tests.support.requests import pull_fields
 from tests.support.up import Up
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SETTINGS = {
     "brokerName": "broker-a",

@@ -18,7 +18,7 @@ from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS, MODULES
 from tests.support.up import Up
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SIZE = 1 << 16
 
