@@ -29,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("contract"))
+            # The first one that needs the Java broker may have to fetch and build it.
+            item.add_marker(pytest.mark.timeout(300))
 
 
 class Inbox:

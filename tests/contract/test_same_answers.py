@@ -23,7 +23,7 @@ from tests.unit.broker.support import small_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.java]
 
 SENT_TO_QUEUE_0 = 8
 """Messages of the first queue; the Java broker shows them a little after it acknowledged them."""

@@ -19,8 +19,9 @@ from tests.support.up import free_port
 TOPIC = "Recover"
 SENDERS = 8
 ROUNDS = 2
-RECOVERY_SECONDS_MAX = 5.0
-"""From the restarted broker's being ready to the first message sent and consumed after it."""
+RECOVERY_SECONDS_MAX = 15.0
+"""From the restarted broker's being ready to the first message sent and consumed after it, on a
+busy machine. Whoever waits for the next periodic look takes 20 to 30 s."""
 
 
 class Load:
