@@ -1,8 +1,25 @@
 package interop;
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
+import static interop.Story.SECONDS_MAX;
+import static interop.Story.TIMEOUT_MS;
+import static interop.Story.admin;
+import static interop.Story.all;
+import static interop.Story.bytes;
+import static interop.Story.check;
+import static interop.Story.collect;
+import static interop.Story.consumer;
+import static interop.Story.eventually;
+import static interop.Story.namesrv;
+import static interop.Story.patient;
+import static interop.Story.producer;
+import static interop.Story.puller;
+import static interop.Story.put;
+import static interop.Story.putLater;
+import static interop.Story.send;
+import static interop.Story.storedAt;
+import static interop.Story.text;
+import static interop.Story.texts;
+
 import java.text.SimpleDateFormat;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,17 +34,13 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.BiConsumer;
-import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
-import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -35,9 +48,7 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -73,23 +84,14 @@ public class Features {
         void run() throws Exception;
     }
 
-    private static final int SECONDS_MAX = 60;
-    /** A broker on a busy machine may be silent for seconds. */
-    private static final int TIMEOUT_MS = 30_000;
-    /** Longer than the sends of one burst take: the broker takes the message nearest to a time. */
-    private static final int FAR_MS = 4_000;
     private static final String SERVED_BY_KEROLOX = "KeroloxServes";
     private static final String SERVED_BY_JAVA = "JavaServes";
     private static final String SHARED = "SharedAcross";
 
-    private static String namesrv;
-    private static DefaultMQProducer producer;
-    private static DefaultMQAdminExt admin;
-
     public static void main(String[] args) throws Exception {
         namesrv = args[0];
         if (args.length > 1) {
-            beKilled();
+            OrderlyFeatures.beKilled();
             return;
         }
         producer = new DefaultMQProducer("features-producer");
@@ -108,9 +110,9 @@ public class Features {
         scenarios.put("delay", Features::delay);
         scenarios.put("retry_to_dlq", Features::retryToDeadLetters);
         scenarios.put("straight_to_dlq", Features::straightToDeadLetters);
-        scenarios.put("orderly_retry", Features::orderlyRetry);
-        scenarios.put("orderly_joins_and_leaves", Features::orderlyJoinsAndLeaves);
-        scenarios.put("orderly_kill", Features::orderlyKill);
+        scenarios.put("orderly_retry", OrderlyFeatures::orderlyRetry);
+        scenarios.put("orderly_joins_and_leaves", OrderlyFeatures::orderlyJoinsAndLeaves);
+        scenarios.put("orderly_kill", OrderlyFeatures::orderlyKill);
         scenarios.put("transactions", Features::transactions);
         scenarios.put("request_reply", Features::requestReply);
         scenarios.put("request_callback", Features::requestCallback);
@@ -147,153 +149,6 @@ public class Features {
         }
         System.err.println(name + " took " + (System.currentTimeMillis() - start) + " ms");
         System.out.println("scenario\t" + name + "\t" + outcome);
-    }
-
-    private static void check(boolean fact, String what) {
-        if (!fact) {
-            throw new IllegalStateException(what);
-        }
-    }
-
-    private static void eventually(BooleanSupplier fact, String what) throws InterruptedException {
-        long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
-        while (!fact.getAsBoolean()) {
-            check(System.currentTimeMillis() < deadline, what);
-            Thread.sleep(10);
-        }
-    }
-
-    /** As above; what the broker refuses meanwhile does not count. */
-    private static void eventually(Callable<Boolean> fact, String what) throws Exception {
-        Exception[] last = {null};
-        try {
-            eventually((BooleanSupplier) () -> {
-                try {
-                    return fact.call();
-                } catch (Exception e) {
-                    last[0] = e;
-                    return false;
-                }
-            }, what);
-        } catch (IllegalStateException e) {
-            throw new IllegalStateException(what + ", at last: " + last[0], e);
-        }
-    }
-
-    /** A client that waits for slow answers, and is online again soon. */
-    private static <T extends ClientConfig> T patient(T client) {
-        client.setNamesrvAddr(namesrv);
-        client.setMqClientApiTimeout(TIMEOUT_MS);
-        client.setHeartbeatBrokerInterval(1_000);
-        return client;
-    }
-
-    private static byte[] bytes(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static String text(Message message) {
-        return new String(message.getBody(), StandardCharsets.UTF_8);
-    }
-
-    /** One scenario asks for a route at a time; the others wait for 3 s only, and may have to send again. */
-    private static SendResult send(Callable<SendResult> sending) throws Exception {
-        long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
-        while (true) {
-            try {
-                SendResult result = sending.call();
-                check(result.getSendStatus() == SendStatus.SEND_OK, result.toString());
-                return result;
-            } catch (MQClientException e) {
-                if (!e.getMessage().contains("No route info") || System.currentTimeMillis() > deadline) {
-                    throw e;
-                }
-            }
-        }
-    }
-
-    private static SendResult put(Message message) throws Exception {
-        return send(() -> producer.send(message));
-    }
-
-    /** Sends bodies prefix0, prefix1 ... in turn to all queues of a topic. */
-    private static Set<String> put(String topic, String prefix, int count) throws Exception {
-        Set<String> bodies = new HashSet<>();
-        for (int i = 0; i < count; i++) {
-            put(new Message(topic, bytes(prefix + i)));
-            bodies.add(prefix + i);
-        }
-        return bodies;
-    }
-
-    private static DefaultMQPushConsumer consumer(String group) {
-        DefaultMQPushConsumer consumer = patient(new DefaultMQPushConsumer(group));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        // the retry topic of a new group is found with the next poll
-        consumer.setPollNameServerInterval(500);
-        // a message counts as consumed only after its listener returned: who leaves waits for that
-        consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);
-        return consumer;
-    }
-
-    /**
-     * Sends prefix0 to prefix7 in turn to all four queues of a topic that has others, adds them to the bodies, and gives a time right before
-     * all of them, to which they are nearer than the others.
-     */
-    private static long putLater(String topic, String prefix, Set<String> bodies) throws Exception {
-        Thread.sleep(FAR_MS);
-        SendResult first = put(new Message(topic, bytes(prefix + 0)));
-        bodies.add(prefix + 0);
-        for (int i = 1; i < 8; i++) {
-            put(new Message(topic, bytes(prefix + i)));
-            bodies.add(prefix + i);
-        }
-        return storedAt(first) - 1;
-    }
-
-    private static long storedAt(SendResult sent) throws Exception {
-        return admin.viewMessage(sent.getOffsetMsgId()).getStoreTimestamp();
-    }
-
-    /** Starts a consumer that keeps what it sees, in the order in which it comes. */
-    private static List<MessageExt> collect(DefaultMQPushConsumer consumer) throws Exception {
-        List<MessageExt> seen = Collections.synchronizedList(new ArrayList<>());
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            seen.addAll(messages);
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        return seen;
-    }
-
-    private static Set<String> texts(Collection<MessageExt> messages) {
-        Set<String> texts = new HashSet<>();
-        synchronized (messages) {
-            messages.forEach(message -> texts.add(text(message)));
-        }
-        return texts;
-    }
-
-    private static DefaultMQPullConsumer puller(String group) throws MQClientException {
-        DefaultMQPullConsumer consumer = patient(new DefaultMQPullConsumer(group));
-        consumer.setConsumerPullTimeoutMillis(TIMEOUT_MS);
-        consumer.start();
-        return consumer;
-    }
-
-    /** All messages of a topic that may be read. */
-    private static List<MessageExt> all(DefaultMQPullConsumer consumer, String topic) throws Exception {
-        List<MessageExt> found = new ArrayList<>();
-        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
-            long offset = consumer.minOffset(queue);
-            for (PullResult result = null; result == null || result.getPullStatus() == PullStatus.FOUND; offset = result.getNextBeginOffset()) {
-                result = consumer.pull(queue, "*", offset, 32);
-                if (result.getPullStatus() == PullStatus.FOUND) {
-                    found.addAll(result.getMsgFoundList());
-                }
-            }
-        }
-        return found;
     }
 
     // -- filters, delay -----------------------------------------------------------------------------------------------
@@ -407,162 +262,6 @@ public class Features {
         consumer.shutdown();
         reader.shutdown();
         check(tries.get() == 1, "tried " + tries.get());
-    }
-
-    private static void orderlyRetry() throws Exception {
-        DefaultMQPushConsumer consumer = consumer("feat-order-retry");
-        for (int i = 0; i < 6; i++) {
-            Message each = new Message("FeatOrderRetry", bytes("o" + i));
-            send(() -> producer.send(each, (queues, message, arg) -> queues.get(0), null));
-        }
-        consumer.subscribe("FeatOrderRetry", "*");
-        consumer.setMaxReconsumeTimes(2);
-        List<String> seen = Collections.synchronizedList(new ArrayList<>());
-        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            context.setSuspendCurrentQueueTimeMillis(10);
-            String body = text(messages.get(0));
-            seen.add(body);
-            boolean fails = body.equals("o1") && Collections.frequency(seen, body) < 3 || body.equals("o3");
-            return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
-        });
-        consumer.start();
-        DefaultMQPullConsumer reader = puller("feat-order-reader");
-        // what keeps failing goes to the dead letters, by a send to the retry topic, and the others go on
-        eventually((Callable<Boolean>) () -> texts(all(reader, "%DLQ%feat-order-retry")).contains("o3"), "the dead letter");
-        eventually(() -> seen.contains("o5"), "saw " + seen);
-        consumer.shutdown();
-        reader.shutdown();
-        check(seen.equals(Arrays.asList("o0", "o1", "o1", "o1", "o2", "o3", "o3", "o3", "o4", "o5")), seen.toString());
-    }
-
-    private static void orderlyJoinsAndLeaves() throws Exception {
-        int count = 400;
-        int[] last = {-1, -1, -1, -1};
-        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
-        AtomicInteger done = new AtomicInteger();
-        put(new Message("FeatOrder", bytes("warm:0")));
-        Set<String> members = ConcurrentHashMap.newKeySet();
-        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
-        for (int i = 0; i < 3; i++) {
-            DefaultMQPushConsumer consumer = consumer("feat-order");
-            String member = "member" + i;
-            consumer.subscribe("FeatOrder", "T");
-            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                for (MessageExt message : messages) {
-                    String[] parts = text(message).split(":");
-                    int queue = Integer.parseInt(parts[0]);
-                    int number = Integer.parseInt(parts[1]);
-                    synchronized (last) {
-                        // one that was being handled when its member left comes again; none may be left out
-                        if (number > last[queue] + 1) {
-                            wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
-                        }
-                        if (number == last[queue] + 1) {
-                            last[queue] = number;
-                            done.incrementAndGet();
-                        }
-                    }
-                    members.add(member);
-                }
-                return ConsumeOrderlyStatus.SUCCESS;
-            });
-            consumers.add(consumer);
-        }
-        consumers.get(0).start();
-        for (int i = 0; i < count; i++) {
-            producer.send(new Message("FeatOrder", "T", bytes(i % 4 + ":" + i / 4)), (queues, message, arg) -> queues.get((int) arg), i % 4);
-            if (i == 50) {
-                eventually(() -> members.contains("member0"), "the first member got nothing");
-                consumers.get(1).start();
-            } else if (i == 150) {
-                consumers.get(2).start();
-            } else if (i == 250) {
-                consumers.get(0).shutdown();
-            }
-            Thread.sleep(2);
-        }
-        eventually(() -> done.get() == count, "consumed " + done.get() + " of " + count);
-        consumers.get(1).shutdown();
-        consumers.get(2).shutdown();
-        check(wrong.isEmpty(), wrong.toString());
-        check(members.size() > 1, "only " + members + " got something");
-    }
-
-    /** A member of a group that is killed: the others go on where it was, in order, once its locks are over. */
-    private static void orderlyKill() throws Exception {
-        int[] last = {-1, -1, -1, -1};
-        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
-        AtomicInteger done = new AtomicInteger();
-        AtomicInteger byVictim = new AtomicInteger();
-        BiConsumer<String, String> take = (member, body) -> {
-            String[] parts = body.split(":");
-            int queue = Integer.parseInt(parts[0]);
-            int number = Integer.parseInt(parts[1]);
-            synchronized (last) {
-                if (number > last[queue] + 1) {
-                    wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
-                }
-                if (number == last[queue] + 1) {
-                    last[queue] = number;
-                    done.incrementAndGet();
-                }
-            }
-        };
-        put(new Message("FeatKill", "other", bytes("the topic exists")));
-        Process victim = new ProcessBuilder(ProcessHandle.current().info().command().get(), "-Xmx128m", "-XX:TieredStopAtLevel=1",
-            "-Drocketmq.client.logLevel=ERROR", "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false", "-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=500",
-            "-cp", System.getProperty("java.class.path"), "interop.Features", namesrv, "victim").redirectError(ProcessBuilder.Redirect.DISCARD).start();
-        Thread reader = new Thread(() -> new BufferedReader(new InputStreamReader(victim.getInputStream())).lines().forEach(line -> {
-            take.accept("victim", line);
-            byVictim.incrementAndGet();
-        }));
-        reader.start();
-        DefaultMQPushConsumer survivor = consumer("feat-kill");
-        survivor.subscribe("FeatKill", "T");
-        survivor.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            messages.forEach(message -> take.accept("survivor", text(message)));
-            return ConsumeOrderlyStatus.SUCCESS;
-        });
-        int count = 0;
-        try {
-            long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
-            while (byVictim.get() < 20) {
-                check(System.currentTimeMillis() < deadline, "the victim got " + byVictim.get());
-                sendInOrder(count++);
-            }
-            survivor.start();
-            while (done.get() - byVictim.get() < 20) {
-                check(System.currentTimeMillis() < deadline, "the survivor got " + (done.get() - byVictim.get()));
-                sendInOrder(count++);
-            }
-        } finally {
-            victim.destroyForcibly();
-        }
-        reader.join(SECONDS_MAX * 1000);
-        for (int i = 0; i < 40; i++) {
-            sendInOrder(count++);
-        }
-        int all = count;
-        eventually(() -> done.get() == all, "consumed " + done.get() + " of " + all);
-        survivor.shutdown();
-        check(wrong.isEmpty(), wrong.toString());
-    }
-
-    private static void sendInOrder(int number) throws Exception {
-        producer.send(new Message("FeatKill", "T", bytes(number % 4 + ":" + number / 4)), (queues, message, arg) -> queues.get((int) arg), number % 4);
-        Thread.sleep(10);
-    }
-
-    /** The process that is killed: says what it consumes, before the broker knows. */
-    private static void beKilled() throws Exception {
-        DefaultMQPushConsumer consumer = consumer("feat-kill");
-        consumer.subscribe("FeatKill", "T");
-        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            messages.forEach(message -> System.out.println(text(message)));
-            return ConsumeOrderlyStatus.SUCCESS;
-        });
-        consumer.start();
-        new CountDownLatch(1).await();
     }
 
     // -- transactions -------------------------------------------------------------------------------------------------
