@@ -27,6 +27,13 @@ async def fail() -> None:
     raise KeyError("mine")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end waits for its threads however slow the machine is."""
+    for name in ("STOP_SECONDS_MAX", "LISTENER_STOP_SECONDS_MAX"):
+        monkeypatch.setattr(f"kerolox.client.sync._portal.{name}", 30.0)
+
+
 @pytest.fixture
 def portal() -> Iterator[Portal]:
     made = Portal("test")
