@@ -81,8 +81,10 @@ async def test_a_half_message_is_not_seen_before_its_commit(any_peer: Peer) -> N
 
 
 async def test_an_end_waits_for_a_half_that_is_in_the_transient_pool(
-    tmp_path: Path, kernel: str
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A disk may pause for longer than an end waits.
+    monkeypatch.setattr("kerolox.broker.handlers.transaction.COMMIT_SECONDS_MAX", 30.0)
     config = small_config(tmp_path, transient_store_pool_enable=True)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
