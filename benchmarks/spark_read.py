@@ -24,7 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.up import Up, wait_until  # noqa: E402
+from tests.support.eventually import wait_until  # noqa: E402
+from tests.support.up import Up  # noqa: E402
 
 from kerolox.kernel import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
