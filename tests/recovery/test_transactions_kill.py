@@ -24,6 +24,8 @@ SETTLED_SECONDS_MAX = 60.0
 SETTINGS = {
     "transactionCheckInterval": 300,
     "transactionTimeOut": 300,
+    # On a busy machine it takes its time until somebody is there again who can be asked.
+    "transactionCheckMax": 10_000,
     "mappedFileSizeCommitLog": 4 << 20,
     "mappedFileSizeConsumeQueue": 20_000,
     "maxHashSlotNum": 1_000,
