@@ -61,6 +61,9 @@ SERVED_MS_WORST = 5000.0
 STEAL = 7
 """The column of ``/proc/stat``."""
 
+LOG_LINES_PER_SECOND = 20
+"""What a broker may write in each second: two kinds of lines, each LINES_PER_SECOND_MAX times."""
+
 ANSWERS_MIN = 40
 """After a short story the witness goes on until it has so many answers."""
 
@@ -117,6 +120,7 @@ class Witness:
         self._pid = up.process.pid
         self._process: subprocess.Popen[str] | None = None
         self._log_begin = up.log.stat().st_size
+        self._begin = self._end = 0.0
         self.seen: Seen | None = None
 
     def __enter__(self) -> Self:
@@ -126,6 +130,7 @@ class Witness:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "watching\n"
+        self._begin = time.monotonic()
         return self
 
     def __exit__(
@@ -136,6 +141,7 @@ class Witness:
     ) -> None:
         assert self._process is not None
         out, _ = self._process.communicate(timeout=60)
+        self._end = time.monotonic()
         if error is None:
             assert self._process.returncode == 0, "the witness failed"
             data = json.loads(out)
@@ -149,7 +155,8 @@ class Witness:
 
         Args:
             memory_mib_max: what the story may cost at its worst moment.
-            log_lines_max: lines that the broker may have written in all.
+            log_lines_max: lines that the broker may have written in all, besides
+                ``LOG_LINES_PER_SECOND`` of a story that takes its time.
             late_max: late answers that are no sign, however few answers there are, although the
                 loop was at work for others all the time.
         """
@@ -169,7 +176,8 @@ class Witness:
         lines = self.log_lines()
         found = [line for line in lines if UNFORESEEN.search(line)]
         assert not found, found[:10]
-        assert len(lines) <= log_lines_max, f"{len(lines)} lines in the log, as {lines[-3:]}"
+        most = log_lines_max + LOG_LINES_PER_SECOND * int(self._end - self._begin)
+        assert len(lines) <= most, f"{len(lines)} lines in the log, as {lines[-3:]}"
         return seen
 
     def log_lines(self) -> list[str]:
