@@ -41,7 +41,7 @@ async def handler(command: RemotingCommand, connection: ServerConnection) -> Rem
 async def pair(**settings: object):
     server = RemotingServer(handler, host="127.0.0.1", port=0)
     await server.start()
-    client = RemotingClient(**settings)
+    client = RemotingClient(**{"connect_timeout_seconds": 30.0, **settings})
     try:
         yield server, client, f"127.0.0.1:{server.port}"
     finally:
@@ -53,7 +53,12 @@ async def test_many_requests_share_one_connection_and_get_their_own_answers() ->
     async with pair() as (server, client, address):
         bodies = [str(i).encode() for i in range(500)]
         answers = await asyncio.gather(
-            *(client.invoke(address, RemotingCommand.request(ECHO, body=body)) for body in bodies)
+            *(
+                client.invoke(
+                    address, RemotingCommand.request(ECHO, body=body), timeout_seconds=30.0
+                )
+                for body in bodies
+            )
         )
         assert [answer.body for answer in answers] == bodies
         assert len(server.connections) == 1
