@@ -65,9 +65,15 @@ async def test_a_tenant_sees_its_own_messages_under_the_names_it_gave(
     assert (tenant.group, consumer.group) == ("ns%tenant", f"ns%{group}")
     assert result.queue.topic == topic
     assert topic in {queue.topic for queue in consumer.assigned_queues}
+    by_key: list[MessageExt] = []
+
+    async def indexed() -> bool:
+        by_key[:] = await tenant.query_by_key(topic, f"key-{topic}")
+        return bool(by_key)
+
+    await until(indexed, what="the message in the index")
+    assert [(found.topic, found.body) for found in by_key] == [(topic, b"inside")]
     assert (await tenant.view_by_id(topic, result.message_id)).topic == topic
-    [found] = await tenant.query_by_key(topic, f"key-{topic}")
-    assert (found.topic, found.body) == (topic, b"inside")
     assert await tenant.max_offset(result.queue) == result.queue_offset + 1
 
 
