@@ -25,7 +25,6 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.BiConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -36,6 +35,35 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** Scenarios of ordered consumption: see {@link Features}. */
 final class OrderlyFeatures {
     private OrderlyFeatures() {
+    }
+
+    /** What the members of a group took of messages "queue:number": all of each queue, in order. */
+    private static final class InOrder {
+        private final int[] last = {-1, -1, -1, -1};
+        private final List<String> wrong = new ArrayList<>();
+        private int done;
+
+        synchronized void take(String member, String body) {
+            String[] parts = body.split(":");
+            int queue = Integer.parseInt(parts[0]);
+            int number = Integer.parseInt(parts[1]);
+            // one that was being handled when its member left comes again; none may be left out
+            if (number > last[queue] + 1) {
+                wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
+            }
+            if (number == last[queue] + 1) {
+                last[queue] = number;
+                done++;
+            }
+        }
+
+        synchronized int done() {
+            return done;
+        }
+
+        synchronized void check() {
+            Story.check(wrong.isEmpty(), wrong.toString());
+        }
     }
 
     static void orderlyRetry() throws Exception {
@@ -66,9 +94,7 @@ final class OrderlyFeatures {
 
     static void orderlyJoinsAndLeaves() throws Exception {
         int count = 400;
-        int[] last = {-1, -1, -1, -1};
-        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
-        AtomicInteger done = new AtomicInteger();
+        InOrder inOrder = new InOrder();
         put(new Message("FeatOrder", bytes("warm:0")));
         Set<String> members = ConcurrentHashMap.newKeySet();
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
@@ -78,19 +104,7 @@ final class OrderlyFeatures {
             consumer.subscribe("FeatOrder", "T");
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 for (MessageExt message : messages) {
-                    String[] parts = text(message).split(":");
-                    int queue = Integer.parseInt(parts[0]);
-                    int number = Integer.parseInt(parts[1]);
-                    synchronized (last) {
-                        // one that was being handled when its member left comes again; none may be left out
-                        if (number > last[queue] + 1) {
-                            wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
-                        }
-                        if (number == last[queue] + 1) {
-                            last[queue] = number;
-                            done.incrementAndGet();
-                        }
-                    }
+                    inOrder.take(member, text(message));
                     members.add(member);
                 }
                 return ConsumeOrderlyStatus.SUCCESS;
@@ -110,46 +124,30 @@ final class OrderlyFeatures {
             }
             Thread.sleep(2);
         }
-        eventually(() -> done.get() == count, "consumed " + done.get() + " of " + count);
+        eventually(() -> inOrder.done() == count, "consumed " + inOrder.done() + " of " + count);
         consumers.get(1).shutdown();
         consumers.get(2).shutdown();
-        check(wrong.isEmpty(), wrong.toString());
+        inOrder.check();
         check(members.size() > 1, "only " + members + " got something");
     }
 
     /** A member of a group that is killed: the others go on where it was, in order, once its locks are over. */
     static void orderlyKill() throws Exception {
-        int[] last = {-1, -1, -1, -1};
-        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
-        AtomicInteger done = new AtomicInteger();
+        InOrder inOrder = new InOrder();
         AtomicInteger byVictim = new AtomicInteger();
-        BiConsumer<String, String> take = (member, body) -> {
-            String[] parts = body.split(":");
-            int queue = Integer.parseInt(parts[0]);
-            int number = Integer.parseInt(parts[1]);
-            synchronized (last) {
-                if (number > last[queue] + 1) {
-                    wrong.add(member + ": " + number + " after " + last[queue] + " in queue " + queue);
-                }
-                if (number == last[queue] + 1) {
-                    last[queue] = number;
-                    done.incrementAndGet();
-                }
-            }
-        };
         put(new Message("FeatKill", "other", bytes("the topic exists")));
         Process victim = new ProcessBuilder(ProcessHandle.current().info().command().get(), "-Xmx128m", "-XX:TieredStopAtLevel=1",
             "-Drocketmq.client.logLevel=ERROR", "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false", "-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=500",
             "-cp", System.getProperty("java.class.path"), "interop.Features", namesrv, "victim").redirectError(ProcessBuilder.Redirect.DISCARD).start();
         Thread reader = new Thread(() -> new BufferedReader(new InputStreamReader(victim.getInputStream())).lines().forEach(line -> {
-            take.accept("victim", line);
+            inOrder.take("victim", line);
             byVictim.incrementAndGet();
         }));
         reader.start();
         DefaultMQPushConsumer survivor = consumer("feat-kill");
         survivor.subscribe("FeatKill", "T");
         survivor.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            messages.forEach(message -> take.accept("survivor", text(message)));
+            messages.forEach(message -> inOrder.take("survivor", text(message)));
             return ConsumeOrderlyStatus.SUCCESS;
         });
         int count = 0;
@@ -160,8 +158,8 @@ final class OrderlyFeatures {
                 sendInOrder(count++);
             }
             survivor.start();
-            while (done.get() - byVictim.get() < 20) {
-                check(System.currentTimeMillis() < deadline, "the survivor got " + (done.get() - byVictim.get()));
+            while (inOrder.done() - byVictim.get() < 20) {
+                check(System.currentTimeMillis() < deadline, "the survivor got " + (inOrder.done() - byVictim.get()));
                 sendInOrder(count++);
             }
         } finally {
@@ -172,12 +170,12 @@ final class OrderlyFeatures {
             sendInOrder(count++);
         }
         int all = count;
-        eventually(() -> done.get() == all, "consumed " + done.get() + " of " + all);
+        eventually(() -> inOrder.done() == all, "consumed " + inOrder.done() + " of " + all);
         survivor.shutdown();
-        check(wrong.isEmpty(), wrong.toString());
+        inOrder.check();
     }
 
-    static void sendInOrder(int number) throws Exception {
+    private static void sendInOrder(int number) throws Exception {
         producer.send(new Message("FeatKill", "T", bytes(number % 4 + ":" + number / 4)), (queues, message, arg) -> queues.get((int) arg), number % 4);
         Thread.sleep(10);
     }
