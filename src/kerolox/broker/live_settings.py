@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kerolox.broker.cleaning import retention_rules
+from kerolox.broker.registration import OPERATOR_SECONDS_MAX
 from kerolox.config import setting_keys, store_settings_file
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
@@ -23,8 +24,6 @@ __all__ = ["LIVE", "LiveSettings"]
 
 FIXED_KEYS = frozenset(("brokerConfigPath", "rocketmqHome", "configBlackList"))
 """Keys that no request changes, whatever ``configBlackList`` says."""
-
-REGISTER_SECONDS_MAX = 3.0
 
 LIVE = frozenset(
     """
@@ -107,4 +106,4 @@ class LiveSettings:
             broker.groups.push_all()
             broker.topics.push_all()
         if fields & {"broker_permission", "namesrv_addr"}:
-            await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+            await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)

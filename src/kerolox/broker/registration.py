@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import TopicConfigTable
 
-__all__ = ["Registration"]
+__all__ = ["ANSWER_SECONDS_MAX", "OPERATOR_SECONDS_MAX", "Registration"]
 
 COALESCE_SECONDS = 0.01
 RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
+
+ANSWER_SECONDS_MAX = 1.0
+"""How long the answer to a client may wait for the registration of a topic that it made."""
+
+OPERATOR_SECONDS_MAX = 3.0
+"""The same of the answer to an operator."""
 
 _log = logging.getLogger(__name__)
 

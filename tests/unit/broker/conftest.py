@@ -23,8 +23,10 @@ def kernel(request: pytest.FixtureRequest) -> str:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stands still for a second these times would be over first: that of a pull
     with an expression, and of the registration that an answer waits for."""
-    for module in ("handlers.send", "handlers.client", "handlers.admin", "live_settings"):
-        monkeypatch.setattr(f"kerolox.broker.{module}.REGISTER_SECONDS_MAX", 60.0)
+    for module in ("send", "client"):
+        monkeypatch.setattr(f"kerolox.broker.handlers.{module}.ANSWER_SECONDS_MAX", 60.0)
+    for module in ("handlers.admin", "live_settings"):
+        monkeypatch.setattr(f"kerolox.broker.{module}.OPERATOR_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)
 

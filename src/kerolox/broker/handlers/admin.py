@@ -13,6 +13,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from kerolox.broker.handlers.query import earliest_store_time
+from kerolox.broker.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
 from kerolox.config import format_properties, parse_properties
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 VERSION_TEXT = "V4_9_8"
-REGISTER_SECONDS_MAX = 3.0
 JAVA_INT_MAX = (1 << 31) - 1
 QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""
@@ -81,7 +81,7 @@ async def create_topic(broker: Broker, header: CreateTopicHeader, request: Reque
         )
     )
     await broker.topics.file.flush()
-    await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+    await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
     return Reply()
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.filters import compile_expression
-from kerolox.broker.handlers.send import REGISTER_SECONDS_MAX, UNIT_SUBSCRIBED_FLAG
+from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
+from kerolox.broker.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import RETRY_PREFIX
 from kerolox.broker.turns import Turns
@@ -77,7 +78,7 @@ async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Re
         broker.clients.add_producer(producer.group_name, client)
     if made_topics:
         # Who asks for the members of a group looks for brokers by the route of its retry topic.
-        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     if broker.clients.fingerprint(request.connection, *told) == fingerprint:
         broker.clients.remember(client, fingerprint)
     return Reply()

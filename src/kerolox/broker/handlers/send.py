@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
+from kerolox.broker.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import DLQ_PREFIX, RETRY_PREFIX, check_sendable, check_topic_name
 from kerolox.broker.writer import NewRecord, Put
@@ -48,8 +49,6 @@ BATCH_TURN_ITEMS = 2_048
 """Messages of a batch that are read before other connections get a turn."""
 
 BATCH_ITEMS_MAX = 65536
-REGISTER_SECONDS_MAX = 1.0
-"""How long the first send to a new topic may wait for the name servers."""
 VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
 
@@ -175,7 +174,7 @@ async def _settled(broker: Broker, topic: str, *, is_new: bool) -> None:
     await broker.topics.settle(topic)
     if is_new:
         # Whoever hears of the topic through this answer finds its route.
-        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     if topic not in broker.topics:
         raise _no_topic(topic)
 
@@ -320,7 +319,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
         raise _system_error(put.status.name)
     broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     if has_new_topic:
-        await broker.registration.now(timeout_seconds=REGISTER_SECONDS_MAX)
+        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     return Reply()
 
 
