@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.pyi' \) -print 2>/dev/null)
 
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test test-loaded lint bench lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
 	@echo "make demo    the main job: real records through broker, consumers and Spark"
 	@echo "make test    lint and every test"
+	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
 	@echo "make lint    formatting, types, structure"
 	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
 	@echo "make lock    resolve constraints.txt anew"
@@ -40,6 +41,9 @@ demo: setup
 
 test: setup
 	@$(BIN)/python tools/run_tests.py
+
+test-loaded: setup
+	@$(BIN)/python tools/run_loaded.py
 
 lint: setup
 	@$(BIN)/python tools/run_lint.py

@@ -4,6 +4,10 @@ Runs the load generator's standard cases against the Java broker, ours with the 
 ours in pure Python, in turn, and prints a table of medians with their ranges and ratios, then JSON.
 
     python benchmarks/against_java.py [--passes 3] [--cases REGEX] [--seconds 5] [--cold]
+    python benchmarks/against_java.py --before CHECKOUT     # beside an older state, in turn
+
+With ``--before`` another checkout (with a ``.venv`` of its own from ``make setup``) takes the
+Java broker's place, and the ratios are those of this state to that one.
 
 A machine that has run for a while has its memory full of cached files, and takes a page for new
 data from those. A virtual machine just started, or one that gives free memory back to its host,
@@ -51,15 +55,27 @@ def fill_page_cache(folder: Path) -> None:
             pass
 
 
-def measure(passes: int, cases: str, seconds: int, *, cold: bool, folder: Path) -> Runs:
+PEERS = {"native": "java", "python": "java"}
+"""Label to the label that it is compared with."""
+
+PEERS_BEFORE = {"native": "native-before", "python": "python-before"}
+
+
+def measure(
+    passes: int, cases: str, seconds: int, *, cold: bool, folder: Path, before: Path | None
+) -> Runs:
     """Case to label to runs."""
     loadgen, out = build_loadgen(), folder / "runs.jsonl"
     with ExitStack() as stack:
-        targets = [
-            stack.enter_context(java_broker(folder / "java")),
-            stack.enter_context(our_broker(folder / "native", "native")),
-            stack.enter_context(our_broker(folder / "python", "python")),
-        ]
+        targets = []
+        if before is None:
+            targets.append(stack.enter_context(java_broker(folder / "java")))
+        for kernel in ("native", "python"):
+            if before is not None:
+                label = f"{kernel}-before"
+                old = our_broker(folder / label, kernel, checkout=before, label=label)
+                targets.append(stack.enter_context(old))
+            targets.append(stack.enter_context(our_broker(folder / kernel, kernel)))
         command = ["./suite.sh", str(out), "1", cases]
         command += [f"{target.label}={target.address}:{target.pid}" for target in targets]
         environment = {**os.environ, "SECS": str(seconds), "MIXED_SECS": str(seconds)}
@@ -95,24 +111,28 @@ def text(values: list[float]) -> str:
     return f"{middle:,.{places}f} [{low:,.{places}f}..{high:,.{places}f}]"
 
 
-def table(runs: Runs) -> list[str]:
-    """One row per case and figure: the values, then our medians divided by Java's."""
-    rows = [
-        "| case | figure | Java | native | pure Python | native/Java | Python/Java |",
-        "|---" * 7 + "|",
-    ]
+def table(runs: Runs, peers: dict[str, str]) -> list[str]:
+    """One row per case and figure: the values, then our medians divided by those of the peers."""
+    labels = [*dict.fromkeys(peers.values()), *peers]
+    columns = ["case", "figure", *labels, *(f"{ours}/{peer}" for ours, peer in peers.items())]
+    rows = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for case in SHOWN:
         if case not in runs:
             continue
         per_label = {label: figures(found, case) for label, found in runs[case].items()}
-        for figure in per_label.get("java", {}):
+        for figure in next(iter(per_label.values())):
             values = {label: found[figure] for label, found in per_label.items()}
-            base = statistics.median(values["java"])
-            ratio = {k: f"{statistics.median(v) / base:.3f}" for k, v in values.items() if base}
-            cells = [text(values[k]) if k in values else "-" for k in ("java", "native", "python")]
-            cells += [ratio.get("native", "-"), ratio.get("python", "-")]
+            cells = [text(values[label]) if label in values else "-" for label in labels]
+            cells += [ratio(values.get(ours), values.get(peer)) for ours, peer in peers.items()]
             rows.append(f"| {case} | {figure} | " + " | ".join(cells) + " |")
     return rows
+
+
+def ratio(ours: list[float] | None, peer: list[float] | None) -> str:
+    """The ratio of the medians; a dash where one is missing."""
+    if not ours or not peer or not statistics.median(peer):
+        return "-"
+    return f"{statistics.median(ours) / statistics.median(peer):.3f}"
 
 
 def main() -> int:
@@ -121,12 +141,18 @@ def main() -> int:
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
         runs = measure(
-            chosen.passes, chosen.cases, chosen.seconds, cold=chosen.cold, folder=Path(folder)
+            chosen.passes,
+            chosen.cases,
+            chosen.seconds,
+            cold=chosen.cold,
+            folder=Path(folder),
+            before=chosen.before and chosen.before.resolve(),
         )
-    print("\n".join(table(runs)))
+    print("\n".join(table(runs, PEERS if chosen.before is None else PEERS_BEFORE)))
     errors = {
         f"{label}/{case}": run["errors"]
         for case, labels in runs.items()

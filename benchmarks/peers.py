@@ -73,18 +73,26 @@ def java_broker(data: Path, *settings: str) -> Iterator[Target]:
 
 
 @contextmanager
-def our_broker(data: Path, kernel: str, *settings: str) -> Iterator[Target]:
-    """``kerolox up`` on free ports with one of the kernels."""
+def our_broker(
+    data: Path, kernel: str, *settings: str, checkout: Path = ROOT, label: str = ""
+) -> Iterator[Target]:
+    """``kerolox up`` on free ports with one of the kernels, from this checkout or from another one,
+    whose own ``.venv`` runs it."""
     data.mkdir(parents=True, exist_ok=True)
     port, ready, conf = free_port(), data / "ready", data / "broker.conf"
     conf.write_text("\n".join(["brokerIP1=127.0.0.1", *settings]) + "\n")
-    command = [sys.executable, "-m", "kerolox.cli", "up", "--port", str(port)]
+    python = sys.executable if checkout == ROOT else str(checkout / ".venv" / "bin" / "python")
+    command = [python, "-m", "kerolox.cli", "up", "--port", str(port)]
     command += ["--namesrv-port", str(free_port()), "--data", str(data / "store")]
     command += ["-c", str(conf), "--ready-file", str(ready)]
     ready.unlink(missing_ok=True)
     with (data / "log").open("w") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "KEROLOX_KERNEL": kernel}
+            command,
+            cwd=checkout,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "KEROLOX_KERNEL": kernel},
         )
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX
@@ -92,7 +100,7 @@ def our_broker(data: Path, kernel: str, *settings: str) -> Iterator[Target]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"not ready: {(data / 'log').read_text()}")
             time.sleep(0.002)
-        yield Target(kernel, f"127.0.0.1:{port}", process.pid)
+        yield Target(label or kernel, f"127.0.0.1:{port}", process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
