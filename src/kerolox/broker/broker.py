@@ -292,13 +292,31 @@ class Broker:
         config = self.config
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
-        self._server = await self._listen(config.listen_port, self._handle, self._connection)
+        try:
+            self._server = await self._listen(config.listen_port, self._handle, self._connection)
+        except ConfigError as error:
+            if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+                raise
+            raise ConfigError(
+                f"{error}; it may also be the VIP port of a broker with "
+                f"listenPort={config.listen_port - VIP_PORT_DISTANCE}"
+            ) from error
         self._server.on_ready = self._deliver_ready
         self.port = self._server.port
         self.set_identity()
         if config.vip_port_enable and config.listen_port:
-            await self._listen(config.listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+            await self._listen_vip(config.listen_port)
         self.may_hold_pulls = True
+
+    async def _listen_vip(self, listen_port: int) -> None:
+        try:
+            await self._listen(listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the VIP port, {-VIP_PORT_DISTANCE} below listenPort={listen_port}, which only "
+                f"clients with vipChannelEnabled use, can't be opened: {error}; or do without it "
+                "(vipPortEnable=false)"
+            ) from error
 
     async def _end_held_pulls(self) -> None:
         """Before the ports close: a Java client whose connection ends while a pull is held notices

@@ -81,8 +81,9 @@ async def test_a_port_in_use_is_named_and_the_store_is_free_again(tmp_path, kern
         taken.listen()
         port = taken.getsockname()[1]
         config = small_config(tmp_path, listen_port=port, vip_port_enable=False)
-        with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.1 is in use"):
+        with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.1 is in use") as caught:
             await Broker(config, kernel=kernel).start()
+        assert f"the VIP port of a broker with listenPort={port + 2}" in str(caught.value)
     async with Broker(small_config(tmp_path), kernel=kernel):
         pass
 
@@ -94,8 +95,11 @@ async def test_a_vip_port_in_use_closes_the_main_port_again(tmp_path):
         taken.bind(("127.0.0.1", vip))
         taken.listen()
         broker = Broker(small_config(tmp_path, listen_port=port))
-        with pytest.raises(ConfigError, match=f"port {vip} of"):
+        with pytest.raises(ConfigError, match=f"port {vip} of") as caught:
             await broker.start()
+    told = str(caught.value)
+    assert f"the VIP port, 2 below listenPort={port}" in told
+    assert "vipPortEnable=false" in told
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
