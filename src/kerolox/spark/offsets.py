@@ -1,4 +1,4 @@
-"""Offsets of many queues: their JSON, what a micro-batch takes, and how a range becomes partitions.
+"""Offsets of many queues: their JSON, what an option means, and how a range becomes partitions.
 
 Pure functions over ``dict[MessageQueue, int]``. The JSON form is nested by topic, broker name and
 queue id (``{"topic":{"broker-a":{"0":123}}}``) and sorted, because Spark decides by comparing text
@@ -23,7 +23,6 @@ __all__ = [
     "OffsetsJson",
     "QueueRange",
     "from_json",
-    "limit_rows",
     "plan_partitions",
     "resolve",
     "to_json",
@@ -121,29 +120,6 @@ def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option
         queue: held[special[bound[queue]]] if bound[queue] in special else bound[queue]
         for queue, held in bounds.items()
     }
-
-
-def limit_rows(start: Mapping[MessageQueue, int], end: Offsets, rows_max: int) -> Offsets:
-    """Move ``end`` back so that no more than ``rows_max`` offsets lie behind ``start``.
-
-    Each queue gets its share by what is waiting in it, as in Spark's Kafka source, so that a long
-    queue does not starve; the shares add up to exactly ``rows_max``. Queues missing in ``start``
-    keep their ``end``.
-    """
-    waiting = {queue: max(end[queue] - start.get(queue, end[queue]), 0) for queue in sorted(end)}
-    total = sum(waiting.values())
-    if total <= rows_max:
-        return dict(end)
-    # Cumulative rounding: the k-th cut is floor(rows_max * waiting so far / total), so each share
-    # differs from the exact one by less than 1 and none is more than what waits.
-    limited: Offsets = {}
-    seen = taken = 0
-    for queue, count in waiting.items():
-        seen += count
-        cut = rows_max * seen // total
-        limited[queue] = start[queue] + cut - taken if count else end[queue]
-        taken = cut
-    return limited
 
 
 def plan_partitions(

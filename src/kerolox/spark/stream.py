@@ -23,13 +23,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kerolox.errors import ConfigError, ConnectError, TopicRouteNotFoundError
 from kerolox.spark.cluster import RETRY_PAUSE_SECONDS, Cluster, Routes
+from kerolox.spark.limits import limit_offsets
 from kerolox.spark.offsets import (
     Bounds,
     DataLossError,
     Offsets,
     OffsetsJson,
     from_json,
-    limit_rows,
     resolve,
     to_json,
 )
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begin = from_json(start)
         end = self._end_of_batch(begin, bounds)
         if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows):
-            end = limit_rows(begin, end, limit.max_rows)
+            end = limit_offsets(begin, end, limit.max_rows)
         return to_json(end)
 
     def reportLatestOffset(self) -> OffsetsJson | None:

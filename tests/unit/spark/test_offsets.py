@@ -11,7 +11,6 @@ from kerolox.spark.offsets import (
     Bounds,
     QueueRange,
     from_json,
-    limit_rows,
     plan_partitions,
     resolve,
     to_json,
@@ -71,29 +70,6 @@ def test_a_queue_that_is_left_out_is_named():
 def test_a_queue_that_does_not_exist_is_named():
     with pytest.raises(ConfigError, match="queues that do not exist: t/b/2"):
         resolve({queue(0): 5, queue(1): 0, queue(2): 0}, BOUNDS, option="startingOffsets")
-
-
-@given(offsets, st.data(), st.integers(1, 10**6))
-def test_a_limit_is_used_up_exactly_and_no_queue_goes_beyond_its_end(start, data, rows_max):
-    waiting = data.draw(st.fixed_dictionaries({q: st.integers(0, 10**6) for q in start}))
-    end = {q: start[q] + waiting[q] for q in start}
-    limited = limit_rows(start, end, rows_max)
-    assert limited.keys() == end.keys()
-    assert all(start[q] <= limited[q] <= end[q] for q in end)
-    taken = sum(limited[q] - start[q] for q in end)
-    assert taken == min(rows_max, sum(waiting.values()))
-
-
-def test_a_limit_is_shared_by_what_waits():
-    limited = limit_rows({queue(0): 10, queue(1): 0}, {queue(0): 40, queue(1): 90}, 40)
-    assert limited == {queue(0): 20, queue(1): 30}
-
-
-def test_a_queue_without_a_start_keeps_its_end_under_a_limit():
-    assert limit_rows({queue(0): 0}, {queue(0): 100, queue(1): 7}, 10) == {
-        queue(0): 10,
-        queue(1): 7,
-    }
 
 
 @given(ranges, st.one_of(st.none(), st.integers(1, 40)))

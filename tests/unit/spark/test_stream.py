@@ -69,7 +69,7 @@ def test_a_start_outside_of_a_queue_is_an_error_or_moved(held):
 def test_a_batch_ends_at_the_newest_offsets_or_at_the_limit(held):
     start = to_json({Q0: 40, Q1: 10})
     assert reader().latestOffset(start, ReadAllAvailable()) == to_json({Q0: 100, Q1: 50})
-    assert reader().latestOffset(start, ReadMaxRows(10)) == to_json({Q0: 46, Q1: 14})
+    assert reader().latestOffset(start, ReadMaxRows(10)) == to_json({Q0: 45, Q1: 15})
     limited = reader(maxOffsetsPerTrigger="9")
     assert limited.getDefaultReadLimit() == ReadMaxRows(9)
     assert limited.latestOffset(start, ReadAllAvailable()) == to_json({Q0: 100, Q1: 50})
