@@ -15,7 +15,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.message import decode_properties
-from kerolox.store.layout import MESSAGE_MAGIC, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.store.layout import MESSAGE_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Sequence  # type: ignore[attr-defined]

@@ -37,7 +37,8 @@ from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import FED_MORE, FED_READY, Fed
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.framing import foreign_protocol
-from kerolox.store.layout import BLANK_BYTES, PROPERTIES_BYTES_MAX
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.store.layout import BLANK_BYTES
 from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:

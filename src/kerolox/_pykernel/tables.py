@@ -15,7 +15,7 @@ from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.filter.tags import TAGS_MAX
 from kerolox.message import java_hash
-from kerolox.store.layout import TOPIC_BYTES_MAX
+from kerolox.protocol.names import TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,6 +23,7 @@ from kerolox.errors import (
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode
+from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
 
-_INTERNAL_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_")
+_INTERNAL_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")
 _REPLY_SUFFIX = "_REPLY_TOPIC"
 
 

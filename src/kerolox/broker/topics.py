@@ -7,7 +7,6 @@ snapshot can be written by another thread.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,14 @@ from kerolox.broker.json_file import JsonFile
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.protocol.names import (
+    DLQ_PREFIX,
+    NAME_CHARACTERS,
+    RETRY_PREFIX,
+    TOPIC_BYTES_MAX,
+    TOPIC_CHARACTERS_MAX,
+    has_name_characters,
+)
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -25,11 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
-    "DLQ_PREFIX",
     "HALF_TOPIC",
     "OFFSET_MOVED_TOPIC",
     "OP_HALF_TOPIC",
-    "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
     "TopicTable",
     "check_sendable",
@@ -46,19 +51,14 @@ OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
-TOPIC_CHARACTERS_MAX = 127
 TOPICS_MAX = 200_000
 """Topics that a broker has, those of retries and dead letters too; further ones are refused."""
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
 
 SCHEDULE_QUEUES = 18
-
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _NOT_SENDABLE = frozenset(
     (
@@ -81,9 +81,10 @@ def check_topic_name(topic: str) -> None:
     """
     if not topic.strip():
         raise BrokerError("The specified topic is blank.", code=ResponseCode.SYSTEM_ERROR)
-    if not _LEGAL.fullmatch(topic):
+    if not has_name_characters(topic):
         raise BrokerError(
-            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            "The specified topic contains illegal characters, allowing only "
+            f"^[{NAME_CHARACTERS}]+$",
             code=ResponseCode.SYSTEM_ERROR,
         )
     if len(topic) > TOPIC_CHARACTERS_MAX:
@@ -215,7 +216,7 @@ class TopicTable:
         Raises:
             MessageIllegalError: the name is longer than a record can hold, or no folder's.
         """
-        if len(topic.encode()) > TOPIC_CHARACTERS_MAX:
+        if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
         if "/" in topic or "\0" in topic:
             raise MessageIllegalError(f"topic {topic!r} can't be the name of a folder")

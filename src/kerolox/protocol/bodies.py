@@ -16,6 +16,7 @@ import msgspec
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.names import Address, Expression, Keys, Name, TopicName, text_fault
 
 __all__ = [
     "LENIENT_BODY_BYTES_MAX",
@@ -79,8 +80,8 @@ class TopicConfig(_Struct, frozen=True, kw_only=True):
     order: bool = False
     perm: _Int32 = 6
     read_queue_nums: _Int32 = 16
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_name: str
+    topic_filter_type: Name = "SINGLE_TAG"
+    topic_name: TopicName
     topic_sys_flag: _Int32 = 0
     write_queue_nums: _Int32 = 16
 
@@ -98,7 +99,7 @@ class TopicConfigTable(_Struct, frozen=True, kw_only=True):
     """``TopicConfigSerializeWrapper``: topics.json and the body of a registration."""
 
     data_version: DataVersion = DataVersion()
-    topic_config_table: dict[str, TopicConfig] = {}
+    topic_config_table: dict[TopicName, TopicConfig] = {}
 
 
 class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
@@ -108,7 +109,7 @@ class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
-    group_name: str
+    group_name: Name
     notify_consumer_ids_changed_enable: bool = True
     retry_max_times: _Int32 = 16
     retry_queue_nums: _Int32 = 1
@@ -119,7 +120,7 @@ class SubscriptionGroupTable(_Struct, frozen=True, kw_only=True):
     """subscriptionGroup.json."""
 
     data_version: DataVersion = DataVersion()
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+    subscription_group_table: dict[Name, SubscriptionGroupConfig] = {}
 
 
 class SubscriptionData(_Struct, frozen=True, kw_only=True):
@@ -127,11 +128,11 @@ class SubscriptionData(_Struct, frozen=True, kw_only=True):
 
     class_filter_mode: bool = False
     code_set: list[_Int32] = []
-    expression_type: str | None = "TAG"
-    sub_string: str | None = ALL_TAGS
+    expression_type: Name | None = "TAG"
+    sub_string: Expression | None = ALL_TAGS
     sub_version: _Int64 = 0
-    tags_set: list[str] = []
-    topic: str
+    tags_set: list[Keys] = []
+    topic: TopicName
 
     @property
     def is_tag_type(self) -> bool:
@@ -149,16 +150,16 @@ class SubscriptionData(_Struct, frozen=True, kw_only=True):
 class ProducerData(_Struct, frozen=True, kw_only=True):
     """A producer group of a heartbeat."""
 
-    group_name: str
+    group_name: Name
 
 
 class ConsumerData(_Struct, frozen=True, kw_only=True):
     """A consumer group of a heartbeat."""
 
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    consume_type: str = "CONSUME_PASSIVELY"
-    group_name: str
-    message_model: str = "CLUSTERING"
+    consume_from_where: Name = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: Name = "CONSUME_PASSIVELY"
+    group_name: Name
+    message_model: Name = "CLUSTERING"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
 
@@ -166,7 +167,7 @@ class ConsumerData(_Struct, frozen=True, kw_only=True):
 class HeartbeatData(_Struct, frozen=True, kw_only=True):
     """HEART_BEAT (34)."""
 
-    client_id: str = msgspec.field(name="clientID")
+    client_id: Name = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = []
     producer_data_set: list[ProducerData] = []
 
@@ -174,23 +175,23 @@ class HeartbeatData(_Struct, frozen=True, kw_only=True):
 class Connection(_Struct, frozen=True, kw_only=True):
     """One client in the answers of 203 and 204."""
 
-    client_addr: str
-    client_id: str
-    language: str
+    client_addr: Address
+    client_id: Name
+    language: Name
     version: _Int32
 
 
 class _QueueMember(_Struct, frozen=True, kw_only=True):
-    broker_name: str | None = ""
+    broker_name: Name | None = ""
     queue_id: _Int32
-    topic: str
+    topic: TopicName
 
 
 class LockBatchBody(_Struct, frozen=True, kw_only=True):
     """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
 
-    client_id: str
-    consumer_group: str
+    client_id: Name
+    consumer_group: Name
     mq_set: list[_QueueMember] = []
 
     @property
@@ -202,8 +203,8 @@ class LockBatchBody(_Struct, frozen=True, kw_only=True):
 class CheckClientBody(_Struct, frozen=True, kw_only=True):
     """CHECK_CLIENT_CONFIG (46)."""
 
-    client_id: str | None = ""
-    group: str | None = ""
+    client_id: Name | None = ""
+    group: Name | None = ""
     subscription_data: SubscriptionData | None = None
 
 
@@ -231,12 +232,21 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
     client has names of its own spelling, others write null where they have nothing.
 
     Raises:
-        BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``.
+        BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``, or a text in it longer
+            than its type allows (``names``).
     """
     if len(data) > REQUEST_BODY_BYTES_MAX:
         raise BodyError(
             f"the body has {len(data)} bytes; at most {REQUEST_BODY_BYTES_MAX} are taken"
         )
+    body = _decode_liberal(data, body_type)
+    fault = text_fault(body)
+    if fault is not None:
+        raise BodyError(f"the body's {fault}")
+    return body
+
+
+def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
     try:
         return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
     except BodyError as error:

@@ -14,6 +14,17 @@ from typing import Annotated, Self
 
 import msgspec
 
+from kerolox.protocol.names import (
+    Address,
+    Expression,
+    Keys,
+    Name,
+    Names,
+    Properties,
+    TopicName,
+    text_fault,
+)
+
 __all__ = [
     "CloneGroupOffsetHeader",
     "ConsumeDirectlyHeader",
@@ -64,10 +75,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Convert the members of a header.
 
         Raises:
-            HeaderFieldError: a required member is missing, or one does not fit its type.
+            HeaderFieldError: a required member is missing, or one does not fit its type, or is
+                longer than it allows (``names``).
         """
         try:
-            return msgspec.convert(ext_fields, cls, strict=False)
+            header = msgspec.convert(ext_fields, cls, strict=False)
         except msgspec.ValidationError as error:
             text = str(error)
             missing = _MISSING.search(text)
@@ -79,6 +91,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise HeaderFieldError(
                 f"the custom field <{name}> is illegal: {value[:64]!r}, {text.partition(' - ')[0]}"
             ) from None
+        fault = text_fault(header, member_format="the custom field <{}>")
+        if fault is not None:
+            raise HeaderFieldError(fault)
+        return header
 
 
 class EmptyHeader(Header, frozen=True, kw_only=True):
@@ -89,15 +105,15 @@ class SendMessageHeader(Header, frozen=True, kw_only=True):
     """SEND_MESSAGE (10). In the binary encoding an empty text is a missing one: a producer may have
     no template for new topics."""
 
-    producer_group: str = ""
-    topic: str
-    default_topic: str = ""
+    producer_group: Name = ""
+    topic: TopicName
+    default_topic: TopicName = ""
     default_topic_queue_nums: Int32
     queue_id: Int32
     sys_flag: Int32
     born_timestamp: Int64
     flag: Int32
-    properties: str = ""
+    properties: Properties = ""
     reconsume_times: Int32 = 0
     unit_mode: bool = False
     batch: bool = False
@@ -140,8 +156,8 @@ _LONG_NAMES = {
 class PullMessageHeader(Header, frozen=True, kw_only=True):
     """PULL_MESSAGE (11)."""
 
-    consumer_group: str
-    topic: str
+    consumer_group: Name
+    topic: TopicName
     queue_id: Int32
     queue_offset: Int64
     max_msg_nums: Int32
@@ -149,15 +165,15 @@ class PullMessageHeader(Header, frozen=True, kw_only=True):
     commit_offset: Int64
     suspend_timeout_millis: Int64
     sub_version: Int64
-    subscription: str | None = None
-    expression_type: str | None = None
+    subscription: Expression | None = None
+    expression_type: Name | None = None
 
 
 class QueryMessageHeader(Header, frozen=True, kw_only=True):
     """QUERY_MESSAGE (12)."""
 
-    topic: str
-    key: str
+    topic: TopicName
+    key: Keys
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
@@ -166,16 +182,16 @@ class QueryMessageHeader(Header, frozen=True, kw_only=True):
 class QueryConsumerOffsetHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUMER_OFFSET (14)."""
 
-    consumer_group: str
-    topic: str
+    consumer_group: Name
+    topic: TopicName
     queue_id: Int32
 
 
 class UpdateConsumerOffsetHeader(Header, frozen=True, kw_only=True):
     """UPDATE_CONSUMER_OFFSET (15)."""
 
-    consumer_group: str
-    topic: str
+    consumer_group: Name
+    topic: TopicName
     queue_id: Int32
     commit_offset: Int64
 
@@ -184,31 +200,31 @@ class CreateTopicHeader(Header, frozen=True, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17). ``defaultTopic`` and ``order`` mean nothing; the C++ client
     leaves the latter out."""
 
-    topic: str
+    topic: TopicName
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32
-    topic_filter_type: str
+    topic_filter_type: Name
     topic_sys_flag: Int32 = 0
 
 
 class TopicHeader(Header, frozen=True, kw_only=True):
     """Requests about one topic: 202, 215, 300."""
 
-    topic: str
+    topic: TopicName
 
 
 class QueueHeader(Header, frozen=True, kw_only=True):
     """Requests about one queue: 30, 31, 32."""
 
-    topic: str
+    topic: TopicName
     queue_id: Int32
 
 
 class QueueTimestampHeader(Header, frozen=True, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
-    topic: str
+    topic: TopicName
     queue_id: Int32
     timestamp: Int64
 
@@ -223,19 +239,19 @@ class UnregisterClientHeader(Header, frozen=True, kw_only=True):
     """UNREGISTER_CLIENT (35). Whose connection it is says who leaves; the .NET client sends no
     ``clientID``."""
 
-    client_id: str = msgspec.field(default="", name="clientID")
-    producer_group: str | None = None
-    consumer_group: str | None = None
+    client_id: Name = msgspec.field(default="", name="clientID")
+    producer_group: Name | None = None
+    consumer_group: Name | None = None
 
 
 class SendBackHeader(Header, frozen=True, kw_only=True):
     """CONSUMER_SEND_MSG_BACK (36)."""
 
     offset: Int64
-    group: str
+    group: Name
     delay_level: Int32
-    origin_msg_id: str = ""
-    origin_topic: str = ""
+    origin_msg_id: Keys = ""
+    origin_topic: TopicName = ""
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
 
@@ -243,46 +259,46 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
 class EndTransactionHeader(Header, frozen=True, kw_only=True):
     """END_TRANSACTION (37)."""
 
-    producer_group: str
+    producer_group: Name
     tran_state_table_offset: Int64
     commit_log_offset: Int64
     commit_or_rollback: Int32
     """``MessageSysFlag``: 0 not decided, 8 commit, 12 rollback."""
     from_transaction_check: bool = False
-    msg_id: str = ""
-    transaction_id: str = ""
+    msg_id: Keys = ""
+    transaction_id: Keys = ""
 
 
 class ResumeCheckHeader(Header, frozen=True, kw_only=True):
     """RESUME_CHECK_HALF_MESSAGE (323)."""
 
-    msg_id: str = ""
+    msg_id: Keys = ""
 
 
 class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
 
-    consumer_group: str
+    consumer_group: Name
 
 
 class ProducerGroupHeader(Header, frozen=True, kw_only=True):
     """GET_PRODUCER_CONNECTION_LIST (204)."""
 
-    producer_group: str
+    producer_group: Name
 
 
 class DeleteGroupHeader(Header, frozen=True, kw_only=True):
     """DELETE_SUBSCRIPTIONGROUP (207)."""
 
-    group_name: str
+    group_name: Name
     remove_offset: bool = False
 
 
 class ConsumerStatsHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUME_STATS (208)."""
 
-    consumer_group: str
-    topic: str = ""
+    consumer_group: Name
+    topic: TopicName = ""
 
 
 class ConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
@@ -294,15 +310,15 @@ class ConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
 class ViewBrokerStatsHeader(Header, frozen=True, kw_only=True):
     """VIEW_BROKER_STATS_DATA (315)."""
 
-    stats_name: str
-    stats_key: str
+    stats_name: Name
+    stats_key: Names
 
 
 class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
 
-    topic: str
-    group: str
+    topic: TopicName
+    group: Name
     timestamp: Int64
     is_force: bool = False
 
@@ -310,57 +326,57 @@ class ResetOffsetHeader(Header, frozen=True, kw_only=True):
 class ConsumerStatusHeader(Header, frozen=True, kw_only=True):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
 
-    topic: str
-    group: str
-    client_addr: str = ""
+    topic: TopicName
+    group: Name
+    client_addr: Address = ""
 
 
 class ConsumeTimeSpanHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUME_TIME_SPAN (303)."""
 
-    topic: str
-    group: str
+    topic: TopicName
+    group: Name
 
 
 class RunningInfoHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_RUNNING_INFO (307)."""
 
-    consumer_group: str
-    client_id: str
+    consumer_group: Name
+    client_id: Name
     jstack_enable: bool = False
 
 
 class CorrectionOffsetHeader(Header, frozen=True, kw_only=True):
     """QUERY_CORRECTION_OFFSET (308)."""
 
-    compare_group: str
-    topic: str
-    filter_groups: str = ""
+    compare_group: Name
+    topic: TopicName
+    filter_groups: Names = ""
 
 
 class ConsumeDirectlyHeader(Header, frozen=True, kw_only=True):
     """CONSUME_MESSAGE_DIRECTLY (309)."""
 
-    consumer_group: str
-    client_id: str = ""
-    msg_id: str = ""
-    broker_name: str = ""
+    consumer_group: Name
+    client_id: Name = ""
+    msg_id: Keys = ""
+    broker_name: Name = ""
 
 
 class CloneGroupOffsetHeader(Header, frozen=True, kw_only=True):
     """CLONE_GROUP_OFFSET (314)."""
 
-    src_group: str
-    dest_group: str
-    topic: str = ""
+    src_group: Name
+    dest_group: Name
+    topic: TopicName = ""
     offline: bool = False
 
 
 class QueryConsumeQueueHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUME_QUEUE (321)."""
 
-    topic: str = ""
+    topic: TopicName = ""
     queue_id: Int32 = 0
     index: Int64 = 0
     count: Int32 = 0
-    consumer_group: str = ""
+    consumer_group: Name = ""

@@ -27,6 +27,7 @@ from kerolox.protocol.bodies import (
     encode_body,
 )
 from kerolox.protocol.headers import Header, Int32, Int64
+from kerolox.protocol.names import Address, LongText, Name, TopicName  # noqa: TC001 - msgspec reads them
 
 __all__ = [
     "ORDER_TOPIC_CONFIG",
@@ -58,31 +59,31 @@ _COMPRESSION_LEVEL = 9
 class KeyValueHeader(Header, frozen=True, kw_only=True):
     """PUT_KV_CONFIG (100)."""
 
-    namespace: str
-    key: str
-    value: str
+    namespace: Name
+    key: Name
+    value: LongText
 
 
 class KeyHeader(Header, frozen=True, kw_only=True):
     """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
 
-    namespace: str
-    key: str
+    namespace: Name
+    key: Name
 
 
 class NamespaceHeader(Header, frozen=True, kw_only=True):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
-    namespace: str
+    namespace: Name
 
 
 class RegisterHeader(Header, frozen=True, kw_only=True):
     """REGISTER_BROKER (103)."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    ha_server_addr: str
+    broker_name: Name
+    broker_addr: Address
+    cluster_name: Name
+    ha_server_addr: Address
     broker_id: Int64
     compressed: bool = False
     body_crc32: Int32 = 0
@@ -91,44 +92,44 @@ class RegisterHeader(Header, frozen=True, kw_only=True):
 class BrokerAddressHeader(Header, frozen=True, kw_only=True):
     """UNREGISTER_BROKER (104)."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
+    broker_name: Name
+    broker_addr: Address
+    cluster_name: Name
     broker_id: Int64
 
 
 class RouteHeader(Header, frozen=True, kw_only=True):
     """GET_ROUTEINFO_BY_TOPIC (105)."""
 
-    topic: str
+    topic: TopicName
     accept_standard_json_only: bool = False
 
 
 class BrokerNameHeader(Header, frozen=True, kw_only=True):
     """WIPE_WRITE_PERM_OF_BROKER (205), ADD_WRITE_PERM_OF_BROKER (327)."""
 
-    broker_name: str
+    broker_name: Name
 
 
 class DeleteTopicHeader(Header, frozen=True, kw_only=True):
     """DELETE_TOPIC_IN_NAMESRV (216)."""
 
-    topic: str
-    cluster_name: str = ""
+    topic: TopicName
+    cluster_name: Name = ""
 
 
 class ClusterHeader(Header, frozen=True, kw_only=True):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
-    cluster: str
+    cluster: Name
 
 
 class DataVersionHeader(Header, frozen=True, kw_only=True):
     """QUERY_DATA_VERSION (322)."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
+    broker_name: Name
+    broker_addr: Address
+    cluster_name: Name
     broker_id: Int64
 
 

@@ -19,15 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.protocol.names import NAME_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from kerolox.store.layout import (
-    ENTRY,
-    ENTRY_BYTES,
-    PRE_BLANK,
-    PRE_BLANK_SIZE,
-    TOPIC_BYTES_MAX,
-    entries_packer,
-)
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, PRE_BLANK_SIZE, entries_packer
 from kerolox.store.mapped_file import (
     FILE_NAME_DIGITS,
     check_file_size,
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumeQueue", "OpenQueues", "check_queue_name", "check_topic_name"]
 
-FOLDER_NAME_BYTES_MAX = 255
+FOLDER_NAME_BYTES_MAX = NAME_BYTES_MAX
 """Longest name that a file system takes."""
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"

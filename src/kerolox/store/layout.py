@@ -21,6 +21,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.message import java_hash
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
     import mmap
@@ -36,8 +37,6 @@ __all__ = [
     "MESSAGE_MAGIC",
     "PRE_BLANK",
     "PRE_BLANK_SIZE",
-    "PROPERTIES_BYTES_MAX",
-    "TOPIC_BYTES_MAX",
     "RecordView",
     "crc_matches",
     "delay_levels_ms",
@@ -62,8 +61,6 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at offset 0."""
 
-TOPIC_BYTES_MAX = 127
-PROPERTIES_BYTES_MAX = 32_767
 
 BORN_HOST_V6 = 16
 STORE_HOST_V6 = 32

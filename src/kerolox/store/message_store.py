@@ -18,13 +18,12 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, BatchAppended
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.layout import (
     BORN_HOST_V6,
     MESSAGE_MAGIC,
-    PROPERTIES_BYTES_MAX,
     STORE_HOST_V6,
-    TOPIC_BYTES_MAX,
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,

@@ -18,7 +18,7 @@ from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import SEE_FAQ
 from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import OFFSET_MOVED_TOPIC, RETRY_PREFIX
+from kerolox.broker.topics import OFFSET_MOVED_TOPIC
 from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
@@ -28,6 +28,7 @@ from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
+from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.store.status import GetMessageStatus
 
 if TYPE_CHECKING:

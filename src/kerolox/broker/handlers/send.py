@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
 from kerolox.broker.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import DLQ_PREFIX, RETRY_PREFIX, check_sendable, check_topic_name
+from kerolox.broker.topics import check_sendable, check_topic_name
 from kerolox.broker.writer import NewRecord, Put
 from kerolox.errors import BrokerError, MessageIllegalError, RemoteProtocolError
 from kerolox.message import (
@@ -29,6 +29,7 @@ from kerolox.message import (
 )
 from kerolox.protocol.codes import MessageSysFlag, Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
+from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_record, iterate_batch
 from kerolox.store.status import PutMessageStatus
 
@@ -44,7 +45,6 @@ FIRST_RETRY_LEVEL = 3
 RECONSUME_TIMES_MAX = 0x7FFFFFFF
 """What a record can hold."""
 
-PROPERTY_BYTES_MAX = 32767
 BATCH_TURN_ITEMS = 2_048
 """Messages of a batch that are read before other connections get a turn."""
 
@@ -208,7 +208,7 @@ async def _store_one(
             record.properties[PropertyKey.DELAY] = "0"
     stored = {name: value for name, value in record.properties.items() if name != PropertyKey.WAIT}
     record.property_text = encode_properties(stored)
-    if len(record.property_text) > PROPERTY_BYTES_MAX:
+    if len(record.property_text) > PROPERTIES_BYTES_MAX:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     is_half = record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true"
     # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
@@ -242,7 +242,7 @@ async def _store_batch(
         raise _system_error("the batch is empty")
     if len(items) > BATCH_ITEMS_MAX:
         raise _system_error(f"a batch of {len(items)} messages; at most {BATCH_ITEMS_MAX}")
-    if any(len(text) > PROPERTY_BYTES_MAX for _flag, _body, text in items):
+    if any(len(text) > PROPERTIES_BYTES_MAX for _flag, _body, text in items):
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     return await broker.writer.put_batch(record, items)
 

@@ -22,13 +22,13 @@ from kerolox.client.core.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX
 from kerolox.client.core.process_queue import ProcessQueue
 from kerolox.client.core.send import SendHeader, retry_message, send_result
 from kerolox.client.core.stats import TopicStats
 from kerolox.errors import BrokerError, ClientError, KeroloxError
 from kerolox.message import MessageExt, MessageModel, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.cluster import Cluster
@@ -109,7 +109,7 @@ class Consuming:
         self._settings = settings
         self._cluster = cluster
         self._offsets = offsets
-        self._retry_topic = f"{RETRY_TOPIC_PREFIX}{group}"
+        self._retry_topic = f"{RETRY_PREFIX}{group}"
         self.listeners: dict[str, MessageListener] = {}
         self.stats: dict[str, TopicStats] = {}
         self._ready: asyncio.Queue[_Work] = asyncio.Queue()
@@ -144,7 +144,7 @@ class Consuming:
         """Take pulled messages; they are cached and become ready work."""
         fresh = assignment.process_queue.put(messages)
         # Retried messages may be of several topics, each with its own listener.
-        is_retry = assignment.queue.topic.startswith(RETRY_TOPIC_PREFIX)
+        is_retry = assignment.queue.topic.startswith(RETRY_PREFIX)
         size = 1 if is_retry else self._settings.consume_batch_max
         readable = [message for message in fresh if not message.body_error]
         for start in range(0, len(readable), size):
@@ -201,7 +201,7 @@ class Consuming:
         process_queue = assignment.process_queue
         topic = assignment.queue.topic
         start_ms = _now_ms()
-        if self._namespace or topic.startswith(RETRY_TOPIC_PREFIX):
+        if self._namespace or topic.startswith(RETRY_PREFIX):
             self._restore_topics(messages)
         started = str(start_ms)
         for message in messages:

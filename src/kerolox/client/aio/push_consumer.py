@@ -43,7 +43,7 @@ from kerolox.client.core.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX, Lookup, start_position
+from kerolox.client.core.offsets import Lookup, start_position
 from kerolox.client.core.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.rebalance import STRATEGIES, allocate, queue_changes
 from kerolox.client.core.routes import subscribe_queues
@@ -62,6 +62,7 @@ from kerolox.filter.tags import ALL_TAGS, Subscription, subscription_of
 from kerolox.message import MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.fastjson import FastjsonError, loads
+from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
@@ -305,7 +306,7 @@ class PushConsumer(Client):
 
     @property
     def _retry_topic(self) -> str:
-        return f"{RETRY_TOPIC_PREFIX}{self.group}"
+        return f"{RETRY_PREFIX}{self.group}"
 
     # -- rebalance ----------------------------------------------------------------------------
     async def _rebalance_loop(self) -> None:
@@ -348,7 +349,7 @@ class PushConsumer(Client):
         cluster = self._open_cluster()
         route = cluster.routes.get(topic) or await cluster.refresh(topic)
         if route is None:
-            if not topic.startswith(RETRY_TOPIC_PREFIX):
+            if not topic.startswith(RETRY_PREFIX):
                 _log.info("topic %s has no route yet", topic)
             return
         share = subscribe_queues(topic, route)

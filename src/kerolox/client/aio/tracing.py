@@ -15,9 +15,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.trace import TRACE_TOPIC, TraceBatch, TraceSegment
-from kerolox.client.core.validate import GROUP_CHARACTERS_MAX
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
+from kerolox.protocol.names import GROUP_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

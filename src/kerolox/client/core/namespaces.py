@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX
 from kerolox.client.core.validate import is_system_topic
+from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 SEPARATOR = "%"
-DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 _INSTANCE_ENDPOINT = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\..*")
@@ -75,7 +74,7 @@ def namespace_of_endpoint(name_server: str) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]
     return "", name

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from kerolox.errors import ClientError
 from kerolox.message import ConsumeFromWhere, MessageQueue
 from kerolox.protocol.fastjson import FastjsonError, dumps_pretty, loads
+from kerolox.protocol.names import RETRY_PREFIX
 
 __all__ = [
-    "RETRY_TOPIC_PREFIX",
     "Lookup",
     "OffsetTable",
     "Start",
@@ -19,8 +19,6 @@ __all__ = [
     "encode_local_offsets",
     "start_position",
 ]
-
-RETRY_TOPIC_PREFIX = "%RETRY%"
 
 
 class OffsetTable:
@@ -82,7 +80,7 @@ def start_position(topic: str, stored: int, where: ConsumeFromWhere) -> Start:
     """
     if stored >= 0:
         return Start(Lookup.NOTHING, stored)
-    is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+    is_retry = topic.startswith(RETRY_PREFIX)
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return Start(Lookup.NOTHING, 0)
     if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:

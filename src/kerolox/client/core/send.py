@@ -19,6 +19,7 @@ from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, enco
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
+from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
 
 __all__ = [
@@ -242,7 +243,7 @@ def retry_message(
     properties[PropertyKey.WAIT] = "true"
     text = encode_properties(properties)
     return OutgoingMessage(
-        f"%RETRY%{group}",
+        f"{RETRY_PREFIX}{group}",
         message.body,
         text,
         message.flag,

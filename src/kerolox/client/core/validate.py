@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.offsets import RETRY_TOPIC_PREFIX
 from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.protocol.names import (
+    GROUP_CHARACTERS_MAX,
+    RETRY_PREFIX,
+    TOPIC_CHARACTERS_MAX,
+    has_name_characters,
+)
 
 if TYPE_CHECKING:
     from kerolox.message import Message
 
 __all__ = [
     "CREATE_TOPIC_KEY",
-    "GROUP_CHARACTERS_MAX",
-    "TOPIC_CHARACTERS_MAX",
     "check_batch",
     "check_body",
     "check_consumer_group",
@@ -25,12 +27,9 @@ __all__ = [
     "is_system_topic",
 ]
 
-TOPIC_CHARACTERS_MAX = 127
-GROUP_CHARACTERS_MAX = 255
 CREATE_TOPIC_KEY = "TBW102"
 """The topic whose route and permissions a new topic takes over."""
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SYSTEM_TOPICS = frozenset(
     (
         CREATE_TOPIC_KEY,
@@ -110,7 +109,7 @@ def _name_fault(name: str, characters_max: int) -> str | None:
         return "is blank"
     if len(name) > characters_max:
         return f"has {len(name)} characters; the limit is {characters_max}"
-    if not _NAME.fullmatch(name):
+    if not has_name_characters(name):
         return "has an illegal character; allowed are % | a-z A-Z 0-9 _ -"
     return None
 
@@ -137,7 +136,7 @@ def check_batch(messages: Sequence[Message]) -> None:
     if not messages:
         raise MessageRejectedError("the batch is empty")
     first = messages[0]
-    if first.topic.startswith(RETRY_TOPIC_PREFIX):
+    if first.topic.startswith(RETRY_PREFIX):
         raise MessageRejectedError(f"retry topic {first.topic!r} takes no batches")
     for message in messages:
         if message.topic != first.topic:

@@ -13,15 +13,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kerolox.store.layout import (
-    BLANK,
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    PROPERTIES_BYTES_MAX,
-    TOPIC_BYTES_MAX,
-    parse_record,
-)
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, parse_record
 
 if TYPE_CHECKING:
     from kerolox.store.inspect.findings import Findings

@@ -1,0 +1,200 @@
+"""How long names and other texts of a request may be, and which characters names have.
+
+RocketMQ's ``Validators`` run in its clients; its servers take what comes. Here every text that a
+header or a request's body may have carries its bound in its type (``Name``, ``TopicName``,
+``Properties`` ...), and :func:`text_fault` checks all of a struct at once: a table that clients
+fill is never given a name that its file, or another server, could not hold.
+
+A name is checked for its length at every code. Its characters are checked only where RocketMQ's
+broker does (topics that are made): groups and client ids in other scripts work.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+
+from kerolox.text import printable
+
+__all__ = [
+    "ADDRESS_BYTES_MAX",
+    "DLQ_PREFIX",
+    "EXPRESSION_BYTES_MAX",
+    "GROUP_CHARACTERS_MAX",
+    "NAME_BYTES_MAX",
+    "NAME_CHARACTERS",
+    "PROPERTIES_BYTES_MAX",
+    "RETRY_PREFIX",
+    "TOPIC_BYTES_MAX",
+    "TOPIC_CHARACTERS_MAX",
+    "Address",
+    "Expression",
+    "Keys",
+    "LongText",
+    "Name",
+    "Names",
+    "Properties",
+    "TextBound",
+    "TopicName",
+    "has_name_characters",
+    "length_fault",
+    "text_bounds",
+    "text_fault",
+]
+
+NAME_BYTES_MAX = 255
+"""Longest name (group, client id, broker, cluster ...) in UTF-8. A topic may have the prefix of
+retries or dead letters before the name of its group."""
+TOPIC_CHARACTERS_MAX = 127
+"""Longest topic that can be made."""
+TOPIC_BYTES_MAX = 127
+"""The same in a record, whose byte for the length has a sign."""
+GROUP_CHARACTERS_MAX = 255
+"""Longest group that a client may be made with."""
+NAME_CHARACTERS = "%|a-zA-Z0-9_-"
+"""What a topic's name, and the group of our clients, consists of (``Validators.VALID_PATTERN``)."""
+PROPERTIES_BYTES_MAX = 32_767
+"""Longest properties of a record, and so longest key or id that a message can have."""
+EXPRESSION_BYTES_MAX = 1024 * 1024
+"""Longest subscription; what evaluates it, SQL92 or tags, has narrower bounds of its own."""
+ADDRESS_BYTES_MAX = NAME_BYTES_MAX + len("[]:65535")
+"""A host name or an address, with its port."""
+NAMES_BYTES_MAX = 64 * 1024
+"""Several names in one text."""
+_HEADER_BYTES_MAX = 0xFFFFFF
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+SHOWN_CHARACTERS = 32
+"""Characters of a name that is too long, in the error about it."""
+
+_NAME = re.compile(f"[{NAME_CHARACTERS}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TextBound:
+    """Says in a type how long its text may be."""
+
+    bytes_max: int
+    is_topic: bool = False
+    """A prefix of retries or dead letters does not count."""
+
+
+Name = Annotated[str, TextBound(NAME_BYTES_MAX)]
+"""A group, client id, broker, cluster, key of a key-value ..."""
+TopicName = Annotated[str, TextBound(NAME_BYTES_MAX, is_topic=True)]
+"""A topic, also that of a group's retries."""
+Names = Annotated[str, TextBound(NAMES_BYTES_MAX)]
+"""Several names with commas, or names put together as the key of a figure."""
+Address = Annotated[str, TextBound(ADDRESS_BYTES_MAX)]
+"""``host:port``."""
+Keys = Annotated[str, TextBound(PROPERTIES_BYTES_MAX)]
+"""A key or an id of a message: no longer than the properties that hold it."""
+Expression = Annotated[str, TextBound(EXPRESSION_BYTES_MAX)]
+"""What a consumer subscribes to."""
+Properties = Annotated[str, TextBound(_HEADER_BYTES_MAX)]
+"""A message's properties: those that are too long for a record are refused with code 13."""
+LongText = Annotated[str, TextBound(_HEADER_BYTES_MAX)]
+"""A text that its handler bounds."""
+
+
+def has_name_characters(name: str) -> bool:
+    """Whether a name consists of ``NAME_CHARACTERS``; False for an empty one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def length_fault(
+    member: str, text: str, bytes_max: int = NAME_BYTES_MAX, *, is_topic: bool = False
+) -> str | None:
+    """What is wrong with the length of a text: names the member, its length and the limit.
+
+    Args:
+        member: whose text it is, as the error is to name it.
+        text: the text.
+        bytes_max: how long it may be in UTF-8.
+        is_topic: leave out a prefix of retries or dead letters.
+
+    Returns:
+        The error's text; None when the text is short enough.
+    """
+    size = len(text)
+    if size * 4 <= bytes_max or (size <= bytes_max and text.isascii()):
+        return None
+    if is_topic:
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            if text.startswith(prefix):
+                bytes_max += len(prefix)
+                break
+    # A text of many bytes is not copied to be counted.
+    if size <= bytes_max:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size <= bytes_max:
+            return None
+    return (
+        f'{member} "{printable(text[:SHOWN_CHARACTERS])}..." has {size} bytes; '
+        f"at most {bytes_max} are allowed"
+    )
+
+
+def text_fault(value: object, *, member_format: str = "{}") -> str | None:
+    """The first text of a struct, or of those inside it, that is longer than its type allows.
+
+    Args:
+        value: the struct, or a list of structs.
+        member_format: how the error shows the member's wire name.
+
+    Returns:
+        As :func:`length_fault`; None when all are short enough.
+    """
+    pending: list[Any] = list(value) if isinstance(value, list) else [value]
+    while pending:
+        struct = pending.pop()
+        struct_type: Any = type(struct)
+        for field, wire, bound, is_nested in text_bounds(struct_type):
+            member = getattr(struct, field)
+            if bound is not None:
+                name = member_format.format(wire)
+                for text in (member,) if type(member) is str else member or ():
+                    fault = length_fault(name, text, bound.bytes_max, is_topic=bound.is_topic)
+                    if fault is not None:
+                        return fault
+            if is_nested:
+                if isinstance(member, dict):
+                    pending.extend(member.values())
+                elif isinstance(member, list):
+                    pending.extend(member)
+                elif member is not None:
+                    pending.append(member)
+    return None
+
+
+@functools.cache
+def text_bounds(struct: Any) -> tuple[tuple[str, str, TextBound | None, bool], ...]:  # noqa: ANN401
+    """The members of a struct that :func:`text_fault` looks at.
+
+    Returns:
+        Of each its name, its wire name, the bound of its text (of each text of a list, of each key
+        of a map), and whether structs are inside.
+    """
+    hints = get_type_hints(struct, include_extras=True)
+    found = []
+    for field, wire in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
+        parts = list(_parts(hints[field]))
+        bounds = [each for each in parts if isinstance(each, TextBound)]
+        is_nested = any(isinstance(p, type) and issubclass(p, msgspec.Struct) for p in parts)
+        if bounds or is_nested:
+            found.append((field, wire, bounds[0] if bounds else None, is_nested))
+    return tuple(found)
+
+
+def _parts(hint: Any) -> Iterator[Any]:  # noqa: ANN401 - any type
+    """A type and all that it is made of, with what ``Annotated`` adds."""
+    yield hint
+    for part in get_args(hint):
+        yield from _parts(part)
