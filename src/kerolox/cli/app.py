@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an error of ours, the peer's or the settings', 2 wrong usa
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import NoReturn, cast
 
 import click
 
+from kerolox.cli.output import complain, show_usage_error
 from kerolox.errors import KeroloxError
 
 __all__ = ["LazyGroup", "cli", "main"]
@@ -92,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         status = cli.main(args=arguments, prog_name="kerolox", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        show_usage_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
@@ -116,9 +118,12 @@ def _open_standard_files() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal of another encoding shows escapes for what it has no letters for.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(text: str) -> NoReturn:
-    line = " ".join(text.split())
-    click.echo(f"kerolox: error: {line}", err=True)
+    complain(f"kerolox: error: {text}")
     sys.exit(EXIT_ERROR)

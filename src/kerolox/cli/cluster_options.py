@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kerolox.cli.running import configure_logging, run
+from kerolox.cli.logs import configure_logging
+from kerolox.cli.running import run
 
 if TYPE_CHECKING:
     from kerolox.admin import Access

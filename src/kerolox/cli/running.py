@@ -15,12 +15,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import click
-
-from kerolox.cli.log_limit import LogLimit
+from kerolox.cli.output import print_line
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "configure_logging", "raise_descriptor_limit", "run", "say", "serve"]
+__all__ = ["Role", "raise_descriptor_limit", "run", "say", "serve"]
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -50,7 +48,8 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
 def say(text: str) -> None:
     """Print a line for whoever started a server; it goes on when nobody reads any more."""
     try:
-        click.echo(text)
+        print_line(text)
+        sys.stdout.flush()
     except BrokenPipeError:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
@@ -66,17 +65,6 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
         _log.warning("at most %d files and sockets can be open: %s", soft, error)
-
-
-def configure_logging(level: str) -> None:
-    """Log lines of that level and above go to stderr, of each kind a few a second."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(LogLimit())
-    logging.basicConfig(
-        handlers=[handler],
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
 
 
 @asynccontextmanager

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import name_server_option
-from kerolox.cli.running import configure_logging, run
+from kerolox.cli.logs import configure_logging
+from kerolox.cli.output import print_line
+from kerolox.cli.running import run
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ async def _send_one(name_server: str, message: Message) -> None:
 
     async with Producer(GROUP, name_server) as producer:
         result = await producer.send(message)
-    click.echo(
+    print_line(
         f"{result.status.name} msgId={result.message_id} "
         f"queue={result.queue.broker_name}/{result.queue.queue_id} offset={result.queue_offset}"
     )
@@ -127,7 +129,7 @@ async def _send_lines(name_server: str, messages: Iterator[Message]) -> None:
         await asyncio.gather(*open_sends, return_exceptions=True)
         raise KeroloxError(f"after {sent} messages: {error}") from error
     seconds = max(time.monotonic() - started, 1e-9)
-    click.echo(f"sent {sent} messages in {seconds:.2f} s ({sent / seconds:,.0f} a second)")
+    print_line(f"sent {sent} messages in {seconds:.2f} s ({sent / seconds:,.0f} a second)")
 
 
 def _take(messages: Iterator[Message], count: int) -> list[Message]:

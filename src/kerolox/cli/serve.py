@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kerolox.cli.logs import configure_logging
+from kerolox.cli.output import complain
 from kerolox.cli.running import (
-    configure_logging,
     raise_descriptor_limit,
     run,
     running,
@@ -210,7 +211,7 @@ async def _registered(name_server: NameServer, server: Broker) -> None:
     deadline = asyncio.get_running_loop().time() + REGISTERED_SECONDS_MAX
     while server.address not in name_server.routes.live:
         if asyncio.get_running_loop().time() > deadline:
-            click.echo("the broker is not registered yet", err=True)
+            complain("the broker is not registered yet")
             return
         await asyncio.sleep(0.002)
 

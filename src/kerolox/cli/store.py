@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import json
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ EXIT_UNREADABLE = 2
 PROGRESS_SECONDS = 0.2
 SHOWN_DEFAULT = 100
 MEBIBYTE = 1 << 20
-
-_OUTPUT = click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
 
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +77,7 @@ def store() -> None:
     show_default=True,
     help="Print so many findings at most.",
 )
-@_OUTPUT
+@output_option
 def check(
     folder: str,
     config: Path | None,
@@ -109,38 +106,35 @@ def check(
         raise _UnreadableError(_error_text(error)) from error
     findings = report.findings
     if output == "json":
-        click.echo(
-            json.dumps(
-                {
-                    "clean": report.is_clean,
-                    "records": report.records,
-                    "logBytes": report.log_bytes,
-                    "queueEntries": report.queue_entries,
-                    "indexEntries": report.index_entries,
-                    "configFiles": report.config_files,
-                    "counts": dict(findings.counts),
-                    "findings": [
-                        {
-                            "part": each.part,
-                            "file": each.path,
-                            "position": each.position,
-                            "text": each.text,
-                        }
-                        for each in findings.kept[:show]
-                    ],
-                    "notes": findings.notes,
-                },
-                ensure_ascii=False,
-            )
+        print_json(
+            {
+                "clean": report.is_clean,
+                "records": report.records,
+                "logBytes": report.log_bytes,
+                "queueEntries": report.queue_entries,
+                "indexEntries": report.index_entries,
+                "configFiles": report.config_files,
+                "counts": dict(findings.counts),
+                "findings": [
+                    {
+                        "part": each.part,
+                        "file": each.path,
+                        "position": each.position,
+                        "text": each.text,
+                    }
+                    for each in findings.kept[:show]
+                ],
+                "notes": findings.notes,
+            }
         )
         return 0 if report.is_clean else EXIT_FINDINGS
-    _print_findings(findings, show)
-    click.echo(
+    _print_findings(findings, show, output)
+    print_line(
         f"{report.records} records in {report.log_bytes} bytes of log, {report.queue_entries} "
         f"queue entries, {report.index_entries} index entries, {report.config_files} tables"
     )
     counts = ", ".join(f"{part} {count}" for part, count in findings.counts.items())
-    click.echo("clean" if report.is_clean else f"findings: {findings.count} ({counts})")
+    print_line("clean" if report.is_clean else f"findings: {findings.count} ({counts})")
     return 0 if report.is_clean else EXIT_FINDINGS
 
 
@@ -207,15 +201,15 @@ def dump(
     findings = Findings()
     places = _find(folder, config, log_folders)
     for message in select_records(places, selection, findings):
-        sys.stdout.write(json.dumps(as_json(message, body), ensure_ascii=False) + "\n")
+        print_json(as_json(message, body))
     sys.stdout.flush()
     for finding in findings.kept:
-        click.echo(f"kerolox: {finding}", err=True)
+        complain(f"kerolox: {finding}")
 
 
 @store.command()
 @_store_options
-@_OUTPUT
+@output_option
 def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output: str) -> None:
     """Print sizes, offsets, topics with their queues, the oldest and the newest message.
 
@@ -227,9 +221,9 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
 
     described = describe_store(_find(folder, config, log_folders))
     if output == "json":
-        click.echo(json.dumps(described.as_json(), ensure_ascii=False))
+        print_json(described.as_json())
     else:
-        _print_info(described)
+        _print_info(described, output)
 
 
 @store.command()
@@ -260,8 +254,8 @@ def rebuild(
         report = rebuild_store(places, all_topics=all_topics, progress=progress)
     _print_findings(report.findings, SHOWN_DEFAULT)
     for topic, count in report.skipped_topics.items():
-        click.echo(f"note: {count} records of {topic}, a deleted topic: left out")
-    click.echo(
+        print_line(f"note: {count} records of {topic}, a deleted topic: left out")
+    print_line(
         f"{report.records} records: {report.queues} queues with {report.queue_entries} entries, "
         f"{report.index_entries} index entries, {report.seconds:.1f} s"
     )
@@ -272,7 +266,7 @@ class _UnreadableError(click.ClickException):
     exit_code = EXIT_UNREADABLE
 
     def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
-        click.echo(f"kerolox: error: {' '.join(self.message.split())}", err=True)
+        complain(f"kerolox: error: {self.message}")
 
 
 class _Progress:
@@ -350,52 +344,54 @@ def _time(text: str | None, default: int) -> int:
         ) from None
 
 
-def _print_findings(findings: Findings, show: int) -> None:
-    for finding in findings.kept[:show]:
-        click.echo(str(finding))
-    more = findings.count - min(show, len(findings.kept))
+def _print_findings(findings: Findings, most: int, output: str = "text") -> None:
+    show = functools.partial(print_line, output=output)
+    for finding in findings.kept[:most]:
+        show(str(finding))
+    more = findings.count - min(most, len(findings.kept))
     if more > 0:
-        click.echo(f"... and {more} more")
+        show(f"... and {more} more")
     for note in findings.notes:
-        click.echo(f"note: {note}")
+        show(f"note: {note}")
 
 
-def _print_info(described: StoreInfo) -> None:
+def _print_info(described: StoreInfo, output: str) -> None:
+    show = functools.partial(print_line, output=output)
     state = "in use by a broker" if described.is_in_use else "not in use, closed cleanly"
     if not described.is_in_use and not described.is_closed_cleanly:
         state = "not in use, NOT closed cleanly: the next start recovers it"
-    click.echo(f"store {described.root}: {state}")
+    show(f"store {described.root}: {state}")
     span = described.max_offset - described.min_offset
-    click.echo(
+    show(
         f"  log       {described.log_files} files of {described.log_file_bytes} bytes, offsets "
         f"{described.min_offset} to {described.max_offset} ({span} bytes)"
     )
     for name, message in (("oldest", described.oldest), ("newest", described.newest)):
         if message is not None:
-            click.echo(
+            show(
                 f"  {name:9} {_when(message.store_timestamp)}  {message.topic}, queue "
                 f"{message.queue_id}, offset {message.queue_offset}, at {message.commit_log_offset}"
             )
-    click.echo(f"  index     {described.index_files} files, {described.index_entries} entries")
+    show(f"  index     {described.index_files} files, {described.index_entries} entries")
     if described.checkpoint is None:
-        click.echo("  checkpoint: none")
+        show("  checkpoint: none")
     else:
         names = ("log", "queues", "index")
         times = zip(names, described.checkpoint, strict=True)
-        click.echo("  on disk   " + ", ".join(f"{name} {_when(when)}" for name, when in times))
+        show("  on disk   " + ", ".join(f"{name} {_when(when)}" for name, when in times))
     for part, (size, used) in described.sizes.items():
-        click.echo(f"  {part:16} {size:>14} bytes, {used:>14} on disk")
-    click.echo(f"  {'topic':40} {'queue':>5} {'min':>12} {'max':>12} {'messages':>12}")
+        show(f"  {part:16} {size:>14} bytes, {used:>14} on disk")
+    show(f"  {'topic':40} {'queue':>5} {'min':>12} {'max':>12} {'messages':>12}")
     total = 0
     for topic, queues in described.topics.items():
         for queue in queues:
             count = queue.max_offset - queue.min_offset
             total += count
-            click.echo(
+            show(
                 f"  {topic:40} {queue.queue_id:>5} {queue.min_offset:>12} {queue.max_offset:>12} "
                 f"{count:>12}"
             )
-    click.echo(f"  {total} messages in {len(described.queues)} queues")
+    show(f"  {total} messages in {len(described.queues)} queues")
 
 
 def _when(timestamp_ms: int) -> str:

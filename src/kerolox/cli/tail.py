@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import (
     BrokerError,
     RemotingError,
@@ -24,6 +24,7 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.admin import Access
@@ -39,6 +40,8 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_SECONDS = 30.0
 ROUTE_INTERVAL_SECONDS = 10.0
 RETRY_SECONDS = 1.0
+BODY_CHARACTERS_MAX = 4096
+"""A longer body is cut where it is shown as text."""
 
 
 @click.command()
@@ -46,9 +49,7 @@ RETRY_SECONDS = 1.0
 @click.option("--from-start", is_flag=True, help="Begin with the oldest message kept.")
 @click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
-@click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@output_option
 @click.option("--ready-line", is_flag=True, help="Say 'following TOPIC' when it does.")
 @name_server_option
 def tail(
@@ -67,10 +68,9 @@ def tail(
         subscription = subscription_of(topic, tags)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--tags") from None
-    show = _json_line if output == "json" else _text_line
     on_cluster(
         name_server,
-        lambda access: _Tail(access, subscription, from_start, count, show).run(ready_line),
+        lambda access: _Tail(access, subscription, from_start, count, output).run(ready_line),
     )
 
 
@@ -81,13 +81,13 @@ class _Tail:
         subscription: Subscription,
         from_start: bool,
         count: int | None,
-        show: object,
+        output: str,
     ) -> None:
         self._access = access
         self._subscription = subscription
         self._from_start = from_start
         self._left = count
-        self._show = show
+        self._output = output
         self._done = asyncio.Event()
         self._addresses: dict[str, str] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -97,7 +97,7 @@ class _Tail:
         # A queue that appears later is new: its first message is not to be missed.
         await self._follow(route, from_start=self._from_start)
         if ready_line:
-            sys.stdout.write(f"following {self._subscription.topic}\n")
+            print_line(f"following {self._subscription.topic}")
             sys.stdout.flush()
         done = asyncio.ensure_future(self._done.wait())
         try:
@@ -134,7 +134,7 @@ class _Tail:
         try:
             await self._follow(await self._route(), from_start=True)
         except (RemotingError, TopicRouteNotFoundError) as error:
-            click.echo(f"kerolox: {error}", err=True)
+            complain(f"kerolox: {error}")
 
     async def _follow(self, route: TopicRoute, *, from_start: bool) -> None:
         from kerolox.client.core.routes import subscribe_queues
@@ -182,7 +182,7 @@ class _Tail:
                 continue
             except (RemotingError, BrokerError) as error:
                 if not lost:
-                    click.echo(f"kerolox: {error}; trying again", err=True)
+                    complain(f"kerolox: {error}; trying again")
                 lost = True
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -195,8 +195,10 @@ class _Tail:
                 self._print(message)
 
     def _print(self, message: MessageExt) -> None:
-        assert callable(self._show)
-        sys.stdout.write(self._show(message) + "\n")
+        if self._output == "json":
+            print_json(_as_json(message))
+        else:
+            print_line(_text_line(message, is_raw=self._output == "raw"), self._output)
         sys.stdout.flush()
         if self._left is not None:
             self._left -= 1
@@ -204,24 +206,25 @@ class _Tail:
                 self._done.set()
 
 
-def _text_line(message: MessageExt) -> str:
+def _text_line(message: MessageExt, *, is_raw: bool) -> str:
     when = datetime.datetime.fromtimestamp(message.store_timestamp / 1000)
     parts = [
         when.isoformat(sep=" ", timespec="milliseconds"),
         f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
     ]
     if message.tags:
-        parts.append(f"tags={message.tags}")
+        parts.append(f"tags={message.tags if is_raw else printable(message.tags)}")
     if message.keys:
-        parts.append(f"keys={message.keys}")
+        parts.append(f"keys={message.keys if is_raw else printable(message.keys)}")
     if message.body_error:
         parts.append(f"[{message.body_error}]")
     else:
-        parts.append(message.body.decode("utf-8", "backslashreplace"))
+        body = message.body.decode("utf-8", "backslashreplace")
+        parts.append(body if is_raw else printable(body, characters_max=BODY_CHARACTERS_MAX))
     return "  ".join(parts)
 
 
-def _json_line(message: MessageExt) -> str:
+def _as_json(message: MessageExt) -> dict[str, object]:
     fields: dict[str, object] = {
         "topic": message.topic,
         "brokerName": message.broker_name,
@@ -244,4 +247,4 @@ def _json_line(message: MessageExt) -> str:
         fields["body"] = message.body.decode()
     except UnicodeDecodeError:
         fields["bodyBase64"] = base64.b64encode(message.body).decode()
-    return json.dumps(fields, ensure_ascii=False)
+    return fields

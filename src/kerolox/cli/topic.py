@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.output import output_option, print_json, print_line
 
 __all__ = ["topic"]
-
-_OUTPUT = click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
 
 
 @click.group()
@@ -23,7 +19,7 @@ def topic() -> None:
 
 @topic.command("list")
 @click.option("--all", "everything", is_flag=True, help="RocketMQ's own topics too.")
-@_OUTPUT
+@output_option
 @name_server_option
 def list_command(everything: bool, output: str, name_server: str) -> None:
     """Print the names of all topics."""
@@ -38,10 +34,10 @@ def list_command(everything: bool, output: str, name_server: str) -> None:
 
     names = on_cluster(name_server, work)
     if output == "json":
-        click.echo(json.dumps(names))
+        print_json(names)
     else:
         for name in names:
-            click.echo(name)
+            print_line(name, output)
 
 
 @topic.command("create")
@@ -70,12 +66,12 @@ def create_command(
             order=order,
         ),
     )
-    click.echo(f"topic {name} has {queues} queues on {', '.join(addresses)}")
+    print_line(f"topic {name} has {queues} queues on {', '.join(addresses)}")
 
 
 @topic.command("describe")
 @click.argument("name")
-@_OUTPUT
+@output_option
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic, with offsets."""
@@ -85,25 +81,26 @@ def describe_command(name: str, output: str, name_server: str) -> None:
         name_server, lambda access: describe_topic(access, name)
     )
     if output == "json":
-        click.echo(json.dumps(_as_json(description)))
+        print_json(_as_json(description))
         return
-    click.echo(f"topic {name}")
+    print_line(f"topic {name}", output)
     for queue in description.route.queues:
-        click.echo(
+        print_line(
             f"  {queue.broker_name}: {queue.read_queues} read, {queue.write_queues} write queues, "
-            f"perm {queue.perm}"
+            f"perm {queue.perm}",
+            output,
         )
     for broker in description.route.brokers:
         for broker_id, address in broker.addresses.items():
             role = "master" if broker_id == 0 else f"slave {broker_id}"
-            click.echo(f"  {broker.broker_name} {role} {address} ({broker.cluster})")
-    click.echo(f"  {'queue':24} {'min':>12} {'max':>12}  last message")
+            print_line(f"  {broker.broker_name} {role} {address} ({broker.cluster})", output)
+    print_line(f"  {'queue':24} {'min':>12} {'max':>12}  last message", output)
     for status in description.queues:
         where = f"{status.queue.broker_name}/{status.queue.queue_id}"
         when = _time_text(status.last_update_timestamp)
-        click.echo(f"  {where:24} {status.min_offset:>12} {status.max_offset:>12}  {when}")
+        print_line(f"  {where:24} {status.min_offset:>12} {status.max_offset:>12}  {when}", output)
     count = sum(status.max_offset - status.min_offset for status in description.queues)
-    click.echo(f"  {count} messages")
+    print_line(f"  {count} messages", output)
 
 
 @topic.command("delete")
@@ -115,7 +112,7 @@ def delete_command(name: str, cluster: str, name_server: str) -> None:
     from kerolox.admin import delete_topic
 
     addresses = on_cluster(name_server, lambda access: delete_topic(access, name, cluster=cluster))
-    click.echo(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
+    print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
 
 
 def _as_json(description: object) -> dict[str, object]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option
-from kerolox.cli.running import configure_logging, run
+from kerolox.cli.logs import configure_logging
+from kerolox.cli.output import output_option, print_json, print_line
+from kerolox.cli.running import run
 from kerolox.client.core.trace import (
     TRACE_TOPIC,
     EndTransactionTrace,
@@ -36,9 +37,7 @@ GROUP = "TOOLS_CONSUMER"
     show_default=True,
     help="Where clients write traces, if they were told to write them elsewhere.",
 )
-@click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@output_option
 @name_server_option
 def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
     """Print who sent and who consumed the message with the producer's id MESSAGE_ID.
@@ -52,7 +51,10 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
             f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
         )
     for view in views:
-        click.echo(_json_line(view) if output == "json" else _text_line(view))
+        if output == "json":
+            print_json(_as_json(view))
+        else:
+            print_line(_text_line(view), output)
 
 
 async def _views(name_server: str, message_id: str, topic: str) -> list[TraceView]:
@@ -84,12 +86,12 @@ def _text_line(view: TraceView) -> str:
     return "  ".join(parts)
 
 
-def _json_line(view: TraceView) -> str:
+def _as_json(view: TraceView) -> dict[str, object]:
     fields = {
         name: value.name if isinstance(value, Enum) else value
         for name, value in dataclasses.asdict(view.trace).items()
     }
-    return json.dumps({"type": _kind(view), **fields, "client_host": view.client_host})
+    return {"type": _kind(view), **fields, "client_host": view.client_host}
 
 
 def _kind(view: TraceView) -> str:

@@ -1,0 +1,87 @@
+"""What stands in log lines: texts of strangers make no lines of their own."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from kerolox.cli.logs import LINE_CHARACTERS_MAX, LogFormatter
+from tests.cli.command import SECONDS_MAX
+
+FORGED = "x\n2026-01-01 00:00:00,000 ERROR kerolox: all is lost\x1b[2J\u202e\x9b31m"
+
+
+def logged(message: object, *values: object, error: BaseException | None = None) -> list[str]:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    record = logging.LogRecord("kerolox", logging.WARNING, "", 1, message, values, info)
+    return LogFormatter().format(record).split("\n")
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+@pytest.mark.parametrize(("message", "values"), [(FORGED, ()), ("group %s", (FORGED,))])
+def test_a_name_with_a_newline_makes_no_log_line(message: str, values: tuple[object, ...]) -> None:
+    [line] = logged(message, *values)
+    assert line.isprintable()
+    assert "x\\n2026-01-01" in line
+
+
+def test_a_long_text_is_cut_in_the_log() -> None:
+    [line] = logged("%s", "y" * 1_000_000)
+    assert len(line) < LINE_CHARACTERS_MAX + 200
+    assert "(1000000 characters)" in line
+
+
+def test_an_exceptions_text_makes_no_log_line_and_its_traceback_keeps_lines() -> None:
+    lines = logged("background work failed", error=raised(ValueError(FORGED)))
+    assert lines[1] == "Traceback (most recent call last):"
+    assert lines[2].startswith("  File ")
+    assert lines[-1].startswith("ValueError: x\\n2026-01-01")
+    assert not any(line.startswith("2026-01-01") for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_causes_groups_and_notes_are_shown_and_escaped_too() -> None:
+    cause = raised(KeyError("the cause"))
+    error = raised(ExceptionGroup(FORGED, [raised(OSError(FORGED))]))
+    error.__cause__ = cause
+    error.add_note(FORGED)
+    lines = logged("failed", error=error)
+    assert "KeyError: 'the cause'" in lines
+    assert any(line.startswith("  | OSError: x\\n") for line in lines)
+    assert all(line.isprintable() and not line.startswith("2026-01-01") for line in lines)
+
+
+def test_a_chain_of_exceptions_without_end_is_cut() -> None:
+    first, second = raised(ValueError("a")), raised(ValueError("b"))
+    first.__context__, second.__context__ = second, first
+    assert len(logged("failed", error=first)) < 20
+
+
+def test_what_ends_a_thread_or_the_process_is_escaped_too() -> None:
+    code = (
+        "import threading\n"
+        "from kerolox.cli.logs import configure_logging\n"
+        "configure_logging('info')\n"
+        f"def fail(): raise ValueError({FORGED!r})\n"
+        "thread = threading.Thread(target=fail, name='kerolox-flush-log')\n"
+        "thread.start(); thread.join()\n"
+        "fail()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=SECONDS_MAX, check=False
+    )
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == 1
+    assert "ERROR kerolox.cli.logs: kerolox-flush-log ended" in lines[0]
+    assert sum(line.startswith("ValueError: x\\n2026-01-01") for line in lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("2026-01-01") for line in lines)
