@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 
 from kerolox.message import java_hash
 
-__all__ = ["ALL_TAGS", "TAGS_MAX", "Subscription", "parse_tags", "subscription_of"]
+__all__ = [
+    "ALL_TAGS",
+    "TAGS_MAX",
+    "Subscription",
+    "looks_like_sql92",
+    "parse_tags",
+    "subscription_of",
+]
 
 ALL_TAGS = "*"
 
 TAGS_MAX = 4_096
 """Tags of one topic that a broker takes from a group: each message is compared with all of them."""
+
+_SQL92 = re.compile(
+    r"[<>=()']|(?:^|\s)(?:AND|OR|NOT|BETWEEN)\s|\s(?i:is\s+(?:not\s+)?null)\b"
+    r"|\s(?i:between\s.*\sand)\s"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,16 @@ def parse_tags(expression: str | None) -> tuple[str, ...]:
     if not tags:
         raise ValueError(f"tag expression {expression!r} names no tag; write '*' or 'a || b'")
     return tags
+
+
+def looks_like_sql92(expression: str) -> bool:
+    """Whether a text that stands where tags are expected is meant as a condition (SQL92).
+
+    Any text may be a tag, so a broker takes ``a > 5`` for one and finds nothing. This is for places
+    where people write expressions: a comparison, a parenthesis, a quote, or one of SQL92's words in
+    capitals (``IS NULL`` and ``BETWEEN .. AND`` also in small letters) between blanks.
+    """
+    return _SQL92.search(expression) is not None
 
 
 def subscription_of(topic: str, expression: str | None, *, version: int = 0) -> Subscription:

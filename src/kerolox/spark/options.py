@@ -8,6 +8,7 @@ names the nearest one, since a misspelt ``startingOffsets`` would otherwise mean
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,8 +16,9 @@ from typing import Any
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
-from kerolox.filter.tags import ALL_TAGS, parse_tags
+from kerolox.filter.tags import ALL_TAGS, looks_like_sql92, parse_tags
 from kerolox.message import MessageQueue
+from kerolox.text import printable
 
 __all__ = ["EARLIEST", "LATEST", "OPTIONS", "Bound", "OffsetBound", "SourceOptions", "parse_bound"]
 
@@ -32,7 +34,7 @@ OPTIONS = {
     "startingOffsets": "earliest, latest or JSON; batch: earliest, new stream: latest",
     "endingOffsets": "latest or JSON; batch only, default latest",
     "subExpression": "tags, as in 'a || b'; default '*': all",
-    "maxOffsetsPerTrigger": "stream: at most so many queue offsets in a micro-batch",
+    "maxOffsetsPerTrigger": "stream: at most so many queue offsets in a micro-batch, shared fairly",
     "minPartitions": "at least so many Spark partitions; default: as few as are worth it",
     "failOnDataLoss": "true (default): fail when messages asked for are gone; false: warn, go on",
     "columns": "a subset of the columns, joined by ',', in this order; fewer are faster",
@@ -40,6 +42,8 @@ OPTIONS = {
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
 }
 """Every option with its meaning."""
+
+_log = logging.getLogger(__name__)
 
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 _BOOLEANS = {"true": True, "false": False}
@@ -102,11 +106,6 @@ class SourceOptions:
         name_servers = tuple(_items(_required(options, "nameServer").replace(",", ";"), ";"))
         if not name_servers:
             raise ConfigError("option nameServer is empty; write host:port, as in 127.0.0.1:9876")
-        expression = options.get("subExpression", ALL_TAGS).strip()
-        try:
-            parse_tags(expression)
-        except ValueError as error:
-            raise ConfigError(f"option subExpression: {error}") from error
         columns = tuple(_items(options["columns"], ",")) if "columns" in options else None
         if columns is not None and (not columns or len(set(columns)) != len(columns)):
             raise ConfigError(
@@ -117,7 +116,7 @@ class SourceOptions:
             topics=topics,
             starting_offsets=_bound(options, "startingOffsets", topics),
             ending_offsets=_bound(options, "endingOffsets", topics),
-            sub_expression=expression or ALL_TAGS,
+            sub_expression=_tag_expression(options),
             max_offsets_per_trigger=_positive(options, "maxOffsetsPerTrigger"),
             min_partitions=_positive(options, "minPartitions"),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
@@ -127,10 +126,11 @@ class SourceOptions:
         )
 
     def check_batch(self) -> None:
-        """Refuse what only a stream can mean.
+        """Refuse what only a stream can mean; warn of what has no effect.
 
         Raises:
-            ConfigError: a batch that starts behind the last message, or ends at the first one.
+            ConfigError: a batch that starts behind the last message or behind its own end, or ends
+                at the first message.
         """
         if self.starting_offsets is Bound.LATEST or _has(self.starting_offsets, LATEST):
             raise ConfigError(
@@ -139,6 +139,26 @@ class SourceOptions:
             )
         if self.ending_offsets is Bound.EARLIEST or _has(self.ending_offsets, EARLIEST):
             raise ConfigError("endingOffsets can't be earliest (-2); use latest or offsets")
+        self._check_order()
+        if self.max_offsets_per_trigger is not None:
+            # As Spark's Kafka source does: the same options are often used for both.
+            _log.warning(
+                "option maxOffsetsPerTrigger has no effect in a batch, which reads all between "
+                "startingOffsets and endingOffsets; set endingOffsets to read less"
+            )
+
+    def _check_order(self) -> None:
+        starting, ending = self.starting_offsets, self.ending_offsets
+        if not isinstance(starting, dict) or not isinstance(ending, dict):
+            return
+        for queue, start in starting.items():
+            end = ending.get(queue, LATEST)
+            if 0 <= end < start:
+                raise ConfigError(
+                    f"startingOffsets {start} of {queue.topic} queue {queue.queue_id} on "
+                    f"{queue.broker_name} is behind its endingOffsets {end}, so nothing would be "
+                    "read; exchange them, or give both the same offset to leave the queue out"
+                )
 
     def check_stream(self) -> None:
         """Refuse what only a batch can mean.
@@ -216,6 +236,21 @@ def _required(options: Mapping[str, str], name: str) -> str:
 
 def _items(text: str, separator: str) -> list[str]:
     return [item.strip() for item in text.split(separator) if item.strip()]
+
+
+def _tag_expression(options: Mapping[str, str]) -> str:
+    expression = options.get("subExpression", ALL_TAGS).strip() or ALL_TAGS
+    try:
+        parse_tags(expression)
+    except ValueError as error:
+        raise ConfigError(f"option subExpression: {error}") from error
+    if looks_like_sql92(expression):
+        raise ConfigError(
+            f"option subExpression={printable(expression)} is no tag expression: write tags as in "
+            "'a || b'. A condition (SQL92) would need option subExpressionType, which is not "
+            "served yet; leave the option out and filter the rows by column properties or tags"
+        )
+    return expression
 
 
 def _bound(options: Mapping[str, str], name: str, topics: tuple[str, ...]) -> OffsetBound | None:

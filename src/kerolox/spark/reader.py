@@ -65,9 +65,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         ending = options.ending_offsets or Bound.LATEST
         start = resolve(starting, bounds, option="startingOffsets")
         end = resolve(ending, bounds, option="endingOffsets")
-        start = check_start(start, bounds, fail_on_data_loss=options.fail_on_data_loss)
+        loss_is_error = options.fail_on_data_loss
+        start = check_start(start, bounds, fail_on_data_loss=loss_is_error)
         for queue, offset in end.items():
-            end[queue] = _checked_end(queue, offset, bounds[queue], options)
+            end[queue] = _checked_end(queue, offset, bounds[queue], fail_on_data_loss=loss_is_error)
         return plan(start, end, routes.addresses, options)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -113,17 +114,18 @@ def check_start(
     return checked
 
 
-def _checked_end(queue: MessageQueue, offset: int, held: Bounds, options: SourceOptions) -> int:
-    if offset <= held.maximum:
+def _checked_end(queue: MessageQueue, offset: int, held: Bounds, *, fail_on_data_loss: bool) -> int:
+    if held.minimum <= offset <= held.maximum:
         return offset
     what = (
-        f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} ends before "
-        f"{held.maximum}, not at endingOffsets {offset}"
+        f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} holds offsets "
+        f"{held.minimum} to before {held.maximum}, not those to before endingOffsets {offset}"
     )
-    if options.fail_on_data_loss:
+    if fail_on_data_loss:
         raise DataLossError(what)
-    _log.warning("reading only to %d: %s", held.maximum, what)
-    return held.maximum
+    moved = min(max(offset, held.minimum), held.maximum)
+    _log.warning("data lost, reading to before %d: %s", moved, what)
+    return moved
 
 
 def read_partition(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.filter.tags import parse_tags, subscription_of
+from kerolox.filter.tags import looks_like_sql92, parse_tags, subscription_of
 from kerolox.message import java_hash
 
 
@@ -41,3 +41,19 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
 def test_the_version_is_the_time_unless_it_is_given() -> None:
     assert subscription_of("T", "a", version=5).version == 5
     assert subscription_of("T", "a").version > 1_700_000_000_000
+
+
+CONDITIONS = """a > 5; a<=b; (a); k=v; city = 'x'; a IS NULL; a is not null; a AND b; NOT a; a OR b;
+a between 1 and 5; a BETWEEN 1 AND 5; a in ('x')"""
+TAGS = """*; a; a || b; a||b; New York || Rio; ANDROID; this and that; Žilina; made in China;
+order-paid; a.b_c%d|e; NOTE; is null; TRUE"""
+
+
+@pytest.mark.parametrize("expression", CONDITIONS.replace("\n", " ").split("; "))
+def test_a_condition_is_known_from_tags(expression: str) -> None:
+    assert looks_like_sql92(expression)
+
+
+@pytest.mark.parametrize("expression", TAGS.replace("\n", " ").split("; "))
+def test_tags_are_not_taken_for_a_condition(expression: str) -> None:
+    assert not looks_like_sql92(expression)

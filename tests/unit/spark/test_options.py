@@ -97,6 +97,39 @@ def test_a_batch_that_ends_at_the_start_is_refused():
         SourceOptions.parse({**REQUIRED, "endingOffsets": "earliest"}).check_batch()
 
 
+def offsets_json(*offsets: int) -> str:
+    queues = ",".join(f'"{number}":{offset}' for number, offset in enumerate(offsets))
+    return f'{{"flights":{{"broker-a":{{{queues}}}}}}}'
+
+
+def test_a_start_behind_the_end_is_an_error_that_names_queue_and_offsets():
+    given = {"startingOffsets": offsets_json(5, 7), "endingOffsets": offsets_json(5, 6)}
+    text = "startingOffsets 7 of flights queue 1 on broker-a is behind its endingOffsets 6"
+    with pytest.raises(ConfigError, match=text):
+        SourceOptions.parse({**REQUIRED, **given}).check_batch()
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (5, -1), (-2, 0), (0, 1)])
+def test_a_start_that_is_not_behind_the_end_is_taken(start: int, end: int):
+    given = {"startingOffsets": offsets_json(start), "endingOffsets": offsets_json(end)}
+    SourceOptions.parse({**REQUIRED, **given}).check_batch()
+
+
+def test_a_limit_per_trigger_is_warned_of_in_a_batch(caplog):
+    SourceOptions.parse({**REQUIRED, "maxOffsetsPerTrigger": "5"}).check_batch()
+    assert "maxOffsetsPerTrigger has no effect in a batch" in caplog.text
+    caplog.clear()
+    SourceOptions.parse(REQUIRED).check_batch()
+    SourceOptions.parse({**REQUIRED, "maxOffsetsPerTrigger": "5"}).check_stream()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("expression", ["a > 5", "a IS NULL", "k = 'v' AND b", "TAGS in ('x')"])
+def test_a_condition_in_place_of_tags_is_refused(expression: str):
+    with pytest.raises(ConfigError, match=r"is no tag expression.*SQL92.*subExpressionType"):
+        SourceOptions.parse({**REQUIRED, "subExpression": expression})
+
+
 def test_a_stream_with_an_end_is_refused():
     with pytest.raises(ConfigError, match="endingOffsets is for batches only"):
         SourceOptions.parse({**REQUIRED, "endingOffsets": "latest"}).check_stream()

@@ -1,0 +1,76 @@
+import logging
+
+import pytest
+
+from kerolox.message import MessageQueue
+from kerolox.spark import reader
+from kerolox.spark.cluster import Routes
+from kerolox.spark.offsets import Bounds, DataLossError
+from kerolox.spark.options import SourceOptions
+from kerolox.spark.reader import BatchReader
+from kerolox.spark.schema import schema_of
+
+QUEUE = MessageQueue("t", "b", 0)
+
+
+class OneQueue:
+    """A cluster of one queue that holds offsets 50 to before 100."""
+
+    def __init__(self, name_servers: tuple[str, ...]) -> None:
+        assert name_servers == ("n:1",)
+
+    def __enter__(self) -> "OneQueue":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def routes(self, topics) -> Routes:
+        return Routes([QUEUE], {"b": "b:1"})
+
+    def bounds(self, routes: Routes) -> dict[MessageQueue, Bounds]:
+        return {QUEUE: Bounds(50, 100)}
+
+
+@pytest.fixture(autouse=True)
+def one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "Cluster", OneQueue)
+
+
+def planned(start: int, end: int, **given: str) -> list[tuple[int, int]]:
+    offsets = {"startingOffsets": start, "endingOffsets": end}
+    texts = {name: f'{{"t":{{"b":{{"0":{offset}}}}}}}' for name, offset in offsets.items()}
+    options = SourceOptions.parse({"nameServer": "n:1", "subscribe": "t", **texts, **given})
+    partitions = BatchReader(options, schema_of(["body"])).partitions()
+    return [each[1:] for made in partitions for _, each in made.value]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [
+        (-2, 30, "t queue 0 on b holds offsets 50 to before 100, not those to before .* 30"),
+        (60, 101, "t queue 0 on b holds offsets 50 to before 100, not those to before .* 101"),
+        (101, -1, "t queue 0 on b holds offsets 50 to before 100, not the 101 to start from"),
+        (49, -1, "t queue 0 on b holds offsets 50 to before 100, not the 49 to start from"),
+    ],
+)
+def test_a_range_that_the_queue_does_not_hold_is_an_error(start: int, end: int, text: str):
+    with pytest.raises(DataLossError, match=text):
+        planned(start, end)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "left"),
+    [(-2, 30, []), (60, 101, [(60, 100)]), (101, -1, []), (49, -1, [(50, 100)])],
+)
+def test_a_range_that_is_gone_in_part_is_cut_with_a_warning(caplog, start: int, end: int, left):
+    with caplog.at_level(logging.WARNING):
+        assert planned(start, end, failOnDataLoss="false") == left
+    assert "data lost" in caplog.text
+
+
+def test_the_bounds_themselves_are_no_loss(caplog):
+    assert planned(50, 100) == [(50, 100)]
+    assert planned(-2, -1) == [(50, 100)]
+    assert planned(-2, 50) == []
+    assert not caplog.records
