@@ -7,11 +7,11 @@ Two implementations obey the protocols below and pass the same tests:
 
 How a chunk of bytes travels: the socket's protocol hands each chunk that it read to
 ``Connection.feed``. The kernel takes every complete frame of the chunk at once, answers the hot
-requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, PULL_MESSAGE with tags) itself and
-returns everything else as *cold* frames for the handlers in Python. A hot code whose header
-carries anything unusual is cold too: the Python handler is complete by itself, so the kernel is
-free to decline. Policy reaches the kernel as tables that the broker pushes on change; the kernel
-never calls back into Python.
+requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, and PULL_MESSAGE or LITE_PULL_MESSAGE
+with tags) itself and returns everything else as *cold* frames for the handlers in Python. A hot
+code whose header carries anything unusual is cold too: the Python handler is complete by itself,
+so the kernel is free to decline. Policy reaches the kernel as tables that the broker pushes on
+change; the kernel never calls back into Python.
 
 Rules that both sides keep:
 

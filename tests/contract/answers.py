@@ -99,6 +99,7 @@ def _topics() -> Iterator[Case]:
     yield from spoiled(Case("topic statistics", stats, {"topic": TOPIC}))
     yield Case("topic statistics of an unknown topic", stats, {"topic": "Nowhere"})
     yield Case("all topics", RequestCode.GET_ALL_TOPIC_CONFIG)
+    yield Case("one topic", RequestCode.GET_TOPIC_CONFIG, {"topic": TOPIC})
     yield Case("system topics", RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
 
 
@@ -251,6 +252,8 @@ def _pulls() -> Iterator[Case]:
     yield of_pull("pull a topic only written", topic="AnswersWriteOnly", sysFlag="4")
     yield of_pull("pull a topic not subscribed", topic="AnswersOrder")
     yield of_pull("pull by a group unknown", consumerGroup="newcomers")
+    lite = of_pull("pull as a 5.x lite consumer", sysFlag="20")
+    yield replace(lite, code=RequestCode.LITE_PULL_MESSAGE)
     yield of_pull("pull by a group unknown, with a subscription", consumerGroup="new2", sysFlag="4")
 
 
@@ -408,6 +411,7 @@ def _groups() -> Iterator[Case]:
     yield Case("make a group of no JSON", code, {}, b"{")
     yield Case("make a group without a body", code)
     yield Case("all groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    yield Case("one group", RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "answers-made"})
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
     yield from spoiled(Case("delete a group", code, {"groupName": "answers-made"}))
     yield Case(

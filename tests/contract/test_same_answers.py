@@ -33,7 +33,11 @@ SILENT = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
 """What a broker may not answer at all."""
 
 GOES_ON = "the Java broker goes on with null or 0 where a member is missing or no number"
+SINCE_5 = "the code is of 5.x, which a broker of 4.9 refuses"
 DIFFERENCES = {
+    "pull as a 5.x lite consumer": SINCE_5,
+    "one topic": SINCE_5,
+    "one group": SINCE_5,
     "a heartbeat that is empty": "the Java broker registers a client whose id is null",
     "check nothing": "the Java broker stumbles over the body that is not there",
     "send with a delay that is no number": "theirs is an exception, ours a refused send",

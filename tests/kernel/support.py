@@ -146,11 +146,15 @@ def send_batch(
 
 
 def pull(
-    *, opaque: int = 1, encoding: SerializeType = SerializeType.JSON, flag: int = 0, **changes: Any
+    *,
+    code: int = RequestCode.PULL_MESSAGE,
+    opaque: int = 1,
+    encoding: SerializeType = SerializeType.JSON,
+    flag: int = 0,
+    **changes: Any,
 ) -> bytes:
-    """A PULL_MESSAGE frame."""
+    """A frame of PULL_MESSAGE, or of LITE_PULL_MESSAGE."""
     fields = pull_fields(**changes)
-    code = RequestCode.PULL_MESSAGE
     return request(code, fields, opaque=opaque, encoding=encoding, flag=flag)
 
 

@@ -16,6 +16,7 @@ from tests.kernel.support import (
     Bench,
     commands,
     frame,
+    holding_pull,
     properties,
     pull,
     pull_fields,
@@ -241,14 +242,28 @@ def test_a_oneway_pull_is_cold(bench: Bench) -> None:
         {"sysFlag": 0, "subVersion": 6, "subscription": "other"},
         {"bname": "broker-a"},
         {"suspendTimeoutMillis": -1},
+        {"maxMsgBytes": 2147483647, "bname": "broker-a"},
+        {"maxMsgBytes": "any"},
     ],
     ids=str,
 )
-def test_an_ordinary_pull_is_hot(
-    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+@pytest.mark.parametrize(
+    "code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE], ids=lambda code: code.name
+)
+def test_an_ordinary_pull_is_hot_under_both_codes(
+    bench: Bench, code: int, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
-    (answer,) = bench.connect().ask(pull(encoding=encoding, **changes))
+    (answer,) = bench.connect().ask(pull(code=code, encoding=encoding, **changes))
     assert (answer.code, answer.remark) == (0, "FOUND")
+
+
+def test_a_lite_pull_is_held_and_answered_as_any_pull(bench: Bench) -> None:
+    wire = bench.connect()
+    held = holding_pull(code=RequestCode.LITE_PULL_MESSAGE, queueId=1, opaque=7, sysFlag=22)
+    assert wire.ask(held) == []
+    sent, woken = wire.ask(send(opaque=8, e=1))
+    assert (sent.opaque, sent.code) == (8, 0)
+    assert (woken.opaque, woken.code, woken.remark) == (7, 0, "FOUND")
 
 
 def item(body: bytes = b"body", text: bytes = b"") -> tuple[int, bytes, bytes]:

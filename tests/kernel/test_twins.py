@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kerolox._pykernel as reference
-from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.codes import RequestCode, SerializeType
 from tests.kernel.support import (
     NOW,
     Bench,
@@ -59,6 +59,8 @@ def random_frame(source: random.Random, opaque: int, ends: list[int]) -> bytes:
     changes: dict[str, Any] = {"queueId": queue, "subscription": tags, "opaque": opaque}
     changes["queueOffset"] = source.choice((0, 1, 5, 40, 100_000))
     changes["maxMsgNums"] = source.choice((1, 8, 32, 64))
+    changes["code"] = source.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+    changes["maxMsgBytes"] = source.choice((None, 262_144))
     if kind == 6:
         changes["queueOffset"] = ends[queue]
         return holding_pull(encoding=encoding, suspendTimeoutMillis=2_000, **changes)

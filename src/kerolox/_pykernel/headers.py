@@ -39,6 +39,7 @@ SEND_MESSAGE = 10
 PULL_MESSAGE = 11
 SEND_MESSAGE_V2 = 310
 SEND_BATCH_MESSAGE = 320
+LITE_PULL_MESSAGE = 361
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -107,7 +108,10 @@ class SendFieldsV1(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename=
 
 
 class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """Fields of PULL_MESSAGE (``PullMessageRequestHeader``)."""
+    """Fields of PULL_MESSAGE and LITE_PULL_MESSAGE (``PullMessageRequestHeader``).
+
+    ``maxMsgBytes``, of 5.x clients, means nothing here, as with a 4.x broker.
+    """
 
     consumerGroup: str
     topic: str
@@ -121,6 +125,7 @@ class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     subscription: str = ""
     expressionType: str = "TAG"
     bname: str = ""
+    maxMsgBytes: str = ""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="code", tag=0):
@@ -160,8 +165,14 @@ class PullHeader(_Header, tag=PULL_MESSAGE, kw_only=True, gc=False):
     extFields: PullFields
 
 
+class LitePullHeader(PullHeader, tag=LITE_PULL_MESSAGE, kw_only=True, gc=False):
+    """Header of LITE_PULL_MESSAGE: a pull under the code that the lite consumers of 5.x use."""
+
+    code: ClassVar[int] = LITE_PULL_MESSAGE
+
+
 SendHeader = SendV2Header | SendV1Header | SendBatchHeader
-HotHeader = SendV2Header | SendBatchHeader | PullHeader | SendV1Header
+HotHeader = SendV2Header | SendBatchHeader | PullHeader | LitePullHeader | SendV1Header
 
 parse_json: Callable[[bytes], HotHeader] = msgspec.json.Decoder(HotHeader).decode
 """Decode a JSON header; raises one of ``NOT_HOT`` for every header that is not hot."""

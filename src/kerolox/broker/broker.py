@@ -403,7 +403,7 @@ class Broker:
     async def _handle_vip(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
-        if command.code == RequestCode.PULL_MESSAGE:
+        if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             return not_supported(command)
         return await _ROUTER.dispatch(self, command, connection)
 

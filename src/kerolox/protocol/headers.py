@@ -154,7 +154,7 @@ _LONG_NAMES = {
 
 
 class PullMessageHeader(Header, frozen=True, kw_only=True):
-    """PULL_MESSAGE (11)."""
+    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
 
     consumer_group: Name
     topic: TopicName
@@ -209,7 +209,7 @@ class CreateTopicHeader(Header, frozen=True, kw_only=True):
 
 
 class TopicHeader(Header, frozen=True, kw_only=True):
-    """Requests about one topic: 202, 215, 300."""
+    """Requests about one topic: 202, 215, 300, 351."""
 
     topic: TopicName
 
@@ -279,6 +279,12 @@ class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
 
     consumer_group: Name
+
+
+class GroupHeader(Header, frozen=True, kw_only=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+
+    group: str
 
 
 class ProducerGroupHeader(Header, frozen=True, kw_only=True):

@@ -90,6 +90,7 @@ class Peer:
         tags: str | None = "*",
         suspend_ms: int = 0,
         sys_flag: int | None = None,
+        code: int = RequestCode.PULL_MESSAGE,
         **more: object,
     ) -> RemotingCommand:
         flags = PullSysFlag(0)
@@ -105,7 +106,7 @@ class Peer:
             "subscription": tags,
             **more,
         }
-        return await self.ask(RequestCode.PULL_MESSAGE, pull_fields(**fields))
+        return await self.ask(code, pull_fields(**fields))
 
     async def messages(self, topic: str, queue_id: int = 0, offset: int = 0) -> list[MessageExt]:
         return decode_records((await self.pull(topic, queue_id, offset)).body)

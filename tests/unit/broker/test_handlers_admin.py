@@ -46,6 +46,38 @@ async def test_a_topic_is_made_changed_and_deleted(any_broker: Broker, any_peer:
     assert [m.body for m in await any_peer.messages("T", 1)] == [b"y"]
 
 
+async def test_one_topic_s_settings_are_its_entry_in_the_table(any_peer: Peer):
+    await any_peer.create_topic("T", 3, 4)
+    table = fastjson.loads((await any_peer.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+    # What a 5.x tool sends beside the topic.
+    fields = {"topic": "T", "lo": "true", "bname": "broker-a"}
+    answer = await any_peer.ask(RequestCode.GET_TOPIC_CONFIG, fields)
+    assert answer.code == ResponseCode.SUCCESS
+    assert fastjson.loads(answer.body) == table["topicConfigTable"]["T"]
+
+
+async def test_one_group_s_settings_are_its_entry_in_the_table(any_peer: Peer):
+    group = {"groupName": "g", "retryMaxTimes": 3, "consumeFromMinEnable": False}
+    await any_peer.ask(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body({**group, "brokerId": 0})
+    )
+    table = fastjson.loads((await any_peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body)
+    answer = await any_peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert answer.code == ResponseCode.SUCCESS
+    assert fastjson.loads(answer.body) == table["subscriptionGroupTable"]["g"]
+
+
+async def test_who_looks_for_an_unknown_topic_or_group_makes_none(broker: Broker, peer: Peer):
+    answer = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "Nowhere"})
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark == "No topic in this broker. topic: Nowhere"
+    answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert answer.remark == "No group in this broker"
+    assert "Nowhere" not in broker.topics
+    assert broker.groups.get("nobody") is None
+
+
 @pytest.mark.parametrize(
     ("topic", "more", "remark"),
     [

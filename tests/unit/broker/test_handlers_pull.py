@@ -28,9 +28,10 @@ async def test_hot_and_cold_pulls_answer_the_same(any_peer: Peer):
     await any_peer.pull("T")
     for tags, offset in (("*", 0), ("t1", 0), ("t0 || t1", 2), ("none", 0), ("*", 5)):
         hot = await any_peer.pull("T", 0, offset, tags=tags)
-        cold = await any_peer.pull("T", 0, offset, tags=tags, unknownMember="1")
-        assert (hot.code, hot.remark, hot.ext_fields) == (cold.code, cold.remark, cold.ext_fields)
-        assert hot.body == cold.body
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            cold = await any_peer.pull("T", 0, offset, tags=tags, code=code, unknownMember="1")
+            assert (hot.code, hot.remark) == (cold.code, cold.remark)
+            assert (hot.ext_fields, hot.body) == (cold.ext_fields, cold.body)
 
 
 async def test_an_unknown_topic_is_code_17(peer: Peer):
@@ -314,9 +315,10 @@ async def test_the_vip_port_serves_everything_but_pulls(tmp_path):
         await peer.create_topic("T")
         peer.address = f"127.0.0.1:{port - 2}"
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
-        answer = await peer.pull("T")
-        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert answer.remark == " request type 11 not supported"
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            answer = await peer.pull("T", code=code)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert answer.remark == f" request type {code} not supported"
 
 
 @pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])

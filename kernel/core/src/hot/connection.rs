@@ -224,7 +224,7 @@ impl Connection {
                 )
             }
             // A pull has no body.
-            code::PULL_MESSAGE if frame.body.is_empty() => {
+            code::PULL_MESSAGE | code::LITE_PULL_MESSAGE if frame.body.is_empty() => {
                 let mut puller = Puller {
                     connection: self.id,
                     last_topic,

@@ -38,6 +38,8 @@ pub mod code {
     pub const PULL_MESSAGE: i32 = 11;
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
+    /// A pull under the code that the lite consumers of 5.x use.
+    pub const LITE_PULL_MESSAGE: i32 = 361;
 }
 
 /// Flag bit of a response.
@@ -74,7 +76,9 @@ const SUSPEND_TIMEOUT: u8 = 36;
 const SUBSCRIPTION: u8 = 37;
 const SUBSCRIPTION_VERSION: u8 = 38;
 const EXPRESSION_TYPE: u8 = 39;
-const FIELDS: usize = 40;
+/// Of 5.x clients; it means nothing here, as with a 4.x broker.
+const MAX_BYTES: u8 = 40;
+const FIELDS: usize = 41;
 
 const SEND_FIELDS: u64 = 0x3FFF;
 const SEND_REQUIRED: u64 = 0x00FF;
@@ -88,7 +92,7 @@ const PULL_REQUIRED: u64 = 1 << TOPIC
     | 1 << SUSPEND_TIMEOUT
     | 1 << SUBSCRIPTION_VERSION;
 const PULL_FIELDS: u64 =
-    PULL_REQUIRED | 1 << SUBSCRIPTION | 1 << EXPRESSION_TYPE | 1 << BROKER_NAME;
+    PULL_REQUIRED | 1 << SUBSCRIPTION | 1 << EXPRESSION_TYPE | 1 << BROKER_NAME | 1 << MAX_BYTES;
 
 // Members of the command itself, for the check that none comes twice.
 const MEMBER_CODE: u8 = 1;
@@ -233,7 +237,7 @@ impl Header {
         })
     }
 
-    /// The fields of a pull request (code 11) that filters by tags; else None.
+    /// The fields of a pull request (codes 11 and 361) that filters by tags; else None.
     #[must_use]
     pub fn pull_fields<'a>(&'a self, header: &'a [u8]) -> Option<PullFields<'a>> {
         if self.present & !PULL_FIELDS != 0
@@ -513,6 +517,7 @@ fn field_of(name: &[u8]) -> Option<u8> {
         (10, b'm') => (b"maxMsgNums", MAX_COUNT),
         (10, b'p') => (b"properties", PROPERTIES),
         (10, b's') => (b"subVersion", SUBSCRIPTION_VERSION),
+        (11, b'm') => (b"maxMsgBytes", MAX_BYTES),
         (11, b'q') => (b"queueOffset", QUEUE_OFFSET),
         (12, b'c') => (b"commitOffset", COMMIT_OFFSET),
         (12, b'd') => (b"defaultTopic", DEFAULT_TOPIC),

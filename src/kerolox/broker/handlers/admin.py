@@ -1,4 +1,4 @@
-"""Administration of a broker: topics (17, 21, 215, 305), consumer groups (200, 201, 207),
+"""Administration of a broker: topics (17, 21, 215, 305, 351), groups (200, 201, 207, 352),
 settings and figures (25, 26, 28), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
@@ -30,6 +30,7 @@ from kerolox.protocol.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
     EmptyHeader,
+    GroupHeader,
     QueryConsumeQueueHeader,
     TopicHeader,
 )
@@ -107,6 +108,18 @@ async def all_topics(broker: Broker, header: EmptyHeader, request: Request) -> R
     return Reply(body=await asyncio.to_thread(encode_body, broker.topics.snapshot()))
 
 
+@router.on(RequestCode.GET_TOPIC_CONFIG, TopicHeader.decode)
+async def topic_config(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+    """The settings of one topic, which tools of 5.x ask for; they take a missing mapping of
+    static topics (``TopicConfigAndQueueMapping``) for none."""
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise BrokerError(
+            f"No topic in this broker. topic: {header.topic}", code=ResponseCode.TOPIC_NOT_EXIST
+        )
+    return Reply(body=encode_body(topic))
+
+
 @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
 async def system_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """The names that users may not take."""
@@ -130,6 +143,16 @@ async def create_group(broker: Broker, header: EmptyHeader, request: Request) ->
 async def all_groups(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
     """The table of consumer groups."""
     return Reply(body=await asyncio.to_thread(encode_body, broker.groups.snapshot()))
+
+
+@router.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader.decode)
+async def group_config(broker: Broker, header: GroupHeader, request: Request) -> Reply:
+    """The settings of one consumer group, which tools of 5.x ask for. Unlike RocketMQ 5 it makes
+    no group that is not there."""
+    group = broker.groups.get(header.group)
+    if group is None:
+        raise BrokerError("No group in this broker", code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+    return Reply(body=encode_body(group))
 
 
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE (11), by the rules of ``PullMessageProcessor``.
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), by the rules of ``PullMessageProcessor``.
 
 The kernel answers most pulls. Here come those of groups and topics that it does not know or may not
 serve, those with an outdated subscription, and those whose offset is outside the queue. A pull that
@@ -55,9 +55,14 @@ _CODES = {
 }
 
 
+@router.on(RequestCode.LITE_PULL_MESSAGE, PullMessageHeader.decode)
 @router.on(RequestCode.PULL_MESSAGE, PullMessageHeader.decode)
 async def pull_message(broker: Broker, header: PullMessageHeader, request: Request) -> Reply | None:
-    """Read messages of a queue, or hold the request until there are some."""
+    """Read messages of a queue, or hold the request until there are some.
+
+    The lite consumers of 5.x ask under a code of their own, so that a 5.x broker may answer them
+    with other threads; what is asked is the same.
+    """
     group = _checked_group(broker, header)
     _checked_topic(broker, header, request)
     if header.sys_flag & PullSysFlag.SUBSCRIPTION and header.subscription:
