@@ -6,14 +6,18 @@ masters of a cluster, and deleted first there and then on every name server.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
-from kerolox.client.core.routes import MASTER_ID, TopicRoute
+from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
 from kerolox.errors import (
     ClientError,
+    KeroloxError,
     MessageRejectedError,
     NotFoundError,
     RemoteProtocolError,
@@ -108,9 +112,9 @@ async def create_topic(
 
     Raises:
         MessageRejectedError: the name is illegal or RocketMQ's own.
-        ClientError: no such cluster, or several to choose from.
-        BrokerError: a broker refused.
-        RemotingError: a name server or broker does not answer.
+        ClientError: no such cluster, or several to choose from; or not all that was to be done
+            could be: the text says what is done, what is not and why. Another run finishes it.
+        BrokerError, RemotingError: no broker made it: it refused, or does not answer.
     """
     check_topic(topic)
     if is_system_topic(topic):
@@ -127,14 +131,30 @@ async def create_topic(
         "topicSysFlag": 0,
         "order": order,
     }
-    for address in addresses:
-        await access.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     if order:
+        # Before the brokers: a run that ends here has made no topic, and the next one finishes it.
         names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
         value = ";".join(f"{name}:{queues}" for name in sorted(names))
         entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
-        for name_server in access.name_servers:
-            await access.ask(name_server, RequestCode.PUT_KV_CONFIG, entry)
+        noted, failed = await _each(
+            access.name_servers, lambda a: access.ask(a, RequestCode.PUT_KV_CONFIG, entry)
+        )
+        if failed:
+            raise ClientError(
+                f"topic {topic!r} is not made on any broker: its order could not be written to "
+                f"name server {_listed(failed)}{_beside('it is at', noted)}; run the command again "
+                "when all answer, or name only those that do (-n)"
+            )
+    made, failed = await _each(
+        addresses, lambda a: access.ask(a, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    )
+    if not made:
+        raise next(iter(failed.values()))
+    if failed:
+        raise ClientError(
+            f"topic {topic!r} could not be made on broker {_listed(failed)}"
+            f"{_beside('it is on', made)}; run the command again when all answer"
+        )
     return addresses
 
 
@@ -170,31 +190,104 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
     Raises:
         TopicRouteNotFoundError: no name server knows it.
         MessageRejectedError: it is RocketMQ's own.
-        ClientError: no such cluster.
-        BrokerError: a broker refused.
-        RemotingError: a name server or master does not answer.
+        ClientError: no such cluster; or a master or name server refused or did not answer: the
+            text says where it is deleted and where not. Another run finishes it.
+        RemotingError: no name server answers.
     """
     if is_system_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
-    route = await _route(access, topic)
+    brokers, unasked = await _brokers_of(access, topic)
     if cluster:
         (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
-    masters = [
-        broker.addresses[MASTER_ID]
-        for broker in route.brokers
-        if MASTER_ID in broker.addresses and cluster in ("", broker.cluster)
-    ]
+    masters = sorted(
+        {
+            broker.addresses[MASTER_ID]
+            for broker in brokers
+            if MASTER_ID in broker.addresses and cluster in ("", broker.cluster)
+        }
+    )
     if cluster and not masters:
         raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
-    for address in masters:
-        await access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-    fields = {"topic": topic, "clusterName": cluster or None}
-    entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
-    for name_server in access.name_servers:
-        await access.ask(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
-        if not cluster:
-            await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, entry)
+    deleted, failed = await _each(
+        masters, lambda a: access.ask(a, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    )
+    if failed:
+        # A broker that has it would bring it back to every name server.
+        raise ClientError(
+            f"topic {topic!r} could not be deleted on broker {_listed(failed)}"
+            f"{_beside('it is deleted on', deleted)}, and still known to the name servers; "
+            "run the command again when all answer"
+        )
+    forgot, failed = await _each(access.name_servers, lambda a: _forget(access, a, topic, cluster))
+    failed = unasked | failed
+    if failed:
+        raise ClientError(
+            f"topic {topic!r} could not be deleted at name server {_listed(failed)}"
+            f"{_beside('it is deleted on', [*deleted, *forgot])}; run the command again when all "
+            "answer, or name only those that do (-n)"
+        )
     return masters
+
+
+async def _brokers_of(
+    access: Access, topic: str
+) -> tuple[list[BrokerAddresses], dict[str, KeroloxError]]:
+    """The brokers of a topic, as all name servers together know them, and those that did not
+    answer. A run that was cut short may have left a topic, or only its order, at one of them.
+
+    Raises:
+        TopicRouteNotFoundError: no name server has anything of it.
+        RemotingError: none answers.
+    """
+    found: dict[str, tuple[BrokerAddresses, ...]] = {}
+
+    async def look(name_server: str) -> None:
+        one = Access(access.client, (name_server,), access.timeout_seconds)
+        try:
+            found[name_server] = tuple((await _route(one, topic)).brokers)
+        except TopicRouteNotFoundError:
+            entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+            with contextlib.suppress(NotFoundError):
+                await one.ask(name_server, RequestCode.GET_KV_CONFIG, entry)
+                found[name_server] = ()
+
+    _, silent = await _each(access.name_servers, look)
+    if not found and len(silent) < len(access.name_servers):
+        raise _no_such_topic(access, topic)
+    if not found:
+        raise next(iter(silent.values()), ClientError("no name server is given"))
+    return [broker for brokers in found.values() for broker in brokers], silent
+
+
+async def _forget(access: Access, name_server: str, topic: str, cluster: str) -> None:
+    fields = {"topic": topic, "clusterName": cluster or None}
+    await access.ask(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+    if not cluster:
+        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+        await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, entry)
+
+
+async def _each(
+    addresses: Iterable[str], ask: Callable[[str], Awaitable[object]]
+) -> tuple[list[str], dict[str, KeroloxError]]:
+    """Ask all of them, whatever becomes of one: who did it, and the errors of the others."""
+    asked = list(addresses)
+    answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+    failed: dict[str, KeroloxError] = {}
+    for address, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, KeroloxError):
+            failed[address] = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+    return [address for address in asked if address not in failed], failed
+
+
+def _listed(failed: dict[str, KeroloxError]) -> str:
+    return ", ".join(f"{address} ({error})" for address, error in failed.items())
+
+
+def _beside(what: str, addresses: list[str]) -> str:
+    return f"; {what} {', '.join(addresses)}" if addresses else ""
 
 
 async def _route(access: Access, topic: str) -> TopicRoute:
@@ -202,10 +295,14 @@ async def _route(access: Access, topic: str) -> TopicRoute:
         fields = {"topic": topic, "acceptStandardJsonOnly": True}
         response = await access.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
     except (TopicNotFoundError, NotFoundError) as error:
-        raise TopicRouteNotFoundError(
-            f"there is no topic {topic!r} at {'; '.join(access.name_servers)}"
-        ) from error
+        raise _no_such_topic(access, topic) from error
     return TopicRoute.parse(response.body)
+
+
+def _no_such_topic(access: Access, topic: str) -> TopicRouteNotFoundError:
+    return TopicRouteNotFoundError(
+        f"there is no topic {topic!r} at {'; '.join(access.name_servers)}"
+    )
 
 
 def _only_cluster(info: ClusterInfo) -> str:

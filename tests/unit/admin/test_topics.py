@@ -43,6 +43,9 @@ ROUTE = (
     b'"topicSysFlag":0,"writeQueueNums":1}]}'
 )
 
+LOOKS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG)
+ALL_OF_DELETE = (*LOOKS, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG)
+
 
 def stats(broker: str, most: int) -> bytes:
     return (
@@ -145,7 +148,33 @@ async def test_an_ordered_topic_is_written_to_all_name_servers(
 ) -> None:
     await create_topic(access, "T", cluster="C", queues=3, order=True)
     assert client.addresses(RequestCode.PUT_KV_CONFIG) == ["n:1", "n:2"]
-    assert client.asked[-1][2]["value"] == "a:3;b:3"
+    values = [f["value"] for _, code, f in client.asked if code == RequestCode.PUT_KV_CONFIG]
+    assert values == ["a:3;b:3"] * 2
+
+
+async def test_no_topic_is_made_before_every_name_server_has_its_order(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["n:1", RequestCode.PUT_KV_CONFIG] = ConnectError("can't connect to n:1")
+    with pytest.raises(ClientError) as caught:
+        await create_topic(access, "T", cluster="C", queues=3, order=True)
+    told = str(caught.value)
+    assert "not made on any broker" in told
+    assert "name server n:1 (can't connect to n:1)" in told
+    assert "it is at n:2" in told
+    assert "run the command again" in told
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
+    del client.answers["n:1", RequestCode.PUT_KV_CONFIG]
+    assert await create_topic(access, "T", cluster="C", queues=3, order=True) == ["a:1", "b:1"]
+
+
+async def test_a_topic_that_one_of_two_brokers_refuses_is_told_of_both(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["a:1", RequestCode.UPDATE_AND_CREATE_TOPIC] = (1, "disk full")
+    with pytest.raises(ClientError, match=r"on broker a:1 \(.*disk full.*\); it is on b:1; run"):
+        await create_topic(access, "T", cluster="C")
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == ["a:1", "b:1"]
 
 
 async def test_a_topic_is_created_on_one_broker(client: FakeClient, access: Access) -> None:
@@ -168,7 +197,7 @@ async def test_a_broker_that_refuses_is_an_error_with_its_remark(
 ) -> None:
     client.answers["b:1", RequestCode.UPDATE_AND_CREATE_TOPIC] = (1, "disk full")
     with pytest.raises(BrokerSystemError, match="code 1 from b:1: disk full"):
-        await create_topic(access, "T", cluster="C")
+        await create_topic(access, "T", broker="b:1")
 
 
 async def test_a_description_has_the_queues_of_all_brokers(access: Access) -> None:
@@ -184,7 +213,7 @@ async def test_a_topic_is_deleted_on_brokers_first_and_then_on_name_servers(
     client: FakeClient, access: Access
 ) -> None:
     assert await delete_topic(access, "T") == ["a:1", "b:1"]
-    assert [(address, code) for address, code, _ in client.asked[1:]] == [
+    assert [each[:2] for each in client.asked if each[1] not in LOOKS] == [
         ("a:1", RequestCode.DELETE_TOPIC_IN_BROKER),
         ("b:1", RequestCode.DELETE_TOPIC_IN_BROKER),
         ("n:1", RequestCode.DELETE_TOPIC_IN_NAMESRV),
@@ -192,6 +221,52 @@ async def test_a_topic_is_deleted_on_brokers_first_and_then_on_name_servers(
         ("n:2", RequestCode.DELETE_TOPIC_IN_NAMESRV),
         ("n:2", RequestCode.DELETE_KV_CONFIG),
     ]
+
+
+async def test_a_deletion_that_a_name_server_misses_is_told_and_finished_later(
+    client: FakeClient, access: Access
+) -> None:
+    down = {("n:2", code): ConnectError("can't connect to n:2") for code in ALL_OF_DELETE}
+    client.answers |= down
+    with pytest.raises(ClientError) as caught:
+        await delete_topic(access, "T")
+    told = str(caught.value)
+    assert "at name server n:2 (can't connect to n:2); it is deleted on a:1, b:1, n:1" in told
+    assert "run the command again" in told
+    # Now it is back, and only it still knows of the topic.
+    for key in down:
+        del client.answers[key]
+    client.asked.clear()
+    client.answers["n:1", RequestCode.GET_ROUTEINFO_BY_TOPIC] = (17, "No topic route info")
+    client.answers["n:1", RequestCode.GET_KV_CONFIG] = (22, "No config item")
+    assert await delete_topic(access, "T") == ["a:1", "b:1"]
+    assert ("n:2", RequestCode.DELETE_TOPIC_IN_NAMESRV) in [each[:2] for each in client.asked]
+
+
+async def test_an_order_that_a_deletion_left_behind_is_deleted_by_the_next(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = (17, "No topic route info")
+    client.answers["n:1", RequestCode.GET_KV_CONFIG] = (22, "No config item")
+    assert await delete_topic(access, "T") == []
+    assert client.addresses(RequestCode.DELETE_KV_CONFIG) == ["n:1", "n:2"]
+
+
+async def test_a_topic_that_a_broker_keeps_stays_known_to_the_name_servers(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["a:1", RequestCode.DELETE_TOPIC_IN_BROKER] = ConnectError("down")
+    with pytest.raises(ClientError, match=r"on broker a:1 \(down\); it is deleted on b:1, and"):
+        await delete_topic(access, "T")
+    assert client.addresses(RequestCode.DELETE_TOPIC_IN_NAMESRV) == []
+
+
+async def test_a_deletion_without_any_name_server_is_an_error_of_the_connection(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ConnectError("down")
+    with pytest.raises(ConnectError, match="down"):
+        await delete_topic(access, "T")
 
 
 async def test_a_topic_is_deleted_in_one_cluster_only(client: FakeClient, access: Access) -> None:
@@ -204,6 +279,7 @@ async def test_a_topic_is_deleted_in_one_cluster_only(client: FakeClient, access
 
 async def test_a_topic_that_does_not_exist_is_named(client: FakeClient, access: Access) -> None:
     client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = (17, "No topic route info")
+    client.answers[RequestCode.GET_KV_CONFIG] = (22, "No config item")
     for function in (describe_topic, delete_topic):
         with pytest.raises(TopicRouteNotFoundError, match="there is no topic 'T' at n:1; n:2"):
             await function(access, "T")
