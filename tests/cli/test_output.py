@@ -6,13 +6,16 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.cli.output import json_text, one_line
-from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import RemotingServer
 from tests.cli.command import kerolox
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "kerolox" / "cli"
 EVIL = "a\x1b[2J\x9b31m\u202eb\nc\x07"
