@@ -134,9 +134,10 @@ def main() -> int:
     chosen = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    one_address = "maxConnectionsPerAddress=65536"
     with (
         tempfile.TemporaryDirectory(prefix="kerolox-idle-") as folder,
-        our_broker(Path(folder) / "broker", chosen.kernel) as target,
+        our_broker(Path(folder) / "broker", chosen.kernel, one_address) as target,
     ):
         host, port = target.address.split(":")
         asyncio.run(measure(host, int(port), target.pid, chosen.connections))

@@ -342,6 +342,7 @@ class Broker:
             on_close=self._connection_closed,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,
+            connections_per_address_max=config.max_connections_per_address,
             gathering=self._gathering,
         )
         await server.start()

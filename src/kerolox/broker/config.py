@@ -6,8 +6,8 @@ warning, a key that nobody knows is a :class:`ConfigError` that names the neares
 value that would silently mean something else than it says (a slave, SQL92 filters ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on), ``vipPortEnable``
-(listen on ``listenPort - 2`` too, as RocketMQ always does) and ``gatherTimeMicros`` (how long
-requests may come together while many small ones come in).
+(listen on ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests
+may come together while many small ones come in) and ``maxConnectionsPerAddress``.
 """
 
 from __future__ import annotations
@@ -166,6 +166,9 @@ class BrokerConfig:
     # -- remoting ---------------------------------------------------------------------------
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    max_connections_per_address: int = field(default=0, metadata={"min": 0})
+    """Of one address (IPv6: of one /64), on each port; 0: as many as are still free, so that one
+    gets half of all at most. Name a number where most clients come through a proxy."""
     use_tls: bool = field(default=False, metadata={"key": "useTLS"})
 
     # -- store ------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class NamesrvConfig:
     """Keys, joined by ``;``, that UPDATE_NAMESRV_CONFIG may not change, beside the fixed ones."""
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1, "max": 65535})
+    max_connections_per_address: int = field(default=0, metadata={"min": 0})
+    """Of one address (IPv6: of one /64); 0: as many as are still free. A key of ours."""
 
     @classmethod
     def load(cls, path: Path | None, **overrides: object) -> Self:

@@ -47,6 +47,7 @@ class NameServer:
             on_close=self._on_close,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             backlog=config.server_socket_backlog,
+            connections_per_address_max=config.max_connections_per_address,
         )
         self._scanning: asyncio.Task[None] | None = None
 

@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import resource
-import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from kerolox.errors import ConfigError, ConnectionLostError, RemoteProtocolError
 from kerolox.kernel import FED_MORE, FED_READY
 from kerolox.message import pack_host
 from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.connection import (
     PAUSED_BY_ANSWERS,
     PAUSED_BY_TURN,
@@ -58,12 +57,6 @@ to make room for it first, a MiB takes some milliseconds."""
 HANDLERS_SECONDS_MAX = 0.3
 """How long ``stop`` lets handlers finish before it cancels them."""
 
-CONNECTIONS_MAX = 65_536
-"""Open connections; more are closed at once."""
-
-DESCRIPTORS_KEPT_MAX = 1024
-"""File descriptors that connections leave to the rest of the process; never more than half."""
-
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
 
@@ -94,22 +87,8 @@ class ServerConnection(FrameConnection):
         """Called by the loop: the socket is open; its kernel is made."""
         super().connection_made(transport)
         server = self._server
-        if len(server._connections) >= server._connections_max:
-            _log.warning(
-                "refusing %s: there are %d connections already",
-                self.remote_address,
-                server._connections_max,
-            )
-            self._kernel = _FrameFeeder()
-            self.abort()
-            return
-        # The lowest free number is given, so it tells how many are open in the whole process.
-        if transport.get_extra_info("socket").fileno() >= server._descriptors_max:
-            _log.warning(
-                "refusing %s: the process has nearly all file descriptors that it may open; "
-                "raise the limit (ulimit -n)",
-                self.remote_address,
-            )
+        descriptor = transport.get_extra_info("socket").fileno()
+        if not server._admission.admit(self.peer[0], descriptor):
             self._kernel = _FrameFeeder()
             self.abort()
             return
@@ -125,6 +104,8 @@ class ServerConnection(FrameConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
         known = self._server._connections.pop(self.connection_id, None)
+        if known is not None:
+            self._server._admission.release(self.peer[0])
         self._server.kept_bytes_watch.discard(self)
         self._kernel.close()
         super().connection_lost(exc)
@@ -246,6 +227,7 @@ class RemotingServer:
         backlog: int = BACKLOG,
         in_flight_max: int = IN_FLIGHT_MAX,
         connections_max: int = CONNECTIONS_MAX,
+        connections_per_address_max: int = 0,
         kept_bytes_max: int = KEPT_BYTES_MAX,
         gathering: Gathering | None = None,
     ) -> None:
@@ -263,6 +245,8 @@ class RemotingServer:
             in_flight_max: requests of one connection whose handlers may wait at the same time.
             connections_max: open connections; more are closed at once, and so are those that would
                 take the process's last file descriptors.
+            connections_per_address_max: those of one address; 0: as many as are still free (see
+                :mod:`kerolox.remoting.admission`).
             kept_bytes_max: bytes of unfinished frames and unread answers of all connections; above,
                 the slowest are closed.
             gathering: told what comes in; several servers of a loop may share it. Its owner starts
@@ -279,9 +263,8 @@ class RemotingServer:
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
-        self._connections_max = connections_max
+        self._admission = Admission(connections_max, connections_per_address_max)
         self.kept_bytes_watch = KeptBytesWatch(kept_bytes_max)
-        self._descriptors_max = _descriptors_max()
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[ServerConnection] = deque()
@@ -403,14 +386,6 @@ class _FrameFeeder:
 
 def _nothing() -> None:
     pass
-
-
-def _descriptors_max() -> int:
-    """From this file descriptor on there are too few left."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return sys.maxsize
-    return soft - min(DESCRIPTORS_KEPT_MAX, soft // 2)
 
 
 def _listen_error(error: OSError, host: str, port: int) -> str:

@@ -405,7 +405,7 @@ async def test_a_connection_that_would_take_the_last_descriptors_is_closed(
         first = await connect()
         first.send(request(ECHO, 1))
         await first.receive()
-        monkeypatch.setattr(server, "_descriptors_max", 0)
+        monkeypatch.setattr(server._admission, "_descriptors_max", 0)
         assert await (await connect()).at_end()
         first.send(request(ECHO, 2))
         assert (await first.receive()).opaque == 2
