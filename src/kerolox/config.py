@@ -23,6 +23,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,7 @@ __all__ = [
     "camel",
     "convert_setting",
     "format_properties",
+    "keep_mode",
     "load_settings",
     "nearest",
     "parse_properties",
@@ -342,6 +344,13 @@ def store_settings_file(
     write_with_backup(path, text)
 
 
+def keep_mode(path: Path, descriptor: int) -> None:
+    """Give a file that will take the place of ``path`` the rights of ``path``, if it is there: an
+    operator may have widened or narrowed them."""
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+
+
 def write_with_backup(path: Path, text: str) -> None:
     """Replace a file the way RocketMQ's ``MixAll.string2File`` does: the new text goes to
     ``.tmp``, the old file is kept as ``.bak``, then ``.tmp`` takes its place. A reader sees the
@@ -353,9 +362,10 @@ def write_with_backup(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:
+        keep_mode(path, file.fileno())
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileNotFoundError):
-        shutil.copyfile(path, path.with_name(path.name + ".bak"))
+        shutil.copy(path, path.with_name(path.name + ".bak"))
     temporary.replace(path)

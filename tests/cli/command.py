@@ -59,12 +59,18 @@ class Server:
         arguments: of the command line.
         stdout: a descriptor to print to; None: the log.
         closed: start it with the descriptors 0, 1 and 2 closed.
+        environment: more variables.
     """
 
     def __init__(
-        self, folder: Path, *arguments: object, stdout: int | None = None, closed: bool = False
+        self,
+        folder: Path,
+        *arguments: object,
+        stdout: int | None = None,
+        closed: bool = False,
+        **environment: str,
     ) -> None:
-        self.stdout = stdout
+        self.stdout, self.environment = stdout, environment
         self.ready_file = folder / "ready"
         self.log = folder / "log"
         self.arguments = [*COMMAND, *map(str, arguments), "--ready-file", str(self.ready_file)]
@@ -84,7 +90,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log if self.stdout is None else self.stdout,
                 stderr=log,
-                env=_environment(),
+                env=_environment() | self.environment,
             )
         deadline = time.monotonic() + SECONDS_MAX
         while not self.ready_file.exists():

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
 from tests.support.eventually import wait_until
+from tests.support.kernels import KERNELS
 
 STOPPED_SECONDS_MAX = 15.0
 """A stop takes tenths of a second; a machine may stand still for some."""
@@ -226,3 +228,56 @@ def test_a_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -
     match = re.search(r"Max open files +(\w+) +(\w+)", text)
     assert match is not None
     assert match[1] == match[2]
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Path below the folder → its rights."""
+    return {
+        str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_files_of_a_server_are_for_its_user_and_group_only(tmp_path: Path, kernel: str) -> None:
+    # The tests' own umask may be stricter.
+    before = os.umask(0o022)
+    try:
+        data = tmp_path / "store"
+        with Server(tmp_path, *up_arguments(tmp_path), KEROLOX_KERNEL=kernel) as server:
+            at = ("-n", server.addresses["namesrv"])
+            assert kerolox("topic", "create", "T", "--queues", 1, *at).returncode == 0
+            assert kerolox("topic", "create", "T2", "--queues", 1, "--order", *at).returncode == 0
+            assert kerolox("send", "T", "x", "--keys", "k", *at).returncode == 0
+            running = modes(data) | {"ready": stat.S_IMODE(server.ready_file.stat().st_mode)}
+            server.stop()
+        found = running | modes(data)
+        folders = {name for name in found if (data / name).is_dir()}
+    finally:
+        os.umask(before)
+    wanted = ("commitlog/", "consumequeue/T/0/", "index/", "lock", "abort", "checkpoint")
+    wanted += ("config/topics.json", "config/topics.json.bak", "namesrv/kvConfig.json", "ready")
+    for begin in wanted:
+        assert any(name.startswith(begin) for name in found), begin
+    assert {name: mode for name, mode in found.items() if name in folders and mode != 0o750} == {}
+    files = {name: mode for name, mode in found.items() if name not in folders}
+    assert {name: mode for name, mode in files.items() if mode != 0o640} == {}
+
+
+def test_a_store_that_is_there_keeps_the_rights_that_it_has(tmp_path: Path) -> None:
+    data = tmp_path / "store"
+    with Server(tmp_path, *up_arguments(tmp_path)) as server:
+        at = ("-n", server.addresses["namesrv"])
+        assert kerolox("topic", "create", "Old", *at).returncode == 0
+        server.stop()
+    topics, log = data / "config" / "topics.json", data / "commitlog"
+    topics.chmod(0o604)
+    log.chmod(0o755)
+    with Server(tmp_path, *up_arguments(tmp_path)) as server:
+        at = ("-n", server.addresses["namesrv"])
+        assert kerolox("topic", "create", "T", *at).returncode == 0
+        server.stop()
+    assert '"T"' in topics.read_text()
+    assert stat.S_IMODE(topics.stat().st_mode) == 0o604
+    assert stat.S_IMODE(topics.with_name("topics.json.bak").stat().st_mode) == 0o604
+    assert stat.S_IMODE(log.stat().st_mode) == 0o755

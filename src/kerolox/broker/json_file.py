@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from kerolox.config import keep_mode
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, decode_body, wire_value
@@ -164,6 +165,7 @@ def _store(path: Path, backup: Path | None, value: object) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
+            keep_mode(path, file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -191,5 +193,5 @@ def _keep(path: Path, backup: Path) -> None:
         os.link(path, link)
     except OSError:
         # Not every file system has hard links.
-        shutil.copyfile(path, link)
+        shutil.copy(path, link)
     link.replace(backup)

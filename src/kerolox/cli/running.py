@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from kerolox.cli.output import print_line
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "raise_descriptor_limit", "run", "say", "serve"]
+__all__ = ["Role", "make_files_private", "raise_descriptor_limit", "run", "say", "serve"]
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -54,6 +54,13 @@ def say(text: str) -> None:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.close(devnull)
+
+
+def make_files_private() -> None:
+    """Files that the process makes from here on are for its user to write and its group to read,
+    folders likewise (0640 and 0750, or less where the umask was stricter). What is there stays as
+    it is. Both kernels, tables, logs and the ready file follow the one umask."""
+    os.umask(os.umask(0o077) | 0o027)
 
 
 def raise_descriptor_limit() -> None:

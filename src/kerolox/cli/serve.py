@@ -16,6 +16,7 @@ import click
 from kerolox.cli.logs import configure_logging
 from kerolox.cli.output import complain
 from kerolox.cli.running import (
+    make_files_private,
     raise_descriptor_limit,
     run,
     running,
@@ -86,6 +87,7 @@ def up(
     from kerolox.namesrv.config import NamesrvConfig
 
     configure_logging(log_level)
+    make_files_private()
     raise_descriptor_limit()
     broker_config = BrokerConfig.load(config_file, listen_port=port, store_path_root_dir=data)
     namesrv_config = NamesrvConfig.load(
@@ -108,6 +110,7 @@ def namesrv(
     from kerolox.namesrv.config import NamesrvConfig
 
     configure_logging(log_level)
+    make_files_private()
     raise_descriptor_limit()
     files = _namesrv_files(data) if data is not None else {}
     if config_file is not None:
@@ -138,6 +141,7 @@ def broker(
     from kerolox.broker.config import BrokerConfig
 
     configure_logging(log_level)
+    make_files_private()
     raise_descriptor_limit()
     config = BrokerConfig.load(
         config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=name_server

@@ -247,8 +247,10 @@ def rebuild(
       kerolox store rebuild ~/store
       kerolox store rebuild /data/rocketmq -c broker.conf
     """
+    from kerolox.cli.running import make_files_private
     from kerolox.store.inspect.rebuild import rebuild_store
 
+    make_files_private()
     places = _find(folder, config, log_folders, has_index=not no_index)
     with _Progress("rebuilding") as progress:
         report = rebuild_store(places, all_topics=all_topics, progress=progress)
