@@ -45,8 +45,12 @@ ALL_TAGS = "*"
 REQUEST_BODY_BYTES_MAX = 1024 * 1024
 """Longest JSON body of a client's request: some ten thousand subscriptions or locks."""
 
-LENIENT_BODY_BYTES_MAX = 128 * 1024
-"""Longest body that a server reads where it is no ordinary JSON, which no client sends to it."""
+LENIENT_BODY_BYTES_MAX = 8 * 1024
+"""Longest body that a server reads where it is no ordinary JSON, which no client sends to it: that
+is read character by character."""
+
+LENIENT_BODY_VALUES_MAX = 10_000
+"""Values of a body that are read as fastjson would: those of some hundred subscriptions."""
 
 _Body = TypeVar("_Body")
 
@@ -227,7 +231,7 @@ def decode_body(
 def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
     """As :func:`decode_body`, for what clients send: with bounds, since others wait meanwhile.
 
-    What is no such body as it stands, up to ``LENIENT_BODY_BYTES_MAX``, is read as fastjson would:
+    What is no such body as it stands, up to ``LENIENT_BODY_VALUES_MAX``, is read as fastjson would:
     the C++ client, and those in Python and Node.js above it, write enums as numbers, the .NET
     client has names of its own spelling, others write null where they have nothing.
 
@@ -247,17 +251,18 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
 
 
 def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
+    loaded: Any = None
     try:
-        return decode_body(data, body_type, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
-    except BodyError as error:
-        if len(data) > LENIENT_BODY_BYTES_MAX:
-            raise
-        try:
-            loaded = fastjson.loads(data, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
-            read = _as_fastjson(loaded, _INNER_NAMES | _lower(body_type))
-            return msgspec.convert(read, body_type, strict=False)
-        except (fastjson.FastjsonError, msgspec.ValidationError):
-            raise error from None
+        loaded = fastjson.loads(data, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
+        return msgspec.convert(loaded, body_type, strict=False)
+    except (fastjson.FastjsonError, msgspec.ValidationError) as error:
+        if isinstance(error, msgspec.ValidationError):
+            try:
+                read = _AsFastjson(_INNER_NAMES | _lower(body_type)).read(loaded)
+                return msgspec.convert(read, body_type, strict=False)
+            except (fastjson.FastjsonError, msgspec.ValidationError):
+                pass
+        raise BodyError(f"the body is no {body_type.__name__}: {error}") from None
 
 
 def encode_body(value: object) -> bytes:
@@ -292,25 +297,39 @@ def _lower(*structs: Any) -> dict[str, str]:  # noqa: ANN401 - struct types
 _INNER_NAMES = _lower(ConsumerData, SubscriptionData, _QueueMember)
 
 
-def _as_fastjson(value: object, names: Mapping[str, str], depth: int = 0) -> object:
-    """A request's body with its names spelled as RocketMQ does, its enums as names, and without
-    what is null."""
-    if depth == _REQUEST_DEPTH_MAX:
-        return value
-    if isinstance(value, list):
-        return [_as_fastjson(each, names, depth + 1) for each in value]
-    if not isinstance(value, dict):
-        return value
-    members: dict[object, object] = {}
-    for key, member in value.items():
-        if member is not None:
-            name = names.get(str(key).replace("_", "").lower(), key)
-            enum = _ENUMS.get(str(name), ())
-            if type(member) is int and 0 <= member < len(enum):
-                members[name] = enum[member]
-            else:
-                members[name] = _as_fastjson(member, names, depth + 1)
-    return members
+class _AsFastjson:
+    """Gives a request's body its names as RocketMQ spells them and its enums as names, and takes
+    out what is null."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._values_left = LENIENT_BODY_VALUES_MAX
+
+    def read(self, value: object, depth: int = 0) -> object:
+        """The value with all that is in it.
+
+        Raises:
+            FastjsonError: it has more than ``LENIENT_BODY_VALUES_MAX`` values.
+        """
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise fastjson.FastjsonError(f"more than {LENIENT_BODY_VALUES_MAX} values")
+        if depth == _REQUEST_DEPTH_MAX:
+            return value
+        if isinstance(value, list):
+            return [self.read(each, depth + 1) for each in value]
+        if not isinstance(value, dict):
+            return value
+        members: dict[object, object] = {}
+        for key, member in value.items():
+            if member is not None:
+                name = self._names.get(str(key).replace("_", "").lower(), key)
+                enum = _ENUMS.get(str(name), ())
+                if type(member) is int and 0 <= member < len(enum):
+                    members[name] = enum[member]
+                else:
+                    members[name] = self.read(member, depth + 1)
+        return members
 
 
 @functools.cache

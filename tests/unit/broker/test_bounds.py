@@ -124,7 +124,7 @@ async def test_a_body_that_is_too_long_or_no_json_is_refused_at_once(peer: Peer)
     assert "at most 1048576 are taken" in (answer.remark or "")
     bare = b"{a:[" + b"1," * bodies.LENIENT_BODY_BYTES_MAX + b"1]}"
     answer = await peer.ask(RequestCode.HEART_BEAT, body=bare)
-    assert "what is no ordinary JSON is read up to 131072 bytes" in (answer.remark or "")
+    assert "what is no ordinary JSON is read up to 8192 bytes" in (answer.remark or "")
     keyed = b'{"clientID":"c","consumerDataSet":[],{"a":[1]}:1}'
     answer = await peer.ask(RequestCode.HEART_BEAT, body=keyed)
     assert "a key is unhashable" in (answer.remark or "")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from tests.support.lines import lines_executed
 
 from kerolox.message import MessageQueue, java_hash
 from kerolox.protocol.bodies import (
@@ -15,6 +18,7 @@ from kerolox.protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
     decode_body,
+    decode_request,
     encode_body,
     permission_text,
     wire_value,
@@ -129,3 +133,31 @@ def test_permissions_have_letters(perm: int, text: str) -> None:
 def test_a_number_wider_than_java_s_is_refused(body: bytes, body_type: type) -> None:
     with pytest.raises(BodyError):
         decode_body(body, body_type)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{" + b",".join(b"k%d:0" % number for number in range(10_000)) + b"}",
+        b"{" + b",".join(b'{"a":%d}:0' % number for number in range(5_000)) + b"}",
+        b'{"clientID":"c","consumerDataSet":[' + b"1," * 60_000 + b"1]}",
+        b"{a:[" + b"1," * 4_000 + b"1]}",
+        b"{a:" * 30_000 + b"1" + b"}" * 30_000,
+    ],
+    ids=["bare keys", "objects as keys", "a long list", "a long list that is bare", "deep"],
+)
+def test_no_body_of_a_request_is_much_work(body: bytes) -> None:
+    def read() -> None:
+        with contextlib.suppress(BodyError):
+            decode_request(body, HeartbeatData)
+
+    assert lines_executed(read, at_most=200_000) <= 200_000
+
+
+def test_a_heartbeat_of_a_thousand_subscriptions_with_numbers_as_enums_is_read() -> None:
+    subscriptions = [{"topic": f"T{number}", "subVersion": 1} for number in range(1_000)]
+    consumer = {"groupName": "g", "consumeType": 1, "subscriptionDataSet": subscriptions}
+    body = encode_body({"clientID": "c", "consumerDataSet": [consumer], "producerDataSet": None})
+    read = decode_request(body, HeartbeatData)
+    assert read.consumer_data_set[0].consume_type == "CONSUME_PASSIVELY"
+    assert len(read.consumer_data_set[0].subscription_data_set) == 1_000
