@@ -284,7 +284,7 @@ class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
 class GroupHeader(Header, frozen=True, kw_only=True):
     """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
 
-    group: str
+    group: Name
 
 
 class ProducerGroupHeader(Header, frozen=True, kw_only=True):
