@@ -10,8 +10,13 @@ this module raises :class:`ConfigError` with the file, the key and what would be
 
 A role's settings are a frozen, keyword-only dataclass. A field ``listen_port`` is the key
 ``listenPort``; ``field(metadata={"key": "brokerIP1"})`` overrides that rule. The other metadata
-that count: ``min`` and ``max`` (numbers, inclusive) and ``choices`` (texts, compared exactly).
-Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``, and each of them ``| None``.
+that count: ``min`` and ``max`` (numbers, inclusive), ``choices`` (texts, compared exactly),
+``bytes`` (the most that a text or path may have, in UTF-8) and what :mod:`kerolox.live_settings`
+asks for. ``key`` None: no setting. Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``,
+and each of them ``| None``.
+
+Whatever the file has, the work is bounded: a value has a length, three unknown keys are named, and
+only names of sane length are compared with the known ones.
 """
 
 from __future__ import annotations
@@ -26,35 +31,47 @@ import shutil
 import stat
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kerolox.errors import ConfigError
+from kerolox.properties import edit_properties, parse_properties
+from kerolox.text import printable
 
 __all__ = [
     "camel",
+    "change_settings_file",
     "convert_setting",
-    "format_properties",
+    "convert_settings",
     "keep_mode",
     "load_settings",
     "nearest",
-    "parse_properties",
     "read_properties",
+    "refuse_unknown",
     "setting_keys",
     "setting_text",
-    "store_settings_file",
     "write_with_backup",
 ]
 
 SETTINGS_FILE_BYTES_MAX = 1024 * 1024
-"""Larger files are refused: they are no settings."""
+"""Larger files are refused: they are no settings. None that large is written."""
+
+NAME_CHARACTERS_MAX = 64
+"""Longer names are no misspelling of a known one, and comparing them would take long."""
+
+UNKNOWN_NAMED_MAX = 3
+"""Unknown keys that an error names; of more it says how many."""
+
+TEXT_BYTES_MAX = 1024
+PATH_BYTES_MAX = 16 * 1024
+"""A setting may hold several paths."""
+NUMBER_CHARACTERS_MAX = 64
 
 _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings")
 
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_BLANKS = " \t\f"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TRAILING_COMMENT = re.compile(r"\s[#!]")
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
@@ -65,6 +82,50 @@ def read_properties(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: the file can't be read, is too large, or has a broken escape.
     """
+    return parse_properties(_read_text(path)[0], where=str(path))
+
+
+def change_settings_file(
+    path: Path,
+    changes: Mapping[str, str],
+    *,
+    header: str,
+    check: Callable[[dict[str, str]], object],
+) -> None:
+    """Set some keys of a settings file and leave everything else in it as it is.
+
+    The file is replaced whole, the old one kept as ``.bak``; its permissions stay. Nothing is
+    written when nothing changes.
+
+    Args:
+        path: the file; the one that it leads to, if it is a symbolic link. Made if missing.
+        changes: key → text.
+        header: what a file that is made begins with.
+        check: is given all keys of the file that would be written; raises ConfigError if the next
+            start would not take them.
+
+    Raises:
+        ConfigError: the file can't be read, would be too large, or ``check`` refused it.
+        OSError: it can't be written.
+    """
+    path = path.resolve()
+    text, encoding = _read_text(path) if path.exists() else (header, "utf-8")
+    edited = edit_properties(text, changes, where=str(path))
+    if edited == text:
+        return
+    data = edited.encode(encoding)
+    if len(data) > SETTINGS_FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: would be larger than {SETTINGS_FILE_BYTES_MAX} bytes")
+    check(parse_properties(edited, where=str(path)))
+    write_with_backup(path, data)
+
+
+def _read_text(path: Path) -> tuple[str, str]:
+    """The text of a settings file, and its encoding.
+
+    Raises:
+        ConfigError: it can't be read, or is too large.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(SETTINGS_FILE_BYTES_MAX + 1)
@@ -72,34 +133,12 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path}: can't be read: {error.strerror or error}") from error
     if len(data) > SETTINGS_FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {SETTINGS_FILE_BYTES_MAX} bytes; no settings file")
+    encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode(encoding), encoding
     except UnicodeDecodeError:
         # What Java assumes of every .properties file.
-        text = data.decode("iso-8859-1")
-    return parse_properties(text, where=str(path))
-
-
-def parse_properties(text: str, *, where: str = "properties") -> dict[str, str]:
-    """Parse Java ``.properties`` text.
-
-    Raises:
-        ConfigError: a ``\\u`` escape without four hex digits.
-    """
-    properties: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        end = _key_end(line)
-        rest = line[end:].lstrip(_BLANKS)
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip(_BLANKS)
-        at = f"{where}, line {number}"
-        properties[_unescape(line[:end], at)] = _unescape(rest, at)
-    return properties
-
-
-def format_properties(values: Mapping[str, str]) -> str:
-    """``key=value`` lines as ``MixAll.properties2String`` gives them, without escapes."""
-    return "".join(f"{key}={value}\n" for key, value in values.items())
+        return data.decode("iso-8859-1"), "iso-8859-1"
 
 
 def camel(name: str) -> str:
@@ -109,7 +148,9 @@ def camel(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that ``name`` is most likely a misspelling of."""
+    """The known name that ``name`` is most likely a misspelling of; None when it is none."""
+    if len(name) > NAME_CHARACTERS_MAX:
+        return None
     by_folded = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None
@@ -117,10 +158,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def setting_keys(settings_type: type[Any]) -> dict[str, str]:
     """Key in the file → field name of a settings dataclass."""
-    return {
-        str(field.metadata.get("key", camel(field.name))): field.name
-        for field in dataclasses.fields(settings_type)
-    }
+    keys = (
+        (each.metadata.get("key", camel(each.name)), each.name)
+        for each in dataclasses.fields(settings_type)
+    )
+    return {str(key): name for key, name in keys if key is not None}
 
 
 def load_settings(
@@ -128,8 +170,9 @@ def load_settings(
     values: Mapping[str, str],
     *,
     where: str,
-    known_unused: frozenset[str] = frozenset(),
+    known_unused: Mapping[str, str] = types.MappingProxyType({}),
     overrides: Mapping[str, object] | None = None,
+    warn: bool = True,
 ) -> _Settings:
     """Make settings of type ``settings_type`` from the texts of a file.
 
@@ -137,24 +180,22 @@ def load_settings(
         settings_type: a frozen, keyword-only dataclass.
         values: key → text, from :func:`read_properties`.
         where: the name of the file, for errors.
-        known_unused: keys of RocketMQ that Kerolox accepts with a warning.
+        known_unused: keys of RocketMQ that Kerolox accepts, and why they have no effect.
         overrides: field name → value, from the command line or a caller; stronger than the file.
             None means not given. Texts are converted as those of a file are.
+        warn: say in the log which keys have no effect.
 
     Raises:
         ConfigError: an unknown key, or a value that does not fit; the text names file and key.
     """
     keys = setting_keys(settings_type)
-    _refuse_unknown(values, keys, known_unused, where)
+    refuse_unknown(values, keys.keys() | known_unused, where)
+    without_effect = [key for key in values if key in known_unused and key not in keys]
+    if warn and without_effect:
+        _log.warning("%s: without effect: %s", where, _with_reasons(without_effect, known_unused))
     hints = typing.get_type_hints(settings_type)
     fields = {field.name: field for field in dataclasses.fields(settings_type)}  # type: ignore[arg-type]
-    given: dict[str, object] = {}
-    for key, text in values.items():
-        if key in keys:
-            name = keys[key]
-            given[name] = convert_setting(
-                text, hints[name], fields[name].metadata, where=f"{where}: {key}"
-            )
+    given = convert_settings(settings_type, values, where=where)
     for name, value in (overrides or {}).items():
         if name not in fields:
             raise ConfigError(f"there is no setting {name!r}{_did_you_mean(name, fields)}")
@@ -172,6 +213,23 @@ def load_settings(
         raise ConfigError(f"{where}: {error}") from error
 
 
+def convert_settings(
+    settings_type: type[Any], values: Mapping[str, str], *, where: str
+) -> dict[str, object]:
+    """Field name → value, of those keys that are settings of that type.
+
+    Raises:
+        ConfigError: a value does not fit; the text names ``where`` and the key.
+    """
+    hints = typing.get_type_hints(settings_type)
+    metadata = {each.name: each.metadata for each in dataclasses.fields(settings_type)}
+    return {
+        name: convert_setting(values[key], hints[name], metadata[name], where=f"{where}: {key}")
+        for key, name in setting_keys(settings_type).items()
+        if key in values
+    }
+
+
 def convert_setting(
     text: str, hint: object, metadata: Mapping[str, Any] = types.MappingProxyType({}), *, where: str
 ) -> object:
@@ -181,11 +239,12 @@ def convert_setting(
         ConfigError: the text does not fit; begins with ``where``.
     """
     text = text.strip()
+    plain = _plain_type(hint)
+    _check_text(text, plain, metadata, where)
     if _TRAILING_COMMENT.search(text):
         raise ConfigError(
-            f"{where}: {text!r} ends in a comment; a comment must be on a line of its own"
+            f"{where}: {_quoted(text)} ends in a comment; a comment must be on a line of its own"
         )
-    plain = _plain_type(hint)
     converter = _CONVERTERS.get(plain)
     if converter is None:
         raise TypeError(f"{where}: no conversion from text to {hint}")
@@ -199,75 +258,29 @@ def setting_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Lines without comments, continued lines joined; with the number of their first line."""
-    pending, first = "", 0
-    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
-        line = raw.lstrip(_BLANKS)
-        if not pending:
-            if not line or line[0] in "#!":
-                continue
-            first = number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending += line[:-1]
-            continue
-        yield first, pending + line
-        pending = ""
-    if pending:
-        yield first, pending
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Have only known keys.
+
+    Raises:
+        ConfigError: there are others; the first three are named, with the nearest known ones.
+    """
+    known = frozenset(known)
+    unknown = sorted(set(keys) - known)
+    if not unknown:
+        return
+    named = [f"{_quoted(key)}{_did_you_mean(key, known)}" for key in unknown[:UNKNOWN_NAMED_MAX]]
+    if len(unknown) > UNKNOWN_NAMED_MAX:
+        named.append(f"and {len(unknown) - UNKNOWN_NAMED_MAX} more")
+    noun = "setting" if len(unknown) == 1 else "settings"
+    raise ConfigError(f"{where}: unknown {noun} {'; '.join(named)}")
 
 
-def _key_end(line: str) -> int:
-    position = 0
-    while position < len(line):
-        character = line[position]
-        if character == "\\":
-            position += 2
-            continue
-        if character in "=:" or character in _BLANKS:
-            return position
-        position += 1
-    return len(line)
-
-
-def _unescape(text: str, where: str) -> str:
-    if "\\" not in text:
-        return text
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        position += 1
-        if character != "\\" or position == len(text):
-            parts.append(character if character != "\\" else "")
-            continue
-        escaped = text[position]
-        position += 1
-        if escaped == "u":
-            digits = text[position : position + 4]
-            if not re.fullmatch(r"[0-9A-Fa-f]{4}", digits):
-                raise ConfigError(f"{where}: \\u{digits} is no escape; it needs four hex digits")
-            parts.append(chr(int(digits, 16)))
-            position += 4
-        else:
-            parts.append(_ESCAPES.get(escaped, escaped))
-    joined = "".join(parts)
-    # Escaped characters beyond 0xFFFF come as two surrogates.
-    return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _refuse_unknown(
-    values: Mapping[str, str], keys: Mapping[str, str], known_unused: frozenset[str], where: str
-) -> None:
-    known = keys.keys() | known_unused
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        named = "; ".join(f"{key!r}{_did_you_mean(key, known)}" for key in unknown)
-        noun = "setting" if len(unknown) == 1 else "settings"
-        raise ConfigError(f"{where}: unknown {noun} {named}")
-    for key in sorted(values.keys() & known_unused - keys.keys()):
-        _log.warning("%s: setting %s is not used and has no effect", where, key)
+def _with_reasons(keys: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """Keys of one reason together: ``a, b (nobody asks for them); c (it is old)``."""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        groups.setdefault(reasons[key], []).append(key)
+    return "; ".join(f"{', '.join(group)} ({reason})" for reason, group in groups.items())
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -283,6 +296,23 @@ def _plain_type(hint: object) -> object:
     return hint
 
 
+def _check_text(text: str, plain: object, metadata: Mapping[str, Any], where: str) -> None:
+    """A bounded length, and nothing that a line of the file or of the log can't hold."""
+    if plain in (str, Path):
+        most = metadata.get("bytes", TEXT_BYTES_MAX if plain is str else PATH_BYTES_MAX)
+        count = len(text.encode("utf-8", "surrogatepass"))
+    else:
+        most, count = NUMBER_CHARACTERS_MAX, len(text)
+    if count > most:
+        raise ConfigError(f"{where}: {count} bytes are too many; the most is {most}")
+    if _CONTROL.search(text):
+        raise ConfigError(f"{where}: {_quoted(text)} has a control character")
+
+
+def _quoted(text: str) -> str:
+    return f"'{printable(text, characters_max=NAME_CHARACTERS_MAX)}'"
+
+
 def _check_limits(value: object, metadata: Mapping[str, Any], where: str) -> object:
     low, high, choices = (metadata.get(name) for name in ("min", "max", "choices"))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -293,22 +323,22 @@ def _check_limits(value: object, metadata: Mapping[str, Any], where: str) -> obj
     if choices is not None and value not in choices:
         best = nearest(str(value), choices)
         hint = f" (did you mean {best!r}?)" if best else ""
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(choices)}{hint}")
+        raise ConfigError(f"{where}: {_quoted(str(value))} is none of {', '.join(choices)}{hint}")
     return value
 
 
 def _convert_bool(text: str, where: str) -> bool:
     if text not in ("true", "false"):
-        raise ConfigError(f"{where}: {text!r} is neither true nor false")
+        raise ConfigError(f"{where}: {_quoted(text)} is neither true nor false")
     return text == "true"
 
 
 def _convert_int(text: str, where: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise ConfigError(f"{where}: {text!r} is no whole number")
+        raise ConfigError(f"{where}: {_quoted(text)} is no whole number")
     value = int(text) if len(text) < 24 else 1 << 64
     if not -(1 << 63) <= value < 1 << 63:
-        raise ConfigError(f"{where}: {text!r} does not fit 64 bits")
+        raise ConfigError(f"{where}: {_quoted(text)} does not fit 64 bits")
     return value
 
 
@@ -316,9 +346,9 @@ def _convert_float(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(f"{where}: {text!r} is no number") from None
+        raise ConfigError(f"{where}: {_quoted(text)} is no number") from None
     if value != value or value in (float("inf"), float("-inf")):
-        raise ConfigError(f"{where}: {text!r} is no finite number")
+        raise ConfigError(f"{where}: {_quoted(text)} is no finite number")
     return value
 
 
@@ -331,19 +361,6 @@ _CONVERTERS: dict[object, Callable[[str, str], object]] = {
 }
 
 
-def store_settings_file(
-    path: Path, settings: Mapping[str, str], changed: Mapping[str, str]
-) -> None:
-    """Write all settings, what was changed, and what else the file has.
-
-    Raises:
-        ConfigError, OSError: the file can't be read or written.
-    """
-    kept = read_properties(path) if path.exists() else {}
-    text = format_properties(kept | dict(settings) | dict(changed)).replace("\\", "\\\\")
-    write_with_backup(path, text)
-
-
 def keep_mode(path: Path, descriptor: int) -> None:
     """Give a file that will take the place of ``path`` the rights of ``path``, if it is there: an
     operator may have widened or narrowed them."""
@@ -351,19 +368,19 @@ def keep_mode(path: Path, descriptor: int) -> None:
         os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
 
 
-def write_with_backup(path: Path, text: str) -> None:
+def write_with_backup(path: Path, text: str | bytes) -> None:
     """Replace a file the way RocketMQ's ``MixAll.string2File`` does: the new text goes to
     ``.tmp``, the old file is kept as ``.bak``, then ``.tmp`` takes its place. A reader sees the
-    old file or the new one, never a part.
+    old file or the new one, never a part. Both have the permissions of the old one.
 
     Raises:
         OSError: the folder can't be made or the file can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with temporary.open("wb") as file:
         keep_mode(path, file.fileno())
-        file.write(text)
+        file.write(text.encode() if isinstance(text, str) else text)
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileNotFoundError):

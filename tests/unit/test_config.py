@@ -11,16 +11,16 @@ import pytest
 from kerolox.config import (
     SETTINGS_FILE_BYTES_MAX,
     camel,
-    format_properties,
+    change_settings_file,
     load_settings,
     nearest,
-    parse_properties,
     read_properties,
     setting_keys,
     setting_text,
     write_with_backup,
 )
 from kerolox.errors import ConfigError
+from kerolox.properties import format_properties, parse_properties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Settings:
 
 
 def load(overrides: dict[str, object] | None = None, **values: str) -> Settings:
-    unused = frozenset({"sendMessageThreadPoolNums"})
+    unused = {"sendMessageThreadPoolNums": "no pools", "old": "it is old", "older": "it is old"}
     return load_settings(Settings, values, where="b.conf", known_unused=unused, overrides=overrides)
 
 
@@ -141,7 +141,12 @@ def test_blanks_around_a_value_do_not_count() -> None:
         ("listenPort", "1_000", "'1_000' is no whole number"),
         ("listenPort", "٣", "is no whole number"),
         ("count", "9" * 19, "does not fit 64 bits"),
-        ("count", "9" * 5000, "does not fit 64 bits"),
+        ("count", "9" * 64, "does not fit 64 bits"),
+        ("count", "9" * 65, "65 bytes are too many; the most is 64"),
+        ("brokerIP1", "ä" * 513, "1026 bytes are too many; the most is 1024"),
+        ("brokerIP1", "a\nb=c", "'a\\nb=c' has a control character"),
+        ("folder", "/a\x00b", "'/a\\x00b' has a control character"),
+        ("folder", "/" + "a" * (16 << 10), "the most is 16384"),
         ("listenPort", "-1", "-1 is too small; the least is 0"),
         ("listenPort", "65536", "65536 is too large; the most is 65535"),
         ("enabled", "True", "'True' is neither true nor false"),
@@ -174,7 +179,11 @@ def test_an_unknown_key_is_an_error_with_the_nearest_known_one() -> None:
 
 def test_a_key_that_only_rocketmq_uses_is_a_warning(caplog) -> None:
     assert load(sendMessageThreadPoolNums="4") == Settings()
-    assert "b.conf: setting sendMessageThreadPoolNums is not used" in caplog.text
+    load(sendMessageThreadPoolNums="4", old="", older="")
+    assert [record.getMessage() for record in caplog.records] == [
+        "b.conf: without effect: sendMessageThreadPoolNums (no pools)",
+        "b.conf: without effect: sendMessageThreadPoolNums (no pools); old, older (it is old)",
+    ]
 
 
 def test_overrides_are_stronger_than_the_file_and_checked() -> None:
@@ -209,3 +218,90 @@ def test_a_file_is_replaced_whole_and_its_old_text_kept(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "zwei ä"
     assert path.with_name("topics.json.bak").read_text() == "one"
     assert not path.with_name("topics.json.tmp").exists()
+
+
+def test_three_of_many_unknown_keys_are_named_and_compared(monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("kerolox.config.nearest", lambda name, known: asked.append(name))
+    with pytest.raises(ConfigError) as raised:
+        load(**{f"listenPort{number}": "1" for number in range(5000)})
+    assert len(asked) == 3
+    assert len(str(raised.value)) < 200
+    assert str(raised.value).endswith("; and 4997 more")
+
+
+def test_a_name_too_long_for_a_setting_is_compared_with_none(monkeypatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(
+        "kerolox.config.difflib.get_close_matches", lambda name, *_, **__: compared.append(name)
+    )
+    for name in ("listenPort" * 7, "a" * 100_000):
+        with pytest.raises(ConfigError) as raised:
+            load(**{name: "1"})
+        assert len(str(raised.value)) < 200
+    assert compared == []
+
+
+# -- files that are changed ---------------------------------------------------------------------
+def changed(path: Path, **changes: str) -> None:
+    change_settings_file(path, changes, header="# made here\n", check=lambda values: None)
+
+
+def test_a_change_leaves_comments_order_and_other_keys_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes(
+        b"# mine: \xe4\r\n\r\n  traceOn : true\r\n! b\r\nb=1\\\r\n   2\r\nc=3\r\nb=4\r\nlast=x"
+    )
+    path.chmod(0o600)
+    changed(path, traceOn="false", c="\u00fc\n", new="a\\b")
+    assert path.read_bytes() == (
+        b"# mine: \xe4\r\n\r\n  traceOn : false\r\n! b\r\nb=1\\\r\n   2\r\n"
+        b"c=\\u00fc\\n\r\nb=4\r\nlast=x\r\nnew=a\\\\b\r\n"
+    )
+    assert path.with_name("broker.conf.bak").read_bytes().endswith(b"last=x")
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    assert modes == {"broker.conf": 0o600, "broker.conf.bak": 0o600}
+
+
+def test_the_last_of_a_key_given_twice_is_changed_also_when_it_is_continued(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("b=1\n# between\n b \\\n  = 2\\\n 3\nc=4\n")
+    changed(path, b="5")
+    assert path.read_text() == "b=1\n# between\n b=5\nc=4\n"
+
+
+def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "real.conf", tmp_path / "broker.conf"
+    target.write_text("a=1\n")
+    link.symlink_to(target)
+    changed(link, a="2")
+    assert link.is_symlink()
+    assert target.read_text() == "a=2\n"
+
+
+def test_a_file_that_is_made_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "broker.properties"
+    changed(path, a="1")
+    assert path.read_text() == "# made here\na=1\n"
+    before = path.stat().st_mtime_ns
+    changed(path, a="1")
+    assert path.stat().st_mtime_ns == before
+
+
+def test_no_file_is_written_that_the_next_start_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    text = "# " + "x" * (SETTINGS_FILE_BYTES_MAX - 10) + "\na=1\n"
+    path.write_text(text)
+    changed(path, a="2")
+    with pytest.raises(ConfigError, match=r"broker\.conf: would be larger than"):
+        changed(path, a="2", b="1234")
+    assert read_properties(path) == {"a": "2"}
+
+    def refuse(values: dict[str, str]) -> None:
+        raise ConfigError(f"no {values}")
+
+    with pytest.raises(ConfigError, match=r"no \{'a': '3'\}"):
+        change_settings_file(path, {"a": "3"}, header="", check=refuse)
+    assert read_properties(path) == {"a": "2"}

@@ -18,6 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -43,7 +44,7 @@ from kerolox.broker.handlers import (
     send,
     transaction,
 )
-from kerolox.broker.live_settings import LiveSettings
+from kerolox.broker.live_settings import apply_settings
 from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
@@ -58,6 +59,7 @@ from kerolox.broker.transactions import Transactions
 from kerolox.broker.writer import RecordWriter
 from kerolox.errors import ConfigError, StoreError
 from kerolox.kernel import RecoveryReport, load_kernel
+from kerolox.live_settings import LiveSettings
 from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.gathering import Gathering
@@ -123,7 +125,7 @@ class Broker:
     replies: RepliesUnderWay
     statistics: Statistics
     traffic: Traffic
-    live_settings: LiveSettings
+    live_settings: LiveSettings[BrokerConfig]
     registration: Registration
     cleaner: Cleaner
     recovery: RecoveryReport
@@ -198,6 +200,12 @@ class Broker:
         self._is_started = False
         await self._cleanup.aclose()
 
+    async def reload_settings(self) -> None:
+        """Read the settings file again (what SIGHUP asks for). Settings that are live are in force
+        when this returns; others are named in the log and wait for a restart. A file with a mistake
+        changes nothing and is one error in the log. Only while it runs; raises nothing."""
+        await self.live_settings.reload()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -269,12 +277,13 @@ class Broker:
         self.traffic = Traffic(config, store, self.now_ms)
         self.writer.on_delayed = self.traffic.note_delayed
         self.schedule.on_delivered = self.traffic.note_delivered
-        self.live_settings = LiveSettings(self, self.now_ms)
+        self.live_settings = LiveSettings(config, self.now_ms, partial(apply_settings, self))
         self.cleaner = Cleaner(config, store, self.now_ms, self._set_writable)
         self.set_identity()
         self.allow_hot_sends()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
+        self._cleanup.push_async_callback(self.live_settings.stop)
 
     def set_identity(self) -> None:
         """Tell the kernel who we are, as the settings have it."""

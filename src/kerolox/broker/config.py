@@ -6,8 +6,13 @@ warning, a key that nobody knows is a :class:`ConfigError` that names the neares
 value that would silently mean something else than it says (a slave, SQL92 filters ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on), ``vipPortEnable``
-(listen on ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests
-may come together while many small ones come in) and ``maxConnectionsPerAddress``.
+(listen on ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long
+requests may come together while many small ones come in), ``maxConnectionsPerAddress`` and
+``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``).
+
+What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
+times, never what names a file, a folder, an address, a port or a topic, and nothing that the files
+of a store or their meaning depend on.
 """
 
 from __future__ import annotations
@@ -18,64 +23,38 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar, Self
 
-from kerolox.config import load_settings, read_properties, setting_keys, setting_text
+from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
+from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
+from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
 from kerolox.store.settings import StoreSettings
 
-__all__ = ["UNUSED_KEYS", "BrokerConfig", "local_address"]
+__all__ = ["BrokerConfig", "local_address"]
 
 QUEUE_ENTRY_BYTES = 20
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
+BROKER_NAME_CHARACTERS_MAX = 127
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_BROKER_NAME = re.compile(r"(?!\.+\Z)[%|a-zA-Z0-9._-]+")
+"""Of a topic's characters, and dots, since a host's full name is RocketMQ's default. Names of dots
+alone would be other folders: a topic of the broker's name has one."""
 _LEVEL = re.compile(r"([0-9]+)([smhd])")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES = {"min": 1}
+_INT: dict[str, object] = {"max": (1 << 31) - 1}
+"""What a Java int holds; so much the kernels take, too."""
+_AMOUNT: dict[str, object] = {"min": 0, **_INT}
+_COUNT: dict[str, object] = {"min": 1, **_INT}
+_BYTES: dict[str, object] = {"min": 1}
 _PORT = {"min": 0, "max": 65535}
-
-UNUSED_KEYS = frozenset(
-    """
-    rocketmqHome messageStorePlugIn sendMessageThreadPoolNums putMessageFutureThreadPoolNums
-    pullMessageThreadPoolNums processReplyMessageThreadPoolNums queryMessageThreadPoolNums
-    adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
-    heartbeatThreadPoolNums endTransactionThreadPoolNums flushConsumerOffsetHistoryInterval
-    fetchNamesrvAddrByAddressServer sendThreadPoolQueueCapacity putThreadPoolQueueCapacity
-    pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity
-    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
-    heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity filterServerNums
-    highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount
-    commercialBaseCount transferMsgByHeap maxDelayTime
-    brokerFastFailureEnable waitTimeMillsInSendQueue
-    waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
-    forceRegister
-    isolateLogEnable storePathDLedgerCommitLog
-    destroyMapedFileIntervalForcibly
-    putMsgIndexHightWater haListenPort
-    haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
-    haSlaveFallbehindMax slaveTimeout slaveReadEnable
-    offsetCheckInSlave debugLockEnable duplicationEnable dLegerGroup dLegerPeers
-    dLegerSelfId preferredLeaderId
-    isEnableBatchPush enableScheduleAsyncDeliver
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-    serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
-    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
-    serverSocketRcvBufSize writeBufferHighWaterMark writeBufferLowWaterMark
-    serverPooledByteBufAllocatorEnable useEpollNativeSelector clientWorkerThreads
-    clientCallbackExecutorThreads clientOnewaySemaphoreValue clientAsyncSemaphoreValue
-    connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds
-    clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable
-    clientCloseSocketIfTimeout
-    """.split()
-)
-"""Keys of a RocketMQ ``broker.conf`` that are accepted with a warning and change nothing."""
 
 _UNSUPPORTED_SWITCHES = {
     "acl_enable": "access control",
@@ -98,15 +77,19 @@ def local_address() -> str:
 
 
 def _host_name() -> str:
-    return re.sub(r"[^A-Za-z0-9_%|-]", "-", socket.gethostname()) or "broker-a"
+    name = re.sub(r"[^A-Za-z0-9._%|-]", "-", socket.gethostname())[:BROKER_NAME_CHARACTERS_MAX]
+    return name if _BROKER_NAME.fullmatch(name) else "broker-a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(RoleSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 
     Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.
     """
+
+    unused_keys: ClassVar[Mapping[str, str]] = UNUSED_KEYS
+    file_field: ClassVar[str] = "broker_config_path"
 
     # -- who and where ----------------------------------------------------------------------
     broker_name: str = field(default_factory=_host_name)
@@ -118,54 +101,62 @@ class BrokerConfig:
     listen_port: int = field(default=10911, metadata=_PORT)
     """0: any free port; the VIP port stays closed then."""
     vip_port_enable: bool = True
-    gather_time_micros: int = field(default=250, metadata={"min": 0, "max": 10_000})
+    gather_time_micros: int = field(default=250, metadata=LATER | {"min": 0, "max": 10_000})
     """Microseconds that the loop rests between turns while it is busy with small requests and loses
     none by it (see ``kerolox.remoting.gathering``); 0: never."""
-    namesrv_addr: str = field(default_factory=lambda: os.environ.get(NAMESRV_VARIABLE, ""))
+    namesrv_addr: str = field(
+        default_factory=lambda: os.environ.get(NAMESRV_VARIABLE, ""),
+        metadata={"live": True, "wire_if": "update_namesrv_addr_enable", "bytes": 4096},
+    )
     """``ip:port``, several joined by ``;``. Empty: the broker registers nowhere."""
-    region_id: str = "DefaultRegion"
+    update_namesrv_addr_enable: bool = False
+    """Requests may change namesrvAddr: the broker then connects to any address that any client
+    names, and leaves its cluster. A key of ours."""
+    region_id: str = field(default="DefaultRegion", metadata=LIVE | {"bytes": 255})
     broker_role: str = field(
         default="ASYNC_MASTER", metadata={"choices": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
     )
 
     # -- policy -----------------------------------------------------------------------------
-    broker_permission: int = field(default=6, metadata={"min": 0, "max": 7})
-    default_topic_queue_nums: int = field(default=8, metadata={"min": 1, "max": 65536})
-    auto_create_topic_enable: bool = True
-    auto_create_subscription_group: bool = True
-    cluster_topic_enable: bool = True
-    broker_topic_enable: bool = True
+    broker_permission: int = field(default=6, metadata=LIVE | {"min": 0, "max": 7})
+    default_topic_queue_nums: int = field(default=8, metadata=LATER | {"min": 1, "max": 65536})
+    auto_create_topic_enable: bool = field(default=True, metadata=LIVE)
+    auto_create_subscription_group: bool = field(default=True, metadata=LIVE)
+    cluster_topic_enable: bool = field(default=True, metadata=LATER)
+    broker_topic_enable: bool = field(default=True, metadata=LATER)
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
-    trace_topic_enable: bool = False
-    trace_on: bool = True
-    reject_transaction_message: bool = False
-    transaction_time_out: int = field(default=6000, metadata=_BYTES)
+    trace_topic_enable: bool = field(default=False, metadata=LATER)
+    trace_on: bool = field(default=True, metadata=LIVE)
+    reject_transaction_message: bool = field(default=False, metadata=LIVE)
+    transaction_time_out: int = field(default=6000, metadata=LIVE | _BYTES)
     """How old a half message is when its producer is first asked."""
-    transaction_check_max: int = field(default=15, metadata={"min": 0})
-    transaction_check_interval: int = field(default=60_000, metadata={"min": 100})
-    notify_consumer_ids_changed_enable: bool = True
-    long_polling_enable: bool = True
-    short_polling_time_mills: int = field(default=1000, metadata=_BYTES)
-    start_accept_send_request_time_stamp: int = 0
+    transaction_check_max: int = field(default=15, metadata=LIVE | _AMOUNT)
+    transaction_check_interval: int = field(default=60_000, metadata=LATER | {"min": 100})
+    notify_consumer_ids_changed_enable: bool = field(default=True, metadata=LIVE)
+    long_polling_enable: bool = field(default=True, metadata=LATER)
+    short_polling_time_mills: int = field(default=1000, metadata=LATER | _BYTES)
+    start_accept_send_request_time_stamp: int = field(default=0, metadata=LIVE)
     acl_enable: bool = False
-    enable_property_filter: bool = False
+    enable_property_filter: bool = field(default=False, metadata=LIVE)
     """Groups may filter by SQL92."""
-    filter_support_retry: bool = False
+    filter_support_retry: bool = field(default=False, metadata=LIVE)
     """Retried messages are filtered again, by what the group wants of their first topic."""
-    filter_data_clean_time_span: int = field(default=24 * 3600 * 1000, metadata=_BYTES)
+    filter_data_clean_time_span: int = field(default=24 * 3600 * 1000, metadata=LATER | _BYTES)
     max_error_rate_of_bloom_filter: int = field(default=20, metadata={"min": 1, "max": 99})
     expect_consumer_num_use_filter: int = field(default=32, metadata={"min": 1, "max": 100_000})
 
     # -- intervals --------------------------------------------------------------------------
-    flush_consumer_offset_interval: int = field(default=5000, metadata={"min": 100})
-    flush_delay_offset_interval: int = field(default=10_000, metadata={"min": 100})
-    register_name_server_period: int = field(default=30_000, metadata={"min": 1})
-    register_broker_timeout_mills: int = field(default=6000, metadata={"min": 100})
-    compressed_register: bool = False
+    flush_consumer_offset_interval: int = field(default=5000, metadata=LATER | {"min": 100} | _INT)
+    flush_delay_offset_interval: int = field(default=10_000, metadata=LATER | {"min": 100})
+    register_name_server_period: int = field(default=30_000, metadata=LATER | {"min": 1} | _INT)
+    register_broker_timeout_mills: int = field(default=6000, metadata=LIVE | {"min": 100} | _INT)
+    compressed_register: bool = field(default=False, metadata=LIVE)
 
     # -- remoting ---------------------------------------------------------------------------
-    server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
-    server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    server_channel_max_idle_time_seconds: int = field(
+        default=120, metadata=LATER | {"min": 1} | _INT
+    )
+    server_socket_backlog: int = field(default=1024, metadata=LATER | {"min": 1, "max": 65535})
     max_connections_per_address: int = field(default=0, metadata={"min": 0})
     """Of one address (IPv6: of one /64), on each port; 0: as many as are still free, so that one
     gets half of all at most. Name a number where most clients come through a proxy."""
@@ -179,27 +170,33 @@ class BrokerConfig:
     mapped_file_size_consume_queue: int = field(default=300_000 * 20, metadata={"min": 20})
     max_hash_slot_num: int = field(default=5_000_000, metadata=_BYTES)
     max_index_num: int = field(default=20_000_000, metadata={"min": 2})
-    message_index_enable: bool = True
-    message_index_safe: bool = False
-    max_message_size: int = field(default=4 * 1024 * 1024, metadata={"min": 1, "max": 15 << 20})
-    flush_disk_type: str = field(
-        default="ASYNC_FLUSH", metadata={"choices": ("ASYNC_FLUSH", "SYNC_FLUSH")}
+    message_index_enable: bool = field(default=True, metadata=LATER)
+    message_index_safe: bool = field(default=False, metadata=LATER)
+    max_message_size: int = field(
+        default=4 * 1024 * 1024, metadata=LIVE | {"min": 1, "max": 15 << 20}
     )
-    flush_interval_commit_log: int = field(default=500, metadata=_BYTES)
-    flush_commit_log_least_pages: int = field(default=4, metadata={"min": 0})
-    flush_commit_log_thorough_interval: int = field(default=10_000, metadata=_BYTES)
-    flush_interval_consume_queue: int = field(default=1_000, metadata=_BYTES)
-    flush_consume_queue_least_pages: int = field(default=2, metadata={"min": 0})
-    flush_consume_queue_thorough_interval: int = field(default=60_000, metadata=_BYTES)
-    sync_flush_timeout: int = field(default=5_000, metadata=_BYTES)
-    check_crc_on_recover: bool = field(default=True, metadata={"key": "checkCRCOnRecover"})
-    max_transfer_bytes_on_message_in_memory: int = field(default=256 * 1024, metadata=_BYTES)
-    max_transfer_count_on_message_in_memory: int = field(default=32, metadata=_BYTES)
-    max_transfer_bytes_on_message_in_disk: int = field(default=64 * 1024, metadata=_BYTES)
-    max_transfer_count_on_message_in_disk: int = field(default=8, metadata=_BYTES)
-    access_message_in_memory_max_ratio: int = field(default=40, metadata={"min": 0, "max": 100})
-    default_query_max_num: int = field(default=32, metadata=_BYTES)
-    max_msgs_num_batch: int = field(default=64, metadata=_BYTES)
+    flush_disk_type: str = field(
+        default="ASYNC_FLUSH", metadata=LATER | {"choices": ("ASYNC_FLUSH", "SYNC_FLUSH")}
+    )
+    flush_interval_commit_log: int = field(default=500, metadata=LATER | _COUNT)
+    flush_commit_log_least_pages: int = field(default=4, metadata=LATER | _AMOUNT)
+    flush_commit_log_thorough_interval: int = field(default=10_000, metadata=LATER | _COUNT)
+    flush_interval_consume_queue: int = field(default=1_000, metadata=LATER | _COUNT)
+    flush_consume_queue_least_pages: int = field(default=2, metadata=LATER | _AMOUNT)
+    flush_consume_queue_thorough_interval: int = field(default=60_000, metadata=LATER | _COUNT)
+    sync_flush_timeout: int = field(default=5_000, metadata=LATER | _COUNT)
+    check_crc_on_recover: bool = field(default=True, metadata=LATER | {"key": "checkCRCOnRecover"})
+    max_transfer_bytes_on_message_in_memory: int = field(
+        default=256 * 1024, metadata=LATER | _COUNT
+    )
+    max_transfer_count_on_message_in_memory: int = field(default=32, metadata=LATER | _COUNT)
+    max_transfer_bytes_on_message_in_disk: int = field(default=64 * 1024, metadata=LATER | _COUNT)
+    max_transfer_count_on_message_in_disk: int = field(default=8, metadata=LATER | _COUNT)
+    access_message_in_memory_max_ratio: int = field(
+        default=40, metadata=LATER | {"min": 0, "max": 100}
+    )
+    default_query_max_num: int = field(default=32, metadata=LIVE | _COUNT)
+    max_msgs_num_batch: int = field(default=64, metadata=LIVE | _COUNT)
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
 
@@ -208,8 +205,8 @@ class BrokerConfig:
     """A message may name further queues (INNER_MULTI_DISPATCH) to appear in."""
     enable_lmq: bool = False
     """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
-    max_lmq_consume_queue_num: int = field(default=20_000, metadata=_BYTES)
-    disk_fall_recorded: bool = True
+    max_lmq_consume_queue_num: int = field(default=20_000, metadata=LATER | _COUNT)
+    disk_fall_recorded: bool = field(default=True, metadata=LATER)
     """Keep how far behind the end of the log each group reads."""
     enable_consume_queue_ext: bool = False
     """Queue entries lead to units of tags code, store time and bit map beside them."""
@@ -225,12 +222,12 @@ class BrokerConfig:
     """Folders whose files are read and beside which none is made; several joined by ``,``."""
     warm_maped_file_enable: bool = False
     flush_least_pages_when_warm_maped_file: int = field(default=4096, metadata=_BYTES)
-    os_page_cache_busy_time_out_mills: int = field(default=1_000, metadata=_BYTES)
+    os_page_cache_busy_time_out_mills: int = field(default=1_000, metadata=LATER | _BYTES)
     use_reentrant_lock_when_put_message: bool = True
     """Means nothing: there is one writer, so there is no lock to choose."""
 
     # -- flush ------------------------------------------------------------------------------
-    flush_commit_log_timed: bool = True
+    flush_commit_log_timed: bool = field(default=True, metadata=LATER)
     """The asynchronous flush sleeps its interval through; false: a put wakes it."""
     transient_store_pool_enable: bool = False
     """Records go to memory of the broker's own first, and to the files when they are committed;
@@ -239,58 +236,67 @@ class BrokerConfig:
     """Buffers, each as large as a file of the log. Sends are refused while none is free."""
     fast_fail_if_no_buffer_in_store_pool: bool = False
     """A file for which there is no buffer can't be begun; false: its records go to it directly."""
-    commit_interval_commit_log: int = field(default=200, metadata=_BYTES)
-    commit_commit_log_least_pages: int = field(default=4, metadata={"min": 0})
+    commit_interval_commit_log: int = field(default=200, metadata=LATER | _COUNT)
+    commit_commit_log_least_pages: int = field(default=4, metadata=LATER | _AMOUNT)
     """Pages of 4 KiB that have to wait for a commit before the thorough interval is over."""
-    commit_commit_log_thorough_interval: int = field(default=200, metadata={"min": 0})
+    commit_commit_log_thorough_interval: int = field(default=200, metadata=LATER | _AMOUNT)
 
     # -- retention --------------------------------------------------------------------------
-    delete_when: str = "04"
+    delete_when: str = field(default="04", metadata=LIVE)
     """Hours of the day (local time, several joined by ``;``) in which expired files go."""
-    file_reserved_time: int = field(default=72, metadata={"min": 0})
+    file_reserved_time: int = field(default=72, metadata=LIVE | _AMOUNT)
     """Hours that a file of the log is kept after the last write to it."""
-    disk_max_used_space_ratio: int = field(default=75, metadata={"min": 0, "max": 100})
+    disk_max_used_space_ratio: int = field(default=75, metadata=LIVE | {"min": 0, "max": 100})
     """Fuller than this, expired files go at any hour; taken as 10 to 95."""
-    clean_file_forcibly_enable: bool = True
+    clean_file_forcibly_enable: bool = field(default=True, metadata=LIVE)
     """Whether files go before their time when the disk is nearly full."""
-    clean_resource_interval: int = field(default=10_000, metadata=_BYTES)
-    delete_commit_log_files_interval: int = field(default=100, metadata={"min": 0})
-    delete_consume_queue_files_interval: int = field(default=100, metadata={"min": 0})
-    redelete_hanged_file_interval: int = field(default=120_000, metadata={"min": 0})
-    disk_space_warning_level_ratio: float = 0.90
+    clean_resource_interval: int = field(default=10_000, metadata=LATER | _COUNT)
+    delete_commit_log_files_interval: int = field(default=100, metadata=LATER | _AMOUNT)
+    delete_consume_queue_files_interval: int = field(default=100, metadata=LATER | _AMOUNT)
+    redelete_hanged_file_interval: int = field(default=120_000, metadata=LATER | _AMOUNT)
+    disk_space_warning_level_ratio: float = field(default=0.90, metadata=LIVE)
     """Of 1: fuller than this, writes are refused. A system property in RocketMQ."""
-    disk_space_clean_forcibly_ratio: float = 0.85
+    disk_space_clean_forcibly_ratio: float = field(default=0.85, metadata=LIVE)
     """Of 1: fuller than this, age no longer matters. A system property in RocketMQ."""
 
     # -- request and reply ------------------------------------------------------------------
-    store_reply_message_enable: bool = True
+    store_reply_message_enable: bool = field(default=True, metadata=LIVE)
     """Replies are stored as well (``<cluster>_REPLY_TOPIC``), whether they arrived or not."""
-    reply_thread_pool_queue_capacity: int = field(default=10_000, metadata=_BYTES)
+    reply_thread_pool_queue_capacity: int = field(default=10_000, metadata=LATER | _COUNT)
     """Replies that may be on their way to the clients that asked; more are refused as busy."""
 
+    # -- queues of RocketMQ's thread pools ----------------------------------------------------
+    # They mean nothing here, but runtime info shows them, and tools divide by them.
+    send_thread_pool_queue_capacity: int = field(default=10_000, metadata=_COUNT)
+    pull_thread_pool_queue_capacity: int = field(default=100_000, metadata=_COUNT)
+    query_thread_pool_queue_capacity: int = field(default=20_000, metadata=_COUNT)
+    end_transaction_pool_queue_capacity: int = field(default=100_000, metadata=_COUNT)
+
     # -- statistics -------------------------------------------------------------------------
-    enable_detail_stat: bool = True
+    enable_detail_stat: bool = field(default=True, metadata=LIVE)
     """How long gets took is kept by queue, not only by topic and group."""
-    auto_delete_unused_stats: bool = False
+    auto_delete_unused_stats: bool = field(default=False, metadata=LIVE)
     """The figures of a topic or group go when it is deleted."""
 
     # -- changing settings ------------------------------------------------------------------
-    config_black_list: str = "configBlackList;brokerConfigPath"
+    config_black_list: str = field(
+        default="configBlackList;brokerConfigPath", metadata={"bytes": 4096}
+    )
     """Keys, joined by ``;``, that UPDATE_BROKER_CONFIG may not change."""
-    broker_config_path: str = field(default="", compare=False)
+    broker_config_path: Path | None = field(default=None, compare=False)
     """Where it writes: the file that was loaded; without one ``config/broker.properties`` in the
-    store's folder."""
+    store's folder, which the next start without a file reads."""
 
     # -- order ------------------------------------------------------------------------------
-    rebalance_lock_max_live_time: int = field(default=60_000, metadata=_BYTES)
+    rebalance_lock_max_live_time: int = field(default=60_000, metadata=LATER | _COUNT)
     """How long a consumer owns a queue that it locked and did not renew. A system property in
     RocketMQ (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
     # -- consumers that are slow, and delayed messages ----------------------------------------
-    disable_consume_if_consumer_read_slowly: bool = False
+    disable_consume_if_consumer_read_slowly: bool = field(default=False, metadata=LIVE)
     """A group that reads further back than consumerFallbehindThreshold is switched off."""
-    consumer_fallbehind_threshold: int = field(default=16 << 30, metadata={"min": 0})
-    enable_schedule_message_stats: bool = True
+    consumer_fallbehind_threshold: int = field(default=16 << 30, metadata=LIVE | {"min": 0})
+    enable_schedule_message_stats: bool = field(default=True, metadata=LIVE)
     """Deliveries of delayed messages are counted, as gets of the group SCHEDULE_CONSUMER."""
 
     def __post_init__(self) -> None:
@@ -303,20 +309,19 @@ class BrokerConfig:
         self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
 
     @classmethod
-    def load(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
-        """Settings of a ``broker.conf`` (None: the defaults), and ``overrides`` by field name.
-
-        Raises:
-            ConfigError: the file can't be read, a key is unknown, or a value does not fit; the text
-                names file and key.
-        """
-        values = {} if path is None else read_properties(path)
-        if path is not None:
-            overrides["broker_config_path"] = str(path.absolute())
-        where = "the settings" if path is None else str(path)
-        return load_settings(
-            cls, values, where=where, known_unused=UNUSED_KEYS, overrides=overrides
-        )
+    def _made(
+        cls,
+        values: Mapping[str, str],
+        where: str,
+        overrides: Mapping[str, object],
+        *,
+        warn: bool = True,
+    ) -> Self:
+        # Without arguments super does not work in a class with slots.
+        config = super(BrokerConfig, cls)._made(values, where, overrides, warn=warn)
+        if warn:
+            warn_of_other_places(values, config.store_path_root_dir, where)
+        return config
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -408,31 +413,12 @@ class BrokerConfig:
     @property
     def settings_file(self) -> Path:
         """Where changed settings are written."""
-        if self.broker_config_path:
-            return Path(self.broker_config_path)
+        return self.broker_config_path or self.kept_file
+
+    @property
+    def kept_file(self) -> Path:
+        """The same when no file was loaded."""
         return self.config_folder / "broker.properties"
-
-    def changed(self, values: Mapping[str, str], where: str) -> Self:
-        """These settings with some keys changed.
-
-        Raises:
-            ConfigError: an unknown key, or a value that does not fit.
-        """
-        return load_settings(
-            type(self), self.as_properties() | dict(values), where=where, known_unused=UNUSED_KEYS
-        )
-
-    def take_over(self, other: BrokerConfig, names: Iterable[str]) -> None:
-        """Have the values of other settings for these fields. All parts of a broker share its
-        settings, and nobody else should change them: hence they are frozen."""
-        for name in names:
-            object.__setattr__(self, name, getattr(other, name))
-
-    def as_properties(self) -> dict[str, str]:
-        """All settings as they would stand in a file."""
-        return {
-            key: setting_text(getattr(self, name)) for key, name in setting_keys(type(self)).items()
-        }
 
 
 def _check_role(config: BrokerConfig) -> None:
@@ -453,10 +439,10 @@ def _check_names(config: BrokerConfig) -> None:
         ("brokerName", config.broker_name),
         ("brokerClusterName", config.broker_cluster_name),
     ):
-        if not value.strip() or not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,127}", value):
+        if not _BROKER_NAME.fullmatch(value) or len(value) > BROKER_NAME_CHARACTERS_MAX:
             raise ConfigError(
-                f"{key}={value!r}: a topic of that name is made, so only letters, digits and %|_- "
-                "are allowed, at most 127"
+                f"{key}={value!r}: a topic of that name is made, so only letters, digits and %|_-. "
+                f"are allowed, at most {BROKER_NAME_CHARACTERS_MAX}, and not dots alone"
             )
 
 

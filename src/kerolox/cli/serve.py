@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import os
 from collections.abc import AsyncIterator, Callable
@@ -89,8 +88,10 @@ def up(
     configure_logging(log_level)
     make_files_private()
     raise_descriptor_limit()
-    broker_config = BrokerConfig.load(config_file, listen_port=port, store_path_root_dir=data)
-    namesrv_config = NamesrvConfig.load(
+    broker_config = BrokerConfig.load_for_start(
+        config_file, listen_port=port, store_path_root_dir=data
+    )
+    namesrv_config = NamesrvConfig.load_for_start(
         None, listen_port=namesrv_port, **_namesrv_files(data or broker_config.store_path_root_dir)
     )
     run(serve(_up_started(namesrv_config, broker_config), ready_file))
@@ -115,7 +116,7 @@ def namesrv(
     files = _namesrv_files(data) if data is not None else {}
     if config_file is not None:
         files["config_store_path"] = config_file
-    config = NamesrvConfig.load(config_file, listen_port=port, **files)
+    config = NamesrvConfig.load_for_start(config_file, listen_port=port, **files)
     run(serve(_namesrv_started(config), ready_file))
 
 
@@ -143,7 +144,7 @@ def broker(
     configure_logging(log_level)
     make_files_private()
     raise_descriptor_limit()
-    config = BrokerConfig.load(
+    config = BrokerConfig.load_for_start(
         config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=name_server
     )
     run(serve(_broker_started(config), ready_file))
@@ -179,7 +180,7 @@ async def _up_started(
     async with running(name_server):
         address = f"{LOOPBACK}:{name_server.port}"
         # Only now is the port known when it was to be any free one.
-        config = dataclasses.replace(broker_config, namesrv_addr=address)
+        config = broker_config.overridden(namesrv_addr=address)
         server = Broker(config)
         async with running(server):
             await _registered(name_server, server)

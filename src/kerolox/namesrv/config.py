@@ -5,31 +5,41 @@ A key of RocketMQ that Kerolox does not use is accepted with a warning; any othe
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
-from kerolox.config import load_settings, read_properties, setting_keys, setting_text
+from kerolox.role_settings import LATER, LIVE, RoleSettings
 
 __all__ = ["UNUSED_KEYS", "NamesrvConfig"]
 
-UNUSED_KEYS = frozenset(
-    """
-    serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
-    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
-    serverSocketRcvBufSize writeBufferHighWaterMark writeBufferLowWaterMark
-    serverPooledByteBufAllocatorEnable useEpollNativeSelector rocketmqHome
-    """.split()
-)
-"""Keys that RocketMQ knows and that have no effect here."""
+_REASONS = {
+    "one event loop does the work of RocketMQ's thread pools": """
+        serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads
+    """,
+    "no request waits in a queue": "serverOnewaySemaphoreValue serverAsyncSemaphoreValue",
+    "sockets and buffers are set by themselves": """
+        serverSocketSndBufSize serverSocketRcvBufSize writeBufferHighWaterMark
+        writeBufferLowWaterMark serverPooledByteBufAllocatorEnable useEpollNativeSelector
+    """,
+    "there is nothing that it could change": "rocketmqHome",
+}
+
+UNUSED_KEYS: Mapping[str, str] = {
+    key: reason for reason, keys in _REASONS.items() for key in keys.split()
+}
+"""Keys that RocketMQ knows → why they have no effect here."""
 
 _HOME = Path("~/namesrv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(RoleSettings):
     """Settings of one name server; each field is the same-named key of namesrv.conf."""
+
+    unused_keys: ClassVar[Mapping[str, str]] = UNUSED_KEYS
+    file_field: ClassVar[str] = "config_store_path"
 
     listen_port: int = field(default=9876, metadata={"min": 0, "max": 65535})
     """0: any free port."""
@@ -39,45 +49,24 @@ class NamesrvConfig:
     config_store_path: Path = field(
         default_factory=lambda: (_HOME / "namesrv.properties").expanduser()
     )
-    """Where UPDATE_NAMESRV_CONFIG writes; the file that was loaded, when there was one."""
-    product_env_name: str = "center"
-    cluster_test: bool = False
-    order_message_enable: bool = False
+    """Where UPDATE_NAMESRV_CONFIG writes: the file that was loaded, when there was one. A start
+    without a file reads it."""
+    product_env_name: str = field(default="center", metadata=LIVE | {"bytes": 255})
+    cluster_test: bool = field(default=False, metadata=LIVE)
+    order_message_enable: bool = field(default=False, metadata=LIVE)
     """Routes carry ORDER_TOPIC_CONFIG."""
-    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
-    """Keys, joined by ``;``, that UPDATE_NAMESRV_CONFIG may not change, beside the fixed ones."""
-    server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
-    server_socket_backlog: int = field(default=1024, metadata={"min": 1, "max": 65535})
+    config_black_list: str = field(
+        default="configBlackList;configStorePath;kvConfigPath", metadata={"bytes": 4096}
+    )
+    """Keys, joined by ``;``, that UPDATE_NAMESRV_CONFIG may not change, whatever else allows it."""
+    server_channel_max_idle_time_seconds: int = field(
+        default=120, metadata=LATER | {"min": 1, "max": (1 << 31) - 1}
+    )
+    server_socket_backlog: int = field(default=1024, metadata=LATER | {"min": 1, "max": 65535})
     max_connections_per_address: int = field(default=0, metadata={"min": 0})
     """Of one address (IPv6: of one /64); 0: as many as are still free. A key of ours."""
 
-    @classmethod
-    def load(cls, path: Path | None, **overrides: object) -> Self:
-        """Settings from a file (None: the defaults), ``overrides`` being stronger.
-
-        Raises:
-            ConfigError: an unknown key, a value that does not fit, a file that can't be read.
-        """
-        values = {} if path is None else read_properties(path)
-        if path is not None:
-            overrides.setdefault("config_store_path", path)
-        where = str(path) if path is not None else "name server settings"
-        return load_settings(
-            cls, values, where=where, known_unused=UNUSED_KEYS, overrides=overrides
-        )
-
-    def updated(self, values: dict[str, str], where: str) -> Self:
-        """These settings with some keys changed.
-
-        Raises:
-            ConfigError: an unknown key, or a value that does not fit.
-        """
-        return load_settings(
-            type(self), self.as_properties() | values, where=where, known_unused=UNUSED_KEYS
-        )
-
-    def as_properties(self) -> dict[str, str]:
-        """Key → text of all settings."""
-        names = setting_keys(type(self))
-        given = dataclasses.asdict(self)
-        return {key: setting_text(given[name]) for key, name in names.items()}
+    @property
+    def settings_file(self) -> Path:
+        """Where changed settings are written."""
+        return self.config_store_path

@@ -7,14 +7,14 @@ RocketMQ's name server says nothing there and lets the client run into its time 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kerolox.config import format_properties, parse_properties, store_settings_file
-from kerolox.errors import ConfigError
+from kerolox.errors import BrokerError, ConfigError
+from kerolox.live_settings import LiveSettings
+from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
     LENIENT_BODY_BYTES_MAX,
@@ -59,9 +59,6 @@ VERSION_OF_REGISTER_BODY = 37
 VERSION_OF_STANDARD_JSON = 401
 """V4_9_4: from here on clients get routes as standard JSON."""
 
-FIXED_KEYS = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
-"""Settings that no request may change, whatever ``configBlackList`` says."""
-
 FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/faq/ for further details."
 
 _log = logging.getLogger(__name__)
@@ -91,11 +88,11 @@ class NameServerHandlers:
         clock_ms: Callable[[], int],
     ) -> None:
         self.config = config
-        """The settings as they are now; UPDATE_NAMESRV_CONFIG replaces them."""
+        """The settings as they are now; UPDATE_NAMESRV_CONFIG changes them in place."""
+        self.live_settings = LiveSettings(config, clock_ms)
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
-        self._writing = asyncio.Lock()
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
@@ -111,6 +108,8 @@ class NameServerHandlers:
             return await handler(self, command, connection)
         except (HeaderFieldError, BodyError, ConfigError) as error:
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
+        except BrokerError as error:
+            return command.response(error.code, error.remark)
         except OSError as error:
             _log.error("code %d: %s", command.code, error)
             return command.response(ResponseCode.SYSTEM_ERROR, f"can't be written: {error}")
@@ -334,24 +333,12 @@ class NameServerHandlers:
         if not command.body:
             return command.response()
         asker = f"request of {connection.remote_address}"
-        values = parse_properties(command.body.decode("utf-8", "replace"), where=asker)
-        black_list = FIXED_KEYS | set(self.config.config_black_list.split(";"))
-        if not black_list.isdisjoint(values):
-            return command.response(
-                ResponseCode.NO_PERMISSION, "Can not update config in black list."
-            )
-        config = self.config.updated(values, asker)
-        _log.info("%s changed settings: %s", connection.remote_address, ", ".join(values))
-        async with self._writing:
-            self.config = config
-            await asyncio.to_thread(
-                store_settings_file, config.config_store_path, config.as_properties(), values
-            )
-        return command.response()
+        remark = await self.live_settings.change(command.body, asker)
+        return command.response(remark=remark or None)
 
     @_on(RequestCode.GET_NAMESRV_CONFIG)
     async def _get_config(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        return command.response(body=format_properties(self.config.as_properties()).encode())
+        return command.response(body=format_properties(self.live_settings.shown()).encode())
 
     def _namespace_body(self, namespace: str) -> bytes:
         table = self._key_values.namespace(namespace)

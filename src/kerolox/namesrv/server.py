@@ -81,7 +81,14 @@ class NameServer:
         with contextlib.suppress(asyncio.CancelledError):
             await scanning
         await self._server.stop()
+        await self._handlers.live_settings.stop()
         _log.info("name server stopped")
+
+    async def reload_settings(self) -> None:
+        """Read the settings file again (what SIGHUP asks for). Settings that are live are in force
+        when this returns; others are named in the log and wait for a restart. A file with a mistake
+        changes nothing and is one error in the log. Raises nothing."""
+        await self._handlers.live_settings.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -33,10 +33,10 @@ SMALL = {
 }
 
 
-def small_config(folder: Path, **overrides: Any) -> BrokerConfig:
-    """Settings with small files and a free port."""
+def small_config(folder: Path, *, path: Path | None = None, **overrides: Any) -> BrokerConfig:
+    """Settings with small files and a free port, beside those of a file."""
     values = {**SMALL, "store_path_root_dir": folder / "store", **overrides}
-    return BrokerConfig.load(None, **values)
+    return BrokerConfig.load(path, **values)
 
 
 ASK_SECONDS_MAX = 30.0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.config import parse_properties
 from kerolox.message import MessageQueue
+from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode

@@ -124,6 +124,7 @@ async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_pa
             tmp_path,
             namesrv_addr=f"127.0.0.1:{one.server.port}",
             register_name_server_period=10,
+            update_namesrv_addr_enable=True,
         )
         async with Broker(config) as broker, peer_of(broker) as peer:
             body = f"namesrvAddr=127.0.0.1:{two.server.port}\n".encode()
@@ -136,7 +137,8 @@ async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_pa
 
 
 async def test_a_broker_without_name_servers_can_be_given_some(tmp_path):
-    async with NameServerEar() as ear, Broker(small_config(tmp_path)) as broker:
+    config = small_config(tmp_path, update_namesrv_addr_enable=True)
+    async with NameServerEar() as ear, Broker(config) as broker:
         async with peer_of(broker) as peer:
             body = f"namesrvAddr=127.0.0.1:{ear.server.port}\n".encode()
             await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)

@@ -55,5 +55,5 @@ def test_a_wrong_line_is_an_error_with_file_and_key(tmp_path: Path, line: str, r
 
 def test_an_update_keeps_all_other_settings() -> None:
     config = NamesrvConfig(listen_port=1, order_message_enable=False)
-    updated = config.updated({"orderMessageEnable": "true"}, "request")
+    updated = config.changed({"orderMessageEnable": "true"}, "request")
     assert updated == NamesrvConfig(listen_port=1, order_message_enable=True)

@@ -16,8 +16,8 @@ from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
-from kerolox.config import format_properties, parse_properties
 from kerolox.errors import BrokerError, ConfigError
+from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
@@ -172,14 +172,15 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
 # -- settings and figures ---------------------------------------------------------------------
 @router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
 async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
-    """All settings as ``key=value`` lines."""
+    """All settings as ``key=value`` lines: those in force, and under ``pendingRestart.<key>``
+    those that wait for a restart."""
     shown = {
         # Nothing here reads these, but exportConfigs of mqadmin fails where one is missing, and
         # exportMetrics takes the last one for the number of processors.
         "filterServerNums": "0",
         "slaveReadEnable": "false",
         "clientCallbackExecutorThreads": str(os.cpu_count()),
-        **broker.live_settings.as_properties(),
+        **broker.live_settings.shown(),
     }
     body = format_properties(shown).encode()
     version = encode_body(broker.live_settings.version)
@@ -188,15 +189,16 @@ async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -
 
 @router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode)
 async def update_broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
-    """Change settings, given as ``key=value`` lines."""
-    if request.body:
-        asker = f"request of {request.connection.remote_address}"
-        text = request.body.decode("utf-8", "replace")
-        try:
-            await broker.live_settings.change(parse_properties(text, where=asker), asker)
-        except (ConfigError, OSError) as error:
-            raise _system_error(str(error)) from None
-    return Reply()
+    """Change settings, given as ``key=value`` lines. The remark of a success says what is not in
+    force yet."""
+    if not request.body:
+        return Reply()
+    asker = f"request of {request.connection.remote_address}"
+    try:
+        remark = await broker.live_settings.change(request.body, asker)
+    except (ConfigError, OSError) as error:
+        raise _system_error(str(error)) from None
+    return Reply(remark=remark or None)
 
 
 @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
@@ -215,13 +217,17 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     values["brokerVersionDesc"] = VERSION_TEXT
     values["brokerVersion"] = VERSION
-    # There are no such pools here: nothing waits, nothing has waited.
-    for pool in ("send", "pull", "query"):
+    # There are no such pools here: nothing waits, nothing has waited. Tools divide by capacities.
+    for pool, capacity in (
+        ("send", config.send_thread_pool_queue_capacity),
+        ("pull", config.pull_thread_pool_queue_capacity),
+        ("query", config.query_thread_pool_queue_capacity),
+    ):
         values[f"{pool}ThreadPoolQueueSize"] = 0
-        values[f"{pool}ThreadPoolQueueCapacity"] = 0
+        values[f"{pool}ThreadPoolQueueCapacity"] = capacity
         values[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
     values["EndTransactionQueueSize"] = 0
-    values["EndTransactionThreadPoolQueueCapacity"] = 0
+    values["EndTransactionThreadPoolQueueCapacity"] = config.end_transaction_pool_queue_capacity
     values["earliestMessageTimeStamp"] = _earliest(broker)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
     buffers = store.transient_buffers

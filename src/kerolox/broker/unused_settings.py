@@ -1,0 +1,108 @@
+"""Keys of a RocketMQ ``broker.conf`` that have no effect here, with the reason of each.
+
+They are those of ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig`` and
+``NettyClientConfig`` of 4.x, and those that examples of all ages carry although RocketMQ 4.9 does
+not read them either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from kerolox.text import printable
+
+__all__ = ["UNUSED_KEYS", "warn_of_other_places"]
+
+_log = logging.getLogger(__name__)
+
+_REASONS = {
+    "one event loop does the work of RocketMQ's thread pools": """
+        sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums
+        processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums
+        clientManageThreadPoolNums consumerManageThreadPoolNums heartbeatThreadPoolNums
+        endTransactionThreadPoolNums serverWorkerThreads serverCallbackExecutorThreads
+        serverSelectorThreads clientWorkerThreads clientCallbackExecutorThreads
+        pullMessageFutureThreadPoolNums litePullMessageThreadPoolNums
+    """,
+    "no request waits in a queue": """
+        putThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
+        consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity
+        brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+        serverOnewaySemaphoreValue serverAsyncSemaphoreValue clientOnewaySemaphoreValue
+        clientAsyncSemaphoreValue highSpeedMode
+    """,
+    "sockets and buffers are set by themselves": """
+        serverSocketSndBufSize serverSocketRcvBufSize writeBufferHighWaterMark
+        writeBufferLowWaterMark serverPooledByteBufAllocatorEnable useEpollNativeSelector
+        connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds
+        clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable
+        clientCloseSocketIfTimeout transferMsgByHeap
+    """,
+    "replication is not there yet": """
+        haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
+        haMasterAddress haSlaveFallbehindMax slaveTimeout slaveReadEnable offsetCheckInSlave
+        duplicationEnable
+    """,
+    "DLedger is not supported": """
+        storePathDLedgerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+        isEnableBatchPush
+    """,
+    "it goes with storePathRootDir; RocketMQ does not read it either": """
+        storePathConsumeQueue storePathIndex storeCheckpoint abortFile
+    """,
+    "the spelling before 4.6, which RocketMQ 4.9 does not read either; write mappedFileSize...": """
+        mapedFileSizeCommitLog mapedFileSizeConsumeQueue mapedFileSizeConsumeQueueExt
+    """,
+    "RocketMQ 4.9 does not read it either": """
+        checkTransactionMessageEnable destroyMapedFileInterval brokerEnableProxy
+        dynamicTopicEnabled brokerWeight
+    """,
+    "addresses of name servers are given by namesrvAddr": """
+        fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
+        namesrvDomain namesrvDomainSubgroup
+    """,
+    "it is for RocketMQ 5": """
+        timerWheelEnable timerMaxDelaySec timerStopEnqueue enableControllerMode controllerAddr
+        storePathEpochFile litePullMessageEnable enableSlaveActingMaster
+        enableRemoteEscape enableSingleTopicRegister enableSplitRegistration
+        transactionCheckMaxTimeInMs autoMessageVersionOnTopicLen
+        enableNotifyAfterPopOrderLockRelease enableNameServerAddressResolve
+        popPollingSize enableBatchPush totalReplicas inSyncReplicas minInSyncReplicas
+    """,
+    "there is nothing that it could change": """
+        rocketmqHome messageStorePlugIn filterServerNums flushConsumerOffsetHistoryInterval
+        commercialEnable commercialTimerCount commercialTransCount commercialBigCount
+        commercialBaseCount maxDelayTime forceRegister isolateLogEnable
+        destroyMapedFileIntervalForcibly putMsgIndexHightWater debugLockEnable
+        enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
+        scheduleAsyncDeliverMaxResendNum2Blocked
+    """,
+}
+
+UNUSED_KEYS: Mapping[str, str] = {
+    key: reason for reason, keys in _REASONS.items() for key in keys.split()
+}
+"""Key → why it has no effect."""
+
+_PLACES = {
+    "storePathConsumeQueue": "consumequeue",
+    "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint",
+    "abortFile": "abort",
+}
+
+
+def warn_of_other_places(values: Mapping[str, str], root: Path, where: str) -> None:
+    """Say where queues and index lie when a file names another place for them."""
+    for key, name in _PLACES.items():
+        if key in values and Path(values[key].strip()).expanduser() != root / name:
+            _log.warning(
+                "%s: %s=%s is not where it is: it is %s, as storePathRootDir says",
+                where,
+                key,
+                printable(values[key]),
+                root / name,
+            )

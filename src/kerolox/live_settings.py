@@ -1,0 +1,258 @@
+"""The settings of a role that runs: changed by requests, read again from their file, and shown.
+
+What a request (UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG) may change, and what takes effect at
+once, stands with each setting (:mod:`kerolox.role_settings`). A change is checked as a start would
+check it, as a whole, then written to the settings file, then in force; what waits for the next
+start is shown under ``pendingRestart.<key>``. The work and memory of a request are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from kerolox.config import change_settings_file, refuse_unknown, setting_keys, setting_text
+from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
+from kerolox.properties import parse_properties
+from kerolox.role_settings import RoleSettings
+from kerolox.text import printable
+
+__all__ = ["PENDING_PREFIX", "LiveSettings"]
+
+CHANGE_BYTES_MAX = 64 * 1024
+"""Bytes of a request that changes settings; all settings as text have some 6,000."""
+
+CHANGE_KEYS_MAX = 1000
+WAITING_MAX = 16
+"""Changes that wait for the file; further ones are refused as busy."""
+
+PENDING_PREFIX = "pendingRestart."
+"""In front of the key of a setting whose value waits for the next start, where settings are
+shown. The value in force stands under the plain key."""
+
+FIXED_KEYS = frozenset(("rocketmqHome",))
+"""Keys without effect that RocketMQ lets no request change."""
+
+HEADER = """\
+# Settings that requests have changed. A start without -c reads this file; one with -c FILE
+# reads FILE alone, and requests then write to that.
+"""
+
+_log = logging.getLogger(__name__)
+_Settings = TypeVar("_Settings", bound=RoleSettings)
+
+
+class LiveSettings(Generic[_Settings]):
+    """Those in force, which all parts of the role share, and those that wait for the next start."""
+
+    def __init__(
+        self,
+        config: _Settings,
+        now_ms: Callable[[], int],
+        apply: Callable[[frozenset[str]], Awaitable[None]] | None = None,
+    ) -> None:
+        """``apply`` is told the fields of which other values are in force now."""
+        self._config = config
+        self._now_ms = now_ms
+        self._apply = apply
+        self._pending: dict[str, str] = {}
+        """Field name → text of the next start."""
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[str]] = set()
+        self.version = {"counter": 0, "timestamp": now_ms()}
+        """``DataVersion`` of the settings."""
+
+    def shown(self) -> dict[str, str]:
+        """Key → text of all settings as they are in force, then those that wait for a restart."""
+        config = self._config
+        shown = config.as_properties()
+        keys = {name: key for key, name in setting_keys(type(config)).items()}
+        shown[keys[config.file_field]] = str(config.settings_file)
+        shown.update((PENDING_PREFIX + keys[name], text) for name, text in self._pending.items())
+        return shown
+
+    # -- requests -----------------------------------------------------------------------------
+    async def change(self, body: bytes, asker: str) -> str:
+        """Take over other values, given as ``key=value`` lines, and write them to the file.
+
+        Args:
+            body: the lines, UTF-8.
+            asker: who wants it, for the log and errors.
+
+        Returns:
+            What is not in force now, and why; empty when all is.
+
+        Raises:
+            NoPermissionError: one may not be changed by a request; nothing was changed.
+            BrokerBusyError: too many changes wait already.
+            ConfigError: a key is unknown, a value does not fit, or the next start would not take
+                the file; nothing was changed.
+            OSError: the file can't be written; what is live is in force nevertheless.
+        """
+        given = _parsed(body, asker)
+        if not given:
+            return ""
+        known = {*setting_keys(type(self._config)), *self._config.unused_keys}
+        refuse_unknown(given, known, asker)
+        self._check_allowed(given)
+        without_effect = given.keys() & self._config.unused_keys.keys()
+        values = {key: text.strip() for key, text in given.items() if key not in without_effect}
+        if not values:
+            raise ConfigError(f"nothing changed: {self._reasons(without_effect)}")
+        self._config.changed(values, asker)
+        if len(self._tasks) >= WAITING_MAX:
+            raise BrokerBusyError(f"{WAITING_MAX} changes of settings wait already; try again")
+        # A task of its own: a request that is cancelled leaves nothing half done.
+        task = asyncio.get_running_loop().create_task(self._change(values, asker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        remark = await asyncio.shield(task)
+        if without_effect:
+            remark = "; ".join(filter(None, (remark, self._reasons(without_effect))))
+        return remark
+
+    async def stop(self) -> None:
+        """End changes that are under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _check_allowed(self, keys: Iterable[str]) -> None:
+        config = self._config
+        names = setting_keys(type(config))
+        black_list = FIXED_KEYS | {key.strip() for key in config.config_black_list.split(";")}
+        for key in keys:
+            if key in black_list:
+                raise NoPermissionError(
+                    f"Can not update config in black list. {printable(key)} is on configBlackList "
+                    f"of {config.settings_file}; {_EDIT}"
+                )
+            if key in names and not config.is_wire(names[key]):
+                permission = _wire_if(type(config), names[key])
+                hint = f"{permission}=true allows it; or " if permission else ""
+                raise NoPermissionError(
+                    f"Can not update config in black list. No request changes {key}: {hint}{_EDIT}"
+                )
+
+    async def _change(self, values: Mapping[str, str], asker: str) -> str:
+        config = self._config
+        failure: OSError | None = None
+        async with self._writing:
+            wanted = config.changed(values, asker)
+            try:
+                await asyncio.to_thread(self._write, values)
+            except OSError as error:
+                failure = error
+            names = setting_keys(type(config))
+            later = {key: names[key] for key in values if not config.is_live(names[key])}
+            live = frozenset(names[key] for key in values) - frozenset(later.values())
+            config.take_over(wanted, live)
+            if failure is None:
+                self._set_pending(wanted, later.values())
+            self._new_version()
+        for key, text in values.items():
+            when = "at the next start" if key in later else "now"
+            _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)
+        if live and self._apply is not None:
+            await self._apply(live)
+        if failure is not None:
+            raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
+        waiting = [key for key, name in later.items() if name in self._pending]
+        if not waiting:
+            return ""
+        return f"written to {config.settings_file}, in force at the next start: {_list(waiting)}"
+
+    def _write(self, values: Mapping[str, str]) -> None:
+        config = self._config
+        path = config.settings_file
+        change_settings_file(
+            path, values, header=HEADER, check=lambda all_: config.check_file(all_, str(path))
+        )
+
+    def _set_pending(self, wanted: RoleSettings, names: Iterable[str]) -> None:
+        for name in names:
+            value = getattr(wanted, name)
+            self._pending.pop(name, None)
+            if value != getattr(self._config, name):
+                self._pending[name] = setting_text(value)
+
+    def _reasons(self, keys: Iterable[str]) -> str:
+        reasons = self._config.unused_keys
+        first = sorted(keys)[:3]
+        return "; ".join(f"{key} has no effect here ({reasons[key]})" for key in first)
+
+    def _new_version(self) -> None:
+        counter = int(self.version["counter"]) + 1
+        self.version = {"counter": counter, "timestamp": self._now_ms()}
+
+    # -- the file -----------------------------------------------------------------------------
+    async def reload(self) -> None:
+        """Read the settings file again, as a start in the same way would. What is live is in force
+        then; what waits for a restart is named in the log. A file with a mistake changes nothing
+        and is one error in the log. Raises nothing."""
+        config = self._config
+        if config.source is None:
+            _log.info("no settings file was loaded; nothing to reload")
+            return
+        async with self._writing:
+            try:
+                wanted = await asyncio.to_thread(config.reloaded)
+            except ConfigError as error:
+                _log.error("settings stay as they are: %s", error)
+                return
+            keys = {name: key for key, name in setting_keys(type(config)).items()}
+            fields = [each.name for each in dataclasses.fields(config) if each.name in keys]
+            others = [name for name in fields if getattr(wanted, name) != getattr(config, name)]
+            live = frozenset(name for name in others if config.is_live(name))
+            config.take_over(wanted, live)
+            self._pending.clear()
+            self._set_pending(wanted, [name for name in others if name not in live])
+            if live:
+                self._new_version()
+        path = config.source.path or config.settings_file
+        now = [f"{keys[name]}={setting_text(getattr(config, name))}" for name in sorted(live)]
+        _log.info(
+            "settings of %s read again; in force now: %s", path, _list(now) or "all as before"
+        )
+        if self._pending:
+            waiting = [f"{keys[name]}={text}" for name, text in self._pending.items()]
+            _log.warning("settings that wait for a restart: %s", _list(waiting))
+        if live and self._apply is not None:
+            await self._apply(live)
+
+
+_EDIT = "edit the settings file and restart"
+
+
+def _parsed(body: bytes, asker: str) -> dict[str, str]:
+    if len(body) > CHANGE_BYTES_MAX:
+        raise ConfigError(f"{asker}: {len(body)} bytes of settings; at most {CHANGE_BYTES_MAX}")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{asker}: the settings are not UTF-8") from None
+    values = parse_properties(text, where=asker)
+    if len(values) > CHANGE_KEYS_MAX:
+        raise ConfigError(f"{asker}: {len(values)} settings; at most {CHANGE_KEYS_MAX}")
+    return values
+
+
+def _wire_if(settings_type: type[RoleSettings], name: str) -> str | None:
+    """The key of the setting that would allow a change."""
+    fields = {each.name: each for each in dataclasses.fields(settings_type)}
+    permission = fields[name].metadata.get("wire_if")
+    keys = {field: key for key, field in setting_keys(settings_type).items()}
+    return keys[permission] if permission else None
+
+
+def _not_kept(error: OSError, path: object, live: Iterable[str]) -> OSError:
+    in_force = f"; in force until the next start: {_list(live)}" if live else "; nothing changed"
+    return OSError(f"{path} can't be written: {error.strerror or error}{in_force}")
+
+
+def _list(texts: Iterable[str]) -> str:
+    return printable(", ".join(texts), characters_max=1024)

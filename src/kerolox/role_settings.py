@@ -1,0 +1,216 @@
+"""What the settings of a broker and of a name server have in common.
+
+A setting says in its field's metadata what may become of it while the role runs:
+
+- ``wire``: a request (UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG) may change it. This is the allow
+  list, and its only home: a field without it is changed in the file alone. What names a file, a
+  folder, an address or a port, and what the files of a store depend on, never has it.
+- ``wire_if``: the same while the setting of that field name is true.
+- ``live``: it takes effect at once, by a request or a reload; others wait for the next start.
+
+:data:`LIVE` and :data:`LATER` are the two kinds of metadata that most allowed settings have.
+
+Where settings come from, the stronger first: options of the command line (``overrides``), the
+settings file, the defaults. The file is the one given with ``-c``; without one it is the file that
+requests have written (``settings_file``), of which only settings of the allow list are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from kerolox.config import (
+    convert_settings,
+    load_settings,
+    read_properties,
+    setting_keys,
+    setting_text,
+)
+from kerolox.text import printable
+
+__all__ = ["LATER", "LIVE", "RoleSettings", "Source"]
+
+LIVE: dict[str, object] = {"wire": True, "live": True}
+"""Metadata of a setting that a request may change, at once."""
+
+LATER: dict[str, object] = {"wire": True}
+"""Metadata of a setting that a request may change for the next start."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where settings were loaded from, so that it can be done again."""
+
+    path: Path | None
+    """The file that was given; None: what requests have written is read, if it is there."""
+    overrides: Mapping[str, object]
+    """Field name → value, stronger than the file."""
+    keys: tuple[str, ...]
+    """The keys that the file gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSettings:
+    """The base of a role's settings. A subclass names its keys without effect and its file."""
+
+    unused_keys: ClassVar[Mapping[str, str]] = {}
+    """Key of RocketMQ → why it has no effect here."""
+    file_field: ClassVar[str] = ""
+    """The field that holds the path of the settings file."""
+
+    config_black_list: str = field(default="", metadata={"bytes": 4096})
+    """Keys, joined by ``;``, that no request may change, even if the allow list has them."""
+    source: Source | None = field(default=None, compare=False, repr=False, metadata={"key": None})
+    """None: made by a program, so there is nothing to reload."""
+
+    @property
+    def settings_file(self) -> Path:
+        """Where requests write."""
+        raise NotImplementedError
+
+    @property
+    def kept_file(self) -> Path:
+        """The same when no file is given; a start without a file reads it."""
+        return self.settings_file
+
+    # -- loading ------------------------------------------------------------------------------
+    @classmethod
+    def load(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
+        """Settings of a file (None: the defaults), and ``overrides`` by field name.
+
+        Raises:
+            ConfigError: the file can't be read, a key is unknown, or a value does not fit; the text
+                names file and key.
+        """
+        if path is None:
+            return cls._made({}, "the settings", overrides)
+        overrides[cls.file_field] = path.absolute()
+        values = read_properties(path)
+        return cls._from(path, values, overrides, str(path))
+
+    @classmethod
+    def load_for_start(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
+        """Settings as the command line starts with them: of the file given, or else those that
+        requests changed before (see :attr:`settings_file`).
+
+        Raises:
+            ConfigError: as ``load``.
+        """
+        if path is not None:
+            config = cls.load(path, **overrides)
+            if config.kept_file.exists() and config.kept_file.resolve() != path.resolve():
+                _log.warning("%s is not read, since %s is given", config.kept_file, path)
+            return config
+        plain = cls.load(None, **overrides)
+        kept = plain.kept_file
+        if not kept.exists():
+            return cls._from(None, {}, overrides, str(kept))
+        values, left_out = plain._kept(read_properties(kept))
+        if left_out:
+            _log.warning(
+                "%s: not read: %s; this file has what requests may change, give the rest with -c",
+                kept,
+                _list(left_out),
+            )
+        return cls._from(None, values, overrides, str(kept))
+
+    @classmethod
+    def _from(
+        cls, path: Path | None, values: Mapping[str, str], overrides: Mapping[str, Any], where: str
+    ) -> Self:
+        source = Source(path, dict(overrides), tuple(values))
+        return cls._made(values, where, {**overrides, "source": source})
+
+    @classmethod
+    def _made(
+        cls,
+        values: Mapping[str, str],
+        where: str,
+        overrides: Mapping[str, object],
+        *,
+        warn: bool = True,
+    ) -> Self:
+        return load_settings(
+            cls, values, where=where, known_unused=cls.unused_keys, overrides=overrides, warn=warn
+        )
+
+    def _kept(self, values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """What of a file that requests wrote is read at a start, and the keys that are not."""
+        names = setting_keys(type(self))
+        read = {k: text for k, text in values.items() if k in names and self.is_wire(names[k])}
+        return read, [key for key in values if key not in read]
+
+    def overridden(self, **overrides: object) -> Self:
+        """These settings with some that are stronger than the file, at a reload too."""
+        source = self.source and dataclasses.replace(
+            self.source, overrides={**self.source.overrides, **overrides}
+        )
+        return dataclasses.replace(self, source=source, **overrides)  # type: ignore[arg-type]
+
+    def reloaded(self) -> Self:
+        """The settings that a start in the same way has now. Only with a ``source``.
+
+        Raises:
+            ConfigError: the file can't be read, or has a mistake.
+        """
+        assert self.source is not None
+        return self.load_for_start(self.source.path, **self.source.overrides)
+
+    def check_file(self, values: Mapping[str, str], where: str) -> None:
+        """Whether the next start takes a settings file with these values.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        overrides = dict(self.source.overrides) if self.source else {}
+        if self.source is None or self.source.path is None:
+            values, _ = self._kept(values)
+        self._made(values, where, overrides, warn=False)
+
+    # -- changing -----------------------------------------------------------------------------
+    @classmethod
+    def is_live(cls, name: str) -> bool:
+        """Whether a field takes effect at once."""
+        return bool(_metadata(cls)[name].get("live", False))
+
+    def is_wire(self, name: str) -> bool:
+        """Whether a request may change a field."""
+        metadata = _metadata(type(self))[name]
+        permission = metadata.get("wire_if")
+        return bool(metadata.get("wire", False) or (permission and getattr(self, permission)))
+
+    def changed(self, values: Mapping[str, str], where: str) -> Self:
+        """These settings with some keys changed, checked as at a start.
+
+        Raises:
+            ConfigError: a value does not fit, by itself or beside the others.
+        """
+        converted: dict[str, Any] = convert_settings(type(self), values, where=where)
+        return dataclasses.replace(self, **converted)
+
+    def take_over(self, other: RoleSettings, names: Iterable[str]) -> None:
+        """Have the values of other settings for these fields. All parts of a role share its
+        settings, and nobody else should change them: hence they are frozen."""
+        for name in names:
+            object.__setattr__(self, name, getattr(other, name))
+
+    def as_properties(self) -> dict[str, str]:
+        """Key → text of all settings."""
+        return {
+            key: setting_text(getattr(self, name)) for key, name in setting_keys(type(self)).items()
+        }
+
+
+def _metadata(settings_type: type[RoleSettings]) -> dict[str, Mapping[str, Any]]:
+    return {each.name: each.metadata for each in dataclasses.fields(settings_type)}
+
+
+def _list(keys: Iterable[str]) -> str:
+    return printable(", ".join(keys))
