@@ -56,9 +56,9 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
             host, port = address.split(":")
             socket.create_connection((host, int(port)), timeout=30).close()
         said = server.log.read_text()
-        assert f"broker       listens on port {addresses['broker'].split(':')[1]}" in said
+        assert f"broker       listens on {addresses['broker']}" in said
         assert f"stores in {tmp_path / 'store'}" in said
-        assert f"listens on port {addresses['namesrv'].split(':')[1]}" in said
+        assert f"name server  listens on {addresses['namesrv']}" in said
         assert server.stop(number) < STOPPED_SECONDS_MAX
     assert not server.ready_file.exists()
     assert not (tmp_path / "store" / "abort").exists()

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from kerolox.addresses import join_address
 from kerolox.broker.cleaning import (
     CHECK_SECONDS,
     FIRST_CHECK_SECONDS,
@@ -159,8 +160,13 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What name servers tell clients: ``brokerIP1:port``."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        """What name servers tell clients: ``advertisedAddress``, else ``brokerIP1:port``."""
+        return join_address(*self.config.advertised(self.port))
+
+    @property
+    def listen_addresses(self) -> tuple[str, ...]:
+        """The addresses that it listens on, the VIP port's aside (after the start)."""
+        return () if self._server is None else self._server.addresses
 
     @staticmethod
     def now_ms() -> int:
@@ -189,8 +195,9 @@ class Broker:
             raise
         self._is_started = True
         _log.info(
-            "broker %s listens on %s, store %s",
+            "broker %s listens on %s as %s, store %s",
             self.config.broker_name,
+            ", ".join(self.listen_addresses),
             self.address,
             self.config.store_path_root_dir,
         )
@@ -288,7 +295,7 @@ class Broker:
     def set_identity(self) -> None:
         """Tell the kernel who we are, as the settings have it."""
         config = self.config
-        self.store_host = pack_host(self._store_address, self.port)
+        self.store_host = pack_host(self._store_address, config.advertised(self.port)[1])
         self.store.set_identity(
             cluster=config.broker_cluster_name,
             region=config.region_id,
@@ -393,7 +400,7 @@ class Broker:
         self.registration = Registration(
             self.config,
             self.address,
-            f"{self.config.broker_ip2}:{self.port + HA_PORT_DISTANCE}",
+            join_address(self.config.broker_ip2, self.port + HA_PORT_DISTANCE),
             self.topics.registration,
             self.topics.set_ordered,
         )

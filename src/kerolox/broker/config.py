@@ -5,9 +5,10 @@ with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`
 warning, a key that nobody knows is a :class:`ConfigError` that names the nearest one, and so is a
 value that would silently mean something else than it says (a slave, SQL92 filters ...).
 
-Keys of our own, which RocketMQ ignores: ``listenHost`` (address to listen on), ``vipPortEnable``
-(listen on ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long
-requests may come together while many small ones come in), ``maxConnectionsPerAddress`` and
+Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
+``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
+``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests may come
+together while many small ones come in), ``maxConnectionsPerAddress`` and
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``).
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
@@ -18,7 +19,6 @@ of a store or their meaning depend on.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import ipaddress
 import os
 import re
@@ -28,6 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
+from kerolox.addresses import (
+    ALL_HOSTS,
+    own_host,
+    split_address,
+)
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
@@ -37,7 +42,7 @@ from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
 from kerolox.store.settings import StoreSettings
 
-__all__ = ["BrokerConfig", "local_address"]
+__all__ = ["BrokerConfig"]
 
 QUEUE_ENTRY_BYTES = 20
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -63,19 +68,6 @@ _UNSUPPORTED_SWITCHES = {
 }
 
 
-@functools.cache
-def local_address() -> str:
-    """This machine's own IPv4 address, the one that other machines would see; 127.0.0.1 if none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only picks the outgoing interface.
-            probe.connect(("192.0.2.1", 9))
-            address: str = probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
-    return address
-
-
 def _host_name() -> str:
     name = re.sub(r"[^A-Za-z0-9._%|-]", "-", socket.gethostname())[:BROKER_NAME_CHARACTERS_MAX]
     return name if _BROKER_NAME.fullmatch(name) else "broker-a"
@@ -95,9 +87,14 @@ class BrokerConfig(RoleSettings):
     broker_name: str = field(default_factory=_host_name)
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = field(default=0, metadata={"min": 0})
-    broker_ip1: str = field(default_factory=local_address, metadata={"key": "brokerIP1"})
-    broker_ip2: str = field(default_factory=local_address, metadata={"key": "brokerIP2"})
-    listen_host: str = "0.0.0.0"
+    broker_ip1: str = field(default="", metadata={"key": "brokerIP1"})
+    """The host that name servers and records have. Empty: the first of ``listen_host`` that others
+    reach, or this machine's own address."""
+    broker_ip2: str = field(default="", metadata={"key": "brokerIP2"})
+    advertised_address: str = ""
+    """``host:port`` in place of ``brokerIP1:listenPort``, where clients come another way (NAT)."""
+    listen_host: str = ALL_HOSTS
+    """Addresses to listen on, joined by ``;``; ``*``: all, of IPv4 and IPv6."""
     listen_port: int = field(default=10911, metadata=_PORT)
     """0: any free port; the VIP port stays closed then."""
     vip_port_enable: bool = True
@@ -304,6 +301,9 @@ class BrokerConfig(RoleSettings):
             object.__setattr__(self, "store_path_root_dir", Path(self.store_path_root_dir))
         if not isinstance(self.store_path_commit_log, str):
             object.__setattr__(self, "store_path_commit_log", str(self.store_path_commit_log))
+        for name in ("broker_ip1", "broker_ip2"):
+            if not getattr(self, name).strip():
+                object.__setattr__(self, name, _own_host(self.listen_host))
         for check in _CHECKS:
             check(self)
         self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
@@ -368,21 +368,29 @@ class BrokerConfig(RoleSettings):
             levels.append(int(match[1]) * _UNIT_MS[match[2]])
         return tuple(levels)
 
+    def advertised(self, port: int) -> tuple[str, int]:
+        """Host and port under which clients reach a broker that listens on ``port``."""
+        if self.advertised_address:
+            return split_address(self.advertised_address)
+        return self.broker_ip1, port
+
     def store_address(self) -> str:
-        """The IP address of ``brokerIP1``, for the records.
+        """The IP address that clients reach, for the records.
 
         Raises:
             ConfigError: it is a host name that nobody knows.
         """
+        host, _ = self.advertised(0)
         try:
-            return str(ipaddress.ip_address(self.broker_ip1))
+            return str(ipaddress.ip_address(host))
         except ValueError:
             pass
         try:
-            found = socket.getaddrinfo(self.broker_ip1, None, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
+            key = "advertisedAddress" if self.advertised_address else "brokerIP1"
             raise ConfigError(
-                f"brokerIP1: {self.broker_ip1!r} can't be resolved ({error.strerror}); "
+                f"{key}: {host!r} can't be resolved ({error.strerror}); "
                 "write an IP address that clients reach"
             ) from None
         # Old clients read IPv4 hosts only.
@@ -419,6 +427,13 @@ class BrokerConfig(RoleSettings):
     def kept_file(self) -> Path:
         """The same when no file was loaded."""
         return self.config_folder / "broker.properties"
+
+
+def _own_host(listen_host: str) -> str:
+    try:
+        return own_host(listen_host)
+    except ValueError as error:
+        raise ConfigError(f"listenHost: {error}") from None
 
 
 def _check_role(config: BrokerConfig) -> None:
@@ -460,14 +475,15 @@ def _check_sizes(config: BrokerConfig) -> None:
 
 
 def _check_addresses(config: BrokerConfig) -> None:
-    for address in config.name_servers:
-        host, separator, port = address.rpartition(":")
-        if not separator or not host or not port.isascii() or not port.isdigit():
-            raise ConfigError(
-                f"namesrvAddr: {address!r} is no address; write host:port, several joined by ';'"
-            )
-        if not 0 < int(port) < 65536:
-            raise ConfigError(f"namesrvAddr: {address!r} has no valid port (1 to 65535)")
+    for key, addresses in (
+        ("namesrvAddr", config.name_servers),
+        ("advertisedAddress", filter(None, (config.advertised_address,))),
+    ):
+        for address in addresses:
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise ConfigError(f"{key}: {error}") from None
     for key, host in (("brokerIP1", config.broker_ip1), ("brokerIP2", config.broker_ip2)):
         if not _HOST.fullmatch(host):
             raise ConfigError(f"{key}: {host!r} is neither an IP address nor a host name")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kerolox.addresses import is_loopback, join_address, split_address
 from kerolox.cli.logs import configure_logging
 from kerolox.cli.output import complain
 from kerolox.cli.running import (
@@ -22,6 +24,7 @@ from kerolox.cli.running import (
     say,
     serve,
 )
+from kerolox.config import read_properties
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ REGISTERED_SECONDS_MAX = 5.0
 """How long ``up`` waits for its broker to be registered before it says that it is ready."""
 
 LOOPBACK = "127.0.0.1"
+"""What `up` listens on unless it is told otherwise."""
+
+_log = logging.getLogger(__name__)
 
 _PORT = click.IntRange(0, 65535)
 _PATH = click.Path(path_type=Path)
@@ -64,35 +70,66 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Settings, as a .properties file of RocketMQ.",
         ),
         click.option("--data", type=_PATH, metavar="DIR", help="Where everything is stored."),
+        click.option(
+            "--host",
+            "hosts",
+            multiple=True,
+            metavar="HOST",
+            help="Address to listen on, '*' for all; may be repeated (listenHost). "
+            "Default: 127.0.0.1 for up, else all.",
+        ),
     ):
         command = option(command)
     return command
 
 
+_advertise_option = click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="How clients reach the broker where it is another way, as behind NAT (advertisedAddress).",
+)
+
+
 @click.command()
+@_advertise_option
 @click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
 @click.option("--namesrv-port", type=_PORT, default=9876, show_default=True)
 @_server_options
 def up(
     port: int | None,
     namesrv_port: int,
+    advertise: str | None,
+    hosts: tuple[str, ...],
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
     log_level: str,
 ) -> None:
-    """Run a name server and a broker in one process."""
+    """Run a name server and a broker in one process.
+
+    Only this machine reaches them, unless --host, or listenHost in the settings file, says
+    otherwise.
+    """
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig
 
     configure_logging(log_level)
     make_files_private()
     raise_descriptor_limit()
+    given = {} if config_file is None else read_properties(config_file)
     broker_config = BrokerConfig.load_for_start(
-        config_file, listen_port=port, store_path_root_dir=data
+        config_file,
+        listen_port=port,
+        listen_host=_listen_host(hosts) or (None if given.get("listenHost") else LOOPBACK),
+        advertised_address=advertise,
+        store_path_root_dir=data,
     )
     namesrv_config = NamesrvConfig.load_for_start(
-        None, listen_port=namesrv_port, **_namesrv_files(data or broker_config.store_path_root_dir)
+        None,
+        listen_port=namesrv_port,
+        listen_host=broker_config.listen_host,
+        max_connections_per_address=broker_config.max_connections_per_address,
+        **_namesrv_files(data or broker_config.store_path_root_dir),
     )
     run(serve(_up_started(namesrv_config, broker_config), ready_file))
 
@@ -102,6 +139,7 @@ def up(
 @_server_options
 def namesrv(
     port: int | None,
+    hosts: tuple[str, ...],
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
@@ -116,11 +154,14 @@ def namesrv(
     files = _namesrv_files(data) if data is not None else {}
     if config_file is not None:
         files["config_store_path"] = config_file
-    config = NamesrvConfig.load_for_start(config_file, listen_port=port, **files)
+    config = NamesrvConfig.load_for_start(
+        config_file, listen_port=port, listen_host=_listen_host(hosts), **files
+    )
     run(serve(_namesrv_started(config), ready_file))
 
 
 @click.command()
+@_advertise_option
 @click.option("--port", type=_PORT, help="Port to listen on (listenPort, 10911).")
 @click.option(
     "-n",
@@ -133,6 +174,8 @@ def namesrv(
 def broker(
     port: int | None,
     name_server: str | None,
+    advertise: str | None,
+    hosts: tuple[str, ...],
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
@@ -145,9 +188,18 @@ def broker(
     make_files_private()
     raise_descriptor_limit()
     config = BrokerConfig.load_for_start(
-        config_file, listen_port=port, store_path_root_dir=data, namesrv_addr=name_server
+        config_file,
+        listen_port=port,
+        listen_host=_listen_host(hosts),
+        advertised_address=advertise,
+        store_path_root_dir=data,
+        namesrv_addr=name_server,
     )
     run(serve(_broker_started(config), ready_file))
+
+
+def _listen_host(hosts: tuple[str, ...]) -> str | None:
+    return ";".join(hosts) if hosts else None
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:
@@ -178,7 +230,7 @@ async def _up_started(
 
     name_server = NameServer(namesrv_config)
     async with running(name_server):
-        address = f"{LOOPBACK}:{name_server.port}"
+        address = _near_address(name_server)
         # Only now is the port known when it was to be any free one.
         config = broker_config.overridden(namesrv_addr=address)
         server = Broker(config)
@@ -186,6 +238,7 @@ async def _up_started(
             await _registered(name_server, server)
             _say_namesrv(name_server)
             _say_broker(server, config)
+            _warn_of_strangers(name_server, server)
             gc.freeze()
             yield {"namesrv": address, "broker": server.address}
 
@@ -197,7 +250,8 @@ async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[dict[str, str
     name_server = NameServer(config)
     async with running(name_server):
         _say_namesrv(name_server)
-        yield {"namesrv": f"{LOOPBACK}:{name_server.port}"}
+        _warn_of_strangers(name_server)
+        yield {"namesrv": _near_address(name_server)}
 
 
 @asynccontextmanager
@@ -207,6 +261,7 @@ async def _broker_started(config: BrokerConfig) -> AsyncIterator[dict[str, str]]
     server = Broker(config)
     async with running(server):
         _say_broker(server, config)
+        _warn_of_strangers(server)
         gc.freeze()
         yield {"broker": server.address}
 
@@ -221,11 +276,54 @@ async def _registered(name_server: NameServer, server: Broker) -> None:
         await asyncio.sleep(0.002)
 
 
+def _near_address(name_server: NameServer) -> str:
+    """How this machine reaches it."""
+    host, port = split_address(name_server.listen_addresses[0])
+    near = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+    return join_address(near, port)
+
+
+def _warn_of_strangers(*servers: NameServer | Broker) -> None:
+    """Say so where others than this machine may do as they like."""
+    addresses = [address for server in servers for address in server.listen_addresses]
+    far = [address for address in addresses if not is_loopback(split_address(address)[0])]
+    if far:
+        _log.warning(
+            "whoever reaches %s may read, write and delete everything, and change settings: there "
+            "is no access control; listen on fewer addresses (--host, listenHost), or let a "
+            "firewall choose who comes through",
+            ", ".join(far),
+        )
+
+
+def _warn_of_nobody(server: Broker) -> None:
+    """Say so where name servers send clients to an address that nobody listens on."""
+    config = server.config
+    is_near = all(is_loopback(split_address(each)[0]) for each in server.listen_addresses)
+    if is_near and not config.advertised_address and not is_loopback(config.broker_ip1):
+        _log.warning(
+            "clients are sent to %s (brokerIP1), and the broker listens on %s only; give --host "
+            "(listenHost) an address that they reach",
+            server.address,
+            ", ".join(server.listen_addresses),
+        )
+
+
 def _say_namesrv(name_server: NameServer) -> None:
-    say(f"name server  listens on port {name_server.port}")
+    say(f"name server  listens on {_shown(name_server.listen_addresses)}")
     say(f"             stores in {name_server.config.kv_config_path.parent}")
 
 
 def _say_broker(server: Broker, config: BrokerConfig) -> None:
-    say(f"broker       listens on port {server.port}, registered as {server.address}")
+    say(
+        f"broker       listens on {_shown(server.listen_addresses)}, registered as {server.address}"
+    )
     say(f"             stores in {config.store_path_root_dir}")
+    _warn_of_nobody(server)
+
+
+def _shown(addresses: tuple[str, ...]) -> str:
+    text = ", ".join(addresses)
+    if all(is_loopback(split_address(each)[0]) for each in addresses):
+        text += " (this machine only)"
+    return text

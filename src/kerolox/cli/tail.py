@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kerolox.addresses import join_address
 from kerolox.cli.cluster_options import name_server_option, on_cluster
 from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import (
@@ -236,8 +237,8 @@ def _as_json(message: MessageExt) -> dict[str, object]:
         "keys": message.keys,
         "bornTimestamp": message.born_timestamp,
         "storeTimestamp": message.store_timestamp,
-        "bornHost": "{}:{}".format(*message.born_host),
-        "storeHost": "{}:{}".format(*message.store_host),
+        "bornHost": join_address(*message.born_host),
+        "storeHost": join_address(*message.store_host),
         "reconsumeTimes": message.reconsume_times,
         "properties": message.properties,
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from kerolox.addresses import ALL_HOSTS
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 
 __all__ = ["UNUSED_KEYS", "NamesrvConfig"]
@@ -43,8 +44,8 @@ class NamesrvConfig(RoleSettings):
 
     listen_port: int = field(default=9876, metadata={"min": 0, "max": 65535})
     """0: any free port."""
-    listen_host: str = "0.0.0.0"
-    """Address to listen on; a key of ours."""
+    listen_host: str = ALL_HOSTS
+    """Addresses to listen on, joined by ``;``; ``*``: all, of IPv4 and IPv6. A key of ours."""
     kv_config_path: Path = field(default_factory=lambda: (_HOME / "kvConfig.json").expanduser())
     config_store_path: Path = field(
         default_factory=lambda: (_HOME / "namesrv.properties").expanduser()

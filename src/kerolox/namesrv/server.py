@@ -56,6 +56,11 @@ class NameServer:
         """The port it listens on."""
         return self._server.port
 
+    @property
+    def listen_addresses(self) -> tuple[str, ...]:
+        """The addresses that it listens on (after the start)."""
+        return self._server.addresses
+
     async def start(self) -> None:
         """Load the key-values and listen.
 
@@ -70,7 +75,7 @@ class NameServer:
             )
         await self._server.start()
         self._scanning = asyncio.get_running_loop().create_task(self._scan_always())
-        _log.info("name server listens on port %d", self.port)
+        _log.info("name server listens on %s", ", ".join(self.listen_addresses))
 
     async def stop(self) -> None:
         """Close all connections; bounded. Idempotent."""

@@ -25,6 +25,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from kerolox.addresses import split_address
 from kerolox.errors import (
     ConfigError,
     ConnectError,
@@ -54,13 +55,10 @@ def parse_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: no port, or it is no number from 1 to 65535.
     """
-    host, separator, port = address.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isascii() or not port.isdigit():
-        raise ConfigError(f"{address!r} is no address; write host:port, as in 127.0.0.1:9876")
-    if not 1 <= int(port) <= 65535:
-        raise ConfigError(f"port {port} of {address!r} is not between 1 and 65535")
-    return host, int(port)
+    try:
+        return split_address(address)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class BlockingConnection:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from kerolox.addresses import split_address
 from kerolox.errors import (
     ClientClosedError,
     ConnectError,
@@ -350,11 +351,10 @@ def parse_address(address: str) -> tuple[str, int]:
     Raises:
         ConnectError: it has another form.
     """
-    host, separator, port = address.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConnectError(f"{address!r} is no address; write host:port")
-    return host, int(port)
+    try:
+        return split_address(address)
+    except ValueError as error:
+        raise ConnectError(str(error)) from None
 
 
 def _hooked(on_request: RequestHandler, hook: RpcHook) -> RequestHandler:

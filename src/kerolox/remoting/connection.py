@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Generator
 from time import monotonic
 from typing import Any, TypeVar, cast
 
+from kerolox.addresses import join_address
 from kerolox.errors import (
     BrokerError,
     ConnectionLostError,
@@ -209,7 +210,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         host = str(peer[0]).removeprefix("::ffff:")
         self.peer = (host, int(peer[1]))
-        self.remote_address = f"{host}:{peer[1]}"
+        self.remote_address = join_address(host, int(peer[1]))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

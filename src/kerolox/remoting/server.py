@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from kerolox.errors import ConfigError, ConnectionLostError, RemoteProtocolError
+from kerolox.addresses import join_address
+from kerolox.errors import ConnectionLostError, RemoteProtocolError
 from kerolox.kernel import FED_MORE, FED_READY
 from kerolox.message import pack_host
 from kerolox.protocol.framing import FrameDecoder
@@ -30,6 +30,7 @@ from kerolox.remoting.connection import (
 )
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.kept_bytes import KEPT_BYTES_MAX, KeptBytesWatch
+from kerolox.remoting.listening import listening_sockets
 
 if TYPE_CHECKING:
     from kerolox.kernel import ConnectionKernel
@@ -212,7 +213,7 @@ may not be used before its first wait. A ``BrokerError`` it raises is the answer
 
 
 class RemotingServer:
-    """Listens on a port and serves requests until it is stopped."""
+    """Listens on a port, of one or several addresses, and serves requests until it is stopped."""
 
     def __init__(
         self,
@@ -235,7 +236,8 @@ class RemotingServer:
 
         Args:
             handler: answers what the kernel does not.
-            host: address to listen on; ``""`` and ``"0.0.0.0"``: all.
+            host: addresses to listen on, joined by ``;`` (``*``: all), see
+                :mod:`kerolox.remoting.listening`.
             port: 0: any free one, see ``port`` after the start.
             feeder: makes the kernel of a connection from its id and its packed peer address.
             on_connect: called with each new connection.
@@ -253,6 +255,8 @@ class RemotingServer:
                 and stops it.
         """
         self.port = port
+        self.addresses: tuple[str, ...] = ()
+        """``host:port`` of each address it listens on (after the start)."""
         self.on_ready: Callable[[], None] = _nothing
         """Called after a feed that made answers for other connections."""
         self._host = host
@@ -271,7 +275,7 @@ class RemotingServer:
         self._connections: dict[int, ServerConnection] = {}
         self._last_connection_id = 0
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
         self._idle_watch: IdleWatch | None = None
         self._gathering = gathering or Gathering()
 
@@ -291,17 +295,24 @@ class RemotingServer:
             ConfigError: the address can't be listened on; the text names it and what to do.
         """
         self._loop = asyncio.get_running_loop()
-        try:
-            self._server = await self._loop.create_server(
-                self._make_connection,
-                self._host or "0.0.0.0",
-                self.port,
-                backlog=self._backlog,
-                reuse_address=True,
-            )
-        except OSError as error:
-            raise ConfigError(_listen_error(error, self._host, self.port)) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        sockets = await listening_sockets(self._host, self.port, self._backlog)
+        names = [each.getsockname() for each in sockets]
+        self.port = names[0][1]
+        self.addresses = tuple(join_address(name[0], name[1]) for name in names)
+        while sockets:
+            try:
+                made = await self._loop.create_server(
+                    self._make_connection, sock=sockets[0], backlog=self._backlog
+                )
+            except BaseException:
+                for server in self._servers:
+                    server.close()
+                for each in sockets:
+                    each.close()
+                self._servers.clear()
+                raise
+            self._servers.append(made)
+            sockets.pop(0)
         self._idle_watch = IdleWatch(
             self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
         )
@@ -322,10 +333,11 @@ class RemotingServer:
 
     async def stop(self) -> None:
         """Stop listening and close all connections, in about two seconds at most."""
-        if self._server is None:
+        if not self._servers:
             return
-        server, self._server = self._server, None
-        server.close()
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
         if self._idle_watch is not None:
             self._idle_watch.stop()
         self.kept_bytes_watch.stop()
@@ -346,7 +358,7 @@ class RemotingServer:
                 connection.abort()
             await asyncio.wait(gone, timeout=0.5)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), 0.5)
+            await asyncio.wait_for(asyncio.gather(*(each.wait_closed() for each in servers)), 0.5)
 
     def _next_turn(self) -> None:
         for _ in range(min(BIG_CHUNKS_PER_TURN, len(self._waiting))):
@@ -386,15 +398,3 @@ class _FrameFeeder:
 
 def _nothing() -> None:
     pass
-
-
-def _listen_error(error: OSError, host: str, port: int) -> str:
-    where = f"port {port} of {host or 'all addresses'}"
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{where} is in use by another process; find it with 'ss -ltnp sport = :{port}', "
-            "or choose another port"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{where} may not be used by this user; choose a port above 1023"
-    return f"{where} can't be listened on: {error.strerror or error}"

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 
+from kerolox.addresses import split_address
 from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
 
@@ -67,12 +68,8 @@ def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
             f"no name server is given; pass name_server='host:9876' or set {NAME_SERVER_VARIABLE}"
         )
     for address in addresses:
-        host, separator, port = address.rpartition(":")
-        is_host = bool(separator and host) and not any(mark in host for mark in ", \t")
-        if not is_host or not port.isascii() or not port.isdigit():
-            raise ConfigError(
-                f"name server {address!r} is no address; write host:port, several joined by ';'"
-            )
-        if not 0 < int(port) < 65_536:
-            raise ConfigError(f"name server {address!r} has a port that does not exist")
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise ConfigError(f"name server {error}, several joined by ';'") from None
     return addresses

@@ -1,0 +1,127 @@
+"""Opening the sockets that a server listens on: several addresses, one port, IPv4 and IPv6."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+from kerolox.addresses import ALL_HOSTS, is_wildcard, split_hosts
+from kerolox.errors import ConfigError
+
+__all__ = ["listening_sockets"]
+
+TRIES_MAX = 20
+"""Free ports that are tried until one is free on all addresses."""
+
+_MISSING = frozenset((errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
+_Place = tuple[socket.AddressFamily, Any]
+"""Family and socket address."""
+
+
+async def listening_sockets(listen_host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Sockets that listen on all addresses that ``listen_host`` names, on the same port; in their
+    order.
+
+    ``*`` is all of IPv4, and of IPv6 where the machine has it. Sockets of IPv6 take no IPv4: each
+    family has its own. A host name is all of its addresses that this machine has.
+
+    Args:
+        listen_host: addresses and host names, joined by ``;``.
+        port: 0: a free one.
+        backlog: connections that the operating system may keep until they are accepted.
+
+    Raises:
+        ConfigError: one can't be listened on; the text names it and what to do.
+    """
+    try:
+        hosts = split_hosts(listen_host)
+    except ValueError as error:
+        raise ConfigError(f"listenHost: {error}") from None
+    places = _without_covered({host: await _places(host) for host in hosts})
+    tries = 1 if port else TRIES_MAX
+    while True:
+        tries -= 1
+        try:
+            return _open_all(places, port, backlog)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not tries:
+                raise ConfigError(_listen_error(error, str(error.filename), port)) from error
+
+
+async def _places(host: str) -> list[_Place]:
+    if host == ALL_HOSTS:
+        return [(socket.AF_INET, ("0.0.0.0", 0)), (socket.AF_INET6, ("::", 0))]
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(_listen_error(error, host, 0)) from error
+    return list(dict.fromkeys((socket.AddressFamily(family), at) for family, _, _, _, at in found))
+
+
+def _without_covered(places: dict[str, list[_Place]]) -> dict[str, list[_Place]]:
+    """Without addresses of a family all of whose addresses are listened on, and without repeats."""
+    entire = {family for each in places.values() for family, at in each if is_wildcard(at[0])}
+    seen: set[tuple[int, str]] = set()
+    left: dict[str, list[_Place]] = {}
+    for host, each in places.items():
+        for family, at in each:
+            is_covered = family in entire and not is_wildcard(at[0])
+            if not is_covered and (family, at[0]) not in seen:
+                seen.add((family, at[0]))
+                left.setdefault(host, []).append((family, at))
+    return left
+
+
+def _open_all(places: dict[str, list[_Place]], port: int, backlog: int) -> list[socket.socket]:
+    """All on one port. Raises: OSError, with the host as its file name."""
+    opened: list[socket.socket] = []
+    try:
+        for host, wanted in places.items():
+            missing: OSError | None = None
+            before = len(opened)
+            for family, at in wanted:
+                try:
+                    opened.append(_open(family, (at[0], port, *at[2:]), backlog))
+                    port = opened[0].getsockname()[1]
+                except OSError as error:
+                    error.filename = host
+                    if error.errno not in _MISSING:
+                        raise
+                    missing = error
+            if missing is not None and len(opened) == before:
+                raise missing
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+def _open(family: socket.AddressFamily, at: Any, backlog: int) -> socket.socket:  # noqa: ANN401
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)
+        made.bind(at)
+        made.listen(backlog)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _listen_error(error: OSError, host: str, port: int) -> str:
+    where = f"port {port} of {'all addresses' if host == ALL_HOSTS else host}"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{where} is in use by another process; find it with 'ss -ltnp sport = :{port}', "
+            "or choose another port"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{where} may not be used by this user; choose a port above 1023"
+    return f"{where} can't be listened on: {error.strerror or error}"
