@@ -8,8 +8,8 @@ whether there is anything new. An offset is the one to read next, so ``[start, e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.message import MessageQueue
@@ -34,6 +34,8 @@ PARTITION_ROWS_MIN = 100_000
 PARTITIONS_MAX = 10_000
 """Most Spark partitions of one batch."""
 
+_Value = TypeVar("_Value")
+
 Offsets = dict[MessageQueue, int]
 OffsetsJson = dict[str, dict[str, dict[str, int]]]
 
@@ -53,6 +55,8 @@ class Bounds(NamedTuple):
 
     minimum: int
     maximum: int
+    last_time: int = 0
+    """When the message before ``maximum`` was stored, ms; 0: unknown."""
 
 
 class QueueRange(NamedTuple):
@@ -63,27 +67,27 @@ class QueueRange(NamedTuple):
     end: int
 
 
-def to_json(offsets: Mapping[MessageQueue, int]) -> OffsetsJson:
+def to_json(offsets: Mapping[MessageQueue, _Value]) -> dict[str, dict[str, dict[str, _Value]]]:
     """Nested by topic, broker name and queue id; sorted."""
-    nested: OffsetsJson = {}
+    nested: dict[str, dict[str, dict[str, _Value]]] = {}
     for queue in sorted(offsets):
         brokers = nested.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
     return nested
 
 
-def from_json(nested: OffsetsJson) -> Offsets:
-    """The inverse of :func:`to_json`, for offsets of a checkpoint.
+def from_json(nested: Any, value: Callable[[Any], _Value]) -> dict[MessageQueue, _Value]:  # noqa: ANN401
+    """The inverse of :func:`to_json`, for what a checkpoint holds; ``value`` reads each value.
 
     Raises:
         ConfigError: another shape: the checkpoint belongs to another source.
     """
     try:
         return {
-            MessageQueue(topic, broker_name, int(queue_id)): int(offset)
+            MessageQueue(topic, broker_name, int(queue_id)): value(each)
             for topic, brokers in nested.items()
             for broker_name, queues in brokers.items()
-            for queue_id, offset in queues.items()
+            for queue_id, each in queues.items()
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(

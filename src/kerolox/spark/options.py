@@ -40,6 +40,7 @@ OPTIONS = {
     "columns": "a subset of the columns, joined by ',', in this order; fewer are faster",
     "consumerGroup": "the group name in pull requests, default spark-rocketmq; keeps no offsets",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
+    "pollIntervalMs": "stream: pause between two looks while nothing comes, default 250",
 }
 """Every option with its meaning."""
 
@@ -52,6 +53,9 @@ CONSUMER_GROUP_DEFAULT = "spark-rocketmq"
 """One group for all queries: a broker keeps for ever each group that it has seen once."""
 
 POLL_TIMEOUT_MS_DEFAULT = 120_000
+
+POLL_INTERVAL_MS_DEFAULT = 250
+"""Spark's own delay of a batch is as long."""
 
 TOPICS_MAX = 1000
 """Most topics in one ``subscribe``."""
@@ -84,6 +88,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     consumer_group: str = CONSUMER_GROUP_DEFAULT
     poll_timeout_ms: int = POLL_TIMEOUT_MS_DEFAULT
+    poll_interval_ms: int = POLL_INTERVAL_MS_DEFAULT
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -123,6 +128,7 @@ class SourceOptions:
             columns=columns,
             consumer_group=options.get("consumerGroup", "").strip() or CONSUMER_GROUP_DEFAULT,
             poll_timeout_ms=_positive(options, "pollTimeoutMs") or POLL_TIMEOUT_MS_DEFAULT,
+            poll_interval_ms=_positive(options, "pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
         )
 
     def check_batch(self) -> None:

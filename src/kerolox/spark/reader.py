@@ -58,9 +58,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """Ask for routes and bounds, cut them into partitions."""
         options = self._options
-        with Cluster(options.name_servers) as cluster:
-            routes = cluster.routes(options.topics)
-            bounds = cluster.bounds(routes)
+        wait_seconds = options.poll_timeout_ms / 1000
+        with Cluster(options.name_servers, wait_seconds=wait_seconds) as cluster:
+            bounds = cluster.complete(options.topics)
+            addresses = {queue.broker_name: cluster.address(queue) for queue in bounds}
         starting = options.starting_offsets or Bound.EARLIEST
         ending = options.ending_offsets or Bound.LATEST
         start = resolve(starting, bounds, option="startingOffsets")
@@ -69,7 +70,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         start = check_start(start, bounds, fail_on_data_loss=loss_is_error)
         for queue, offset in end.items():
             end[queue] = _checked_end(queue, offset, bounds[queue], fail_on_data_loss=loss_is_error)
-        return plan(start, end, routes.addresses, options)
+        return plan(start, end, addresses, options)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one partition, in a worker."""
@@ -100,7 +101,7 @@ def check_start(
     """
     checked: Offsets = {}
     for queue, offset in start.items():
-        minimum, maximum = bounds.get(queue, Bounds(offset, offset))
+        minimum, maximum, _ = bounds.get(queue, Bounds(offset, offset))
         checked[queue] = min(max(offset, minimum), maximum)
         if checked[queue] == offset:
             continue

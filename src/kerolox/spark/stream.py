@@ -1,39 +1,42 @@
-"""The stream side: offsets of micro-batches, replayed exactly from what the checkpoint says.
+"""The stream side: micro-batches that are the same whenever they are done.
 
-A batch is the ranges between two offset documents, and reading a range gives the same records
-whenever it is done, so a batch that is done again after a crash has the same rows.
+A batch is what lies between two documents of the checkpoint (:mod:`kerolox.spark.position`). Spark
+asks for the initial offsets more than once, and again when the first batch is done again after a
+crash; so the first answer stands in the document of the first batch, and that counts.
 
 A queue that appears while the query lives (more queues, another broker, a topic added to
-``subscribe``) starts at its minimum. The first batch that sees it only writes that minimum down and
-reads nothing of it; so its start, too, is in the checkpoint before any row is. Queues that
-disappear (their broker is down) keep their offsets until they come back.
+``subscribe``) starts at its minimum. Queues that disappear (their broker is down) keep their
+offsets until they come back. A topic that was deleted and created again is noticed by the store
+time of the last message that the checkpoint knows of: an error, or with ``failOnDataLoss=false``
+the query goes on with the first message of the new life.
 
-PySpark 4.1 does not tell ``latestOffset`` where the last batch ended. There a new queue is read at
-once, from the minimum that it has at that moment, and ``maxOffsetsPerTrigger`` is refused.
+Spark asks for the latest offset every 10 ms while nothing comes. The brokers are asked every
+``pollIntervalMs`` then; the call waits for that.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kerolox.errors import ConfigError, ConnectError, TopicRouteNotFoundError
-from kerolox.spark.cluster import RETRY_PAUSE_SECONDS, Cluster, Routes
+from kerolox.errors import ConfigError
+from kerolox.spark.cluster import AwayError, Cluster
 from kerolox.spark.limits import limit_offsets
+from kerolox.spark.lives import Replaced, replaced_queues
 from kerolox.spark.offsets import (
     Bounds,
     DataLossError,
     Offsets,
     OffsetsJson,
-    from_json,
     resolve,
     to_json,
 )
-from kerolox.spark.options import Bound, SourceOptions
+from kerolox.spark.options import EARLIEST, Bound, SourceOptions
+from kerolox.spark.position import Document, Position, marked
 from kerolox.spark.reader import check_start, plan, read_partition
 from kerolox.spark.schema import check_schema
 
@@ -78,19 +81,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._newest: Offsets | None = None
+        self._initial: Document | None = None
+        self._last: Document | None = None
+        """Where the newest batch ends; PySpark 4.1 does not tell."""
+        self._made: Document | None = None
+        """The newest document of this process."""
+        self._asked_at = 0.0
+        self._idle = False
 
     def __getstate__(self) -> dict[str, Any]:
         # The reader travels to the workers; connections stay here.
         return self.__dict__ | {"_cluster": None}
 
     # -- called by Spark in the planning process ---------------------------------------------
-    def initialOffset(self) -> OffsetsJson:
-        """Where a query without a checkpoint starts: ``startingOffsets``, default latest."""
-        bounds = self._bounds(self._routes())
-        starting = self._options.starting_offsets or Bound.LATEST
-        start = resolve(starting, bounds, option="startingOffsets")
-        loss_is_error = self._options.fail_on_data_loss
-        return to_json(check_start(start, bounds, fail_on_data_loss=loss_is_error))
+    def initialOffset(self) -> Document:
+        """Where a query without a checkpoint starts: ``startingOffsets``, default latest.
+
+        The same at each call: Spark asks again when it plans the first batch.
+        """
+        if self._initial is None:
+            held = self._connected().complete(self._options.topics)
+            starting = self._options.starting_offsets or Bound.LATEST
+            start = resolve(starting, held, option="startingOffsets")
+            loss_is_error = self._options.fail_on_data_loss
+            start = check_start(start, held, fail_on_data_loss=loss_is_error)
+            self._initial = Position(start, first=True).to_json()
+        return self._initial
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401
         """``maxOffsetsPerTrigger``, else everything."""
@@ -99,48 +115,63 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the queues end now; this run reads no further."""
-        bounds = self._bounds(self._routes())
-        self._target = {queue: held.maximum for queue, held in bounds.items()}
+        held = self._connected().complete(self._options.topics)
+        self._target = {queue: now.maximum for queue, now in held.items()}
 
     def latestOffset(
         self,
-        start: OffsetsJson | None = None,
+        start: Document | None = None,
         limit: Any = None,  # noqa: ANN401
-    ) -> OffsetsJson:
+    ) -> Document:
         """Where the next batch ends. PySpark 4.1 calls it without arguments."""
-        bounds = self._bounds(self._routes())
-        self._newest = {queue: held.maximum for queue, held in bounds.items()}
         if start is None:
-            return to_json(self._newest)
-        begin = from_json(start)
-        end = self._end_of_batch(begin, bounds)
-        if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows):
-            end = limit_offsets(begin, end, limit.max_rows)
-        return to_json(end)
+            start = self._last if self._last is not None else self.initialOffset()
+        begin = Position.parse(start)
+        self._pause()
+        held = self._connected().view(self._options.topics)
+        self._newest = {queue: now.maximum for queue, now in held.items()}
+        rows_max = limit.max_rows if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows) else None
+        end = self._end_of_batch(begin, held, rows_max)
+        self._idle = not begin.first and not end.starts and end.offsets == begin.offsets
+        # Spark compares the text, and an older version of it is as good.
+        self._last = self._made = start if self._idle else end.to_json()
+        return self._last
 
     def reportLatestOffset(self) -> OffsetsJson | None:
         """The newest bounds seen, for the query's progress report."""
         return None if self._newest is None else to_json(self._newest)
 
-    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """The partitions of a batch."""
-        begin, stop = from_json(start), from_json(end)
-        for queue, offset in stop.items():
-            # PySpark 4.1 gives latestOffset no start, so this is the first place to see it.
-            if begin.get(queue, offset) > offset:
-                self._report_shrunk(queue, begin[queue], offset)
-        wanted = [queue for queue, offset in stop.items() if begin.get(queue, offset - 1) < offset]
+        self._last = end
+        if start == end:
+            return []
+        begin, stop = Position.parse(start), Position.parse(end)
+        first = {
+            queue: stop.starts.get(queue, begin.offsets.get(queue, EARLIEST))
+            for queue in stop.offsets
+        }
+        if begin.first and stop.version == 1:
+            self._check_old_first_batch(first, stop.offsets)
+        wanted = {
+            queue: offset for queue, offset in first.items() if max(offset, 0) < stop.offsets[queue]
+        }
         if not wanted:
             return []
-        routes = self._routes_of(wanted)
-        bounds = self._bounds(routes)
-        begin = {queue: begin.get(queue, bounds[queue].minimum) for queue in wanted}
-        begin = check_start(begin, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-        return plan(
-            begin, {queue: stop[queue] for queue in wanted}, routes.addresses, self._options
-        )
+        held = self._wait_for(wanted)
+        if end != self._made:
+            held = self._without_replaced(stop, held)
+            wanted = {queue: wanted[queue] for queue in held}
+        for queue, offset in wanted.items():
+            if offset == EARLIEST or self._starts_at_minimum(begin, queue):
+                wanted[queue] = max(offset, held[queue].minimum)
+        loss_is_error = self._options.fail_on_data_loss
+        wanted = check_start(wanted, held, fail_on_data_loss=loss_is_error)
+        addresses = {queue.broker_name: self._connected().address(queue) for queue in wanted}
+        ends = {queue: max(stop.offsets[queue], offset) for queue, offset in wanted.items()}
+        return plan(wanted, ends, addresses, self._options)
 
-    def commit(self, end: OffsetsJson) -> None:
+    def commit(self, end: Document) -> None:
         """Nothing to do: the checkpoint is the only place where progress is kept.
 
         Offsets of the consumer group are left alone, since real consumers may use that group.
@@ -158,65 +189,102 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self._options, self._schema)
 
     # -- parts -------------------------------------------------------------------------------
-    def _end_of_batch(self, begin: Offsets, bounds: dict[MessageQueue, Bounds]) -> Offsets:
+    def _end_of_batch(
+        self, begin: Position, held: dict[MessageQueue, Bounds], rows_max: int | None
+    ) -> Position:
         topics = set(self._options.topics)
         # Queues whose broker is away keep their place; topics that were unsubscribed go.
-        end = {queue: offset for queue, offset in begin.items() if queue.topic in topics}
-        for queue, held in bounds.items():
-            if queue not in begin:
-                end[queue] = held.minimum
-                continue
-            newest = held.maximum
-            if newest < begin[queue]:
-                self._report_shrunk(queue, begin[queue], newest)
-            elif self._target is not None:
-                # A queue that came after the start of an AvailableNow run is for the next run.
-                newest = max(self._target.get(queue, begin[queue]), begin[queue])
-            end[queue] = newest
-        return end
+        place = {queue: offset for queue, offset in begin.offsets.items() if queue.topic in topics}
+        starts: Offsets = {}
+        if begin.first:
+            starts = {
+                queue: EARLIEST if self._starts_at_minimum(begin, queue) else offset
+                for queue, offset in place.items()
+            }
+        replaced, held = self._replaced(begin, held)
+        for queue, found in replaced.items():
+            if found.new_start < place[queue]:
+                place[queue] = starts[queue] = found.new_start
+        for queue, now in held.items():
+            if queue not in place:
+                place[queue], starts[queue] = now.minimum, EARLIEST
+        end = {
+            queue: max(held[queue].maximum, offset) if queue in held else offset
+            for queue, offset in place.items()
+        }
+        if self._target is not None:
+            # A queue that came after the start of an AvailableNow run is for the next run.
+            for queue, offset in place.items():
+                end[queue] = max(min(end[queue], self._target.get(queue, offset)), offset)
+        if rows_max is not None:
+            end = limit_offsets(place, end, rows_max)
+        return Position(end, starts, marked(begin.marks, held, end))
 
-    def _report_shrunk(self, queue: MessageQueue, offset: int, newest: int) -> None:
-        what = (
-            f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} ends before {newest}, "
-            f"but the query was at {offset}; was the topic deleted or the store restored?"
-        )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(what)
-        _log.warning("data lost, going on from %d: %s", newest, what)
+    def _replaced(
+        self, position: Position, held: dict[MessageQueue, Bounds]
+    ) -> tuple[dict[MessageQueue, Replaced], dict[MessageQueue, Bounds]]:
+        """Queues that are not those of ``position`` any more, an error if loss is one; and
+        ``held`` without the brokers that went away meanwhile.
+        """
+        while True:
+            try:
+                group = self._options.consumer_group
+                found = replaced_queues(position, held, self._connected(), group)
+                break
+            except AwayError as away:
+                held = {q: now for q, now in held.items() if q.broker_name != away.broker_name}
+        for replaced in found.values():
+            if self._options.fail_on_data_loss:
+                raise DataLossError(replaced.what)
+            _log.warning("data lost, going on from %d: %s", replaced.new_start, replaced.what)
+        return found, held
 
-    def _routes(self) -> Routes:
-        return self._connected().routes(self._options.topics)
-
-    def _routes_of(self, queues: list[MessageQueue]) -> Routes:
-        """Routes that have a master for each of ``queues``; waits for those that are away."""
-        topics = sorted({queue.topic for queue in queues})
+    def _without_replaced(
+        self, position: Position, held: dict[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Bounds]:
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
-            missing = set(queues)
-            reason = ""
-            try:
-                routes = self._connected().routes(topics)
-                missing -= set(routes.queues)
-            except TopicRouteNotFoundError as error:
-                reason = f" ({error})"
-            if not missing:
-                return Routes(queues, routes.addresses)
-            if time.monotonic() >= deadline:
-                first = min(missing)
-                raise ConnectError(
-                    f"no master has queue {first.queue_id} of {first.topic} on "
-                    f"{first.broker_name} and {len(missing) - 1} more that the batch needs"
-                    f"{reason}; start the broker, the query goes on from its checkpoint"
-                )
-            time.sleep(RETRY_PAUSE_SECONDS)
+            replaced, answered = self._replaced(position, held)
+            if len(answered) == len(held) or time.monotonic() >= deadline:
+                return {queue: now for queue, now in held.items() if queue not in replaced}
+            held = self._wait_for(held)
 
-    def _bounds(self, routes: Routes) -> dict[MessageQueue, Bounds]:
-        bounds = self._connected().bounds(routes)
-        # It has worked once: from now on a server that is away is waited for.
-        self._connected().retry_seconds = self._options.poll_timeout_ms / 1000
-        return bounds
+    def _wait_for(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        topics = sorted({queue.topic for queue in queues})
+        held = self._connected().complete(topics, queues)
+        return {queue: held[queue] for queue in queues}
+
+    def _starts_at_minimum(self, begin: Position, queue: MessageQueue) -> bool:
+        starting = self._options.starting_offsets
+        if isinstance(starting, dict):
+            starting = Bound.EARLIEST if starting.get(queue) == EARLIEST else None
+        return begin.first and starting is Bound.EARLIEST
+
+    def _check_old_first_batch(self, first: Offsets, stop: Offsets) -> None:
+        """A first batch of version 1 does not say where it began, and asking again is too late."""
+        for queue, offset in first.items():
+            if offset <= stop[queue]:
+                continue
+            what = (
+                f"the first batch of this checkpoint was not finished, and does not say where it "
+                f"began: {queue.topic} queue {queue.queue_id} on {queue.broker_name} would be read "
+                f"from {offset} to {stop[queue]}"
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(what)
+            _log.warning("data lost, going on from %d: %s", stop[queue], what)
+
+    def _pause(self) -> None:
+        """Not more often than every ``pollIntervalMs`` while nothing comes."""
+        if self._idle and self._target is None:
+            due = self._asked_at + self._options.poll_interval_ms / 1000
+            time.sleep(max(due - time.monotonic(), 0.0))
+        self._asked_at = time.monotonic()
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self._options.name_servers)
+            options = self._options
+            self._cluster = Cluster(
+                options.name_servers, wait_seconds=options.poll_timeout_ms / 1000
+            )
         return self._cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -15,13 +16,21 @@ from kerolox.protocol.records import encode_record
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
 
-def record(offset: int, *, tags: str = "", body: bytes = b"", queue_id: int = 0) -> bytes:
+def record(
+    offset: int,
+    *,
+    tags: str = "",
+    body: bytes = b"",
+    queue_id: int = 0,
+    store_timestamp: int = 0,
+) -> bytes:
     message = MessageExt(
         topic="t",
         body=body or f"body-{offset}".encode(),
         queue_id=queue_id,
         queue_offset=offset,
         commit_log_offset=offset * 200,
+        store_timestamp=store_timestamp,
         properties={},
         born_host=("127.0.0.1", 1),
         store_host=("127.0.0.1", 2),
@@ -83,7 +92,7 @@ class Queue:
 
 
 class FakeBroker:
-    """Serves one connection after the other; a None answer closes the connection."""
+    """Serves any number of connections; a None answer closes the connection."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -97,7 +106,8 @@ class FakeBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(10)
 
@@ -109,17 +119,14 @@ class FakeBroker:
                 return
             self.connections += 1
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with connection:
-                self._converse(connection)
+            threading.Thread(target=self._converse, args=[connection], daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
         decoder = FrameDecoder()
-        try:
+        with connection, contextlib.suppress(OSError):
             while data := connection.recv(65536):
                 for frame in decoder.feed(data):
                     response = self.answer(RemotingCommand.decode(frame))
                     if response is None:
                         return
                     connection.sendall(response.encode())
-        except OSError:
-            return

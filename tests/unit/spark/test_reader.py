@@ -4,7 +4,6 @@ import pytest
 
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
-from kerolox.spark.cluster import Routes
 from kerolox.spark.offsets import Bounds, DataLossError
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.reader import BatchReader
@@ -16,8 +15,9 @@ QUEUE = MessageQueue("t", "b", 0)
 class OneQueue:
     """A cluster of one queue that holds offsets 50 to before 100."""
 
-    def __init__(self, name_servers: tuple[str, ...]) -> None:
+    def __init__(self, name_servers: tuple[str, ...], *, wait_seconds: float) -> None:
         assert name_servers == ("n:1",)
+        assert wait_seconds == 120
 
     def __enter__(self) -> "OneQueue":
         return self
@@ -25,11 +25,11 @@ class OneQueue:
     def __exit__(self, *_: object) -> None:
         return
 
-    def routes(self, topics) -> Routes:
-        return Routes([QUEUE], {"b": "b:1"})
-
-    def bounds(self, routes: Routes) -> dict[MessageQueue, Bounds]:
+    def complete(self, topics) -> dict[MessageQueue, Bounds]:
         return {QUEUE: Bounds(50, 100)}
+
+    def address(self, queue: MessageQueue) -> str:
+        return f"{queue.broker_name}:1"
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
+import json
+import logging
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -6,9 +9,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import MessageQueue
 from kerolox.spark import stream
-from kerolox.spark.cluster import Routes
+from kerolox.spark.cluster import AwayError
 from kerolox.spark.offsets import Bounds, DataLossError, to_json
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.position import Document, Position
 from kerolox.spark.schema import schema_of
 from kerolox.spark.stream import StreamReader
 
@@ -16,20 +20,46 @@ Q0, Q1, OTHER = (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQu
 
 
 class FakeCluster:
-    """The queues that a test says exist, with their bounds."""
+    """The queues that a test says exist, with their bounds; a message's store time is 1,000,000
+    plus its offset, in a second life 2,000,000 plus its offset."""
 
     held: dict[MessageQueue, Bounds]
-    retry_seconds = 0.0
+    life: int
+    away: set[str]
+    looks: int
 
-    def __init__(self, name_servers: tuple[str, ...]) -> None:
+    def __init__(self, name_servers: tuple[str, ...], *, wait_seconds: float) -> None:
         assert name_servers == ("n:1",)
 
-    def routes(self, topics) -> Routes:
-        queues = [queue for queue in self.held if queue.topic in topics]
-        return Routes(queues, {queue.broker_name: f"{queue.broker_name}:1" for queue in queues})
+    def view(self, topics) -> dict[MessageQueue, Bounds]:
+        FakeCluster.looks += 1
+        return {
+            queue: now._replace(last_time=self.time(now.maximum - 1) if now.maximum else 0)
+            for queue, now in self.held.items()
+            if queue.topic in topics and queue.broker_name not in self.away
+        }
 
-    def bounds(self, routes: Routes) -> dict[MessageQueue, Bounds]:
-        return {queue: self.held[queue] for queue in routes.queues}
+    def complete(self, topics, needed=()) -> dict[MessageQueue, Bounds]:
+        held = self.view(topics)
+        if missing := sorted(set(needed) - held.keys()):
+            raise ConnectError(f"no master has {missing[0]}")
+        return held
+
+    def address(self, queue: MessageQueue) -> str:
+        return f"{queue.broker_name}:1"
+
+    def time(self, offset: int) -> int:
+        return self.life * 1_000_000 + offset
+
+    def store_time(self, queue: MessageQueue, offset: int, group: str) -> int | None:
+        if queue.broker_name in self.away:
+            raise AwayError(queue.broker_name, ConnectError("away"))
+        held = self.held[queue]
+        return self.time(offset) if held.minimum <= offset < held.maximum else None
+
+    def first_after(self, queue: MessageQueue, held: Bounds, time_ms: int, group: str) -> int:
+        offsets = range(held.minimum, held.maximum)
+        return next((each for each in offsets if self.time(each) > time_ms), held.maximum)
 
     def close(self) -> None:
         pass
@@ -38,12 +68,16 @@ class FakeCluster:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[MessageQueue, Bounds]:
     monkeypatch.setattr(FakeCluster, "held", {Q0: Bounds(5, 100), Q1: Bounds(0, 50)}, raising=False)
+    monkeypatch.setattr(FakeCluster, "life", 1, raising=False)
+    monkeypatch.setattr(FakeCluster, "away", set(), raising=False)
+    monkeypatch.setattr(FakeCluster, "looks", 0, raising=False)
     monkeypatch.setattr(stream, "Cluster", FakeCluster)
     return FakeCluster.held
 
 
 def reader(**given: str) -> StreamReader:
     options = {"nameServer": "n:1", "subscribe": "t", "pollTimeoutMs": "1", **given}
+    options.setdefault("pollIntervalMs", "1")
     return StreamReader(SourceOptions.parse(options), schema_of(["body"]))
 
 
@@ -51,11 +85,31 @@ def ranges(partitions) -> list[tuple[MessageQueue, int, int]]:
     return [tuple(each) for made in partitions for _, each in made.value]
 
 
+def kept(document: Document) -> Document:
+    """As it comes back from Spark and the checkpoint."""
+    return json.loads(json.dumps(document))
+
+
+def offsets(document: Document) -> dict[MessageQueue, int]:
+    return Position.parse(kept(document)).offsets
+
+
+def at(**marks: int) -> Document:
+    """A position of a query that has read, by the number of each queue (q0, q1)."""
+    return Position({MessageQueue("t", "b", int(q[1:])): o for q, o in marks.items()}).to_json()
+
+
+def read_so_far(made: StreamReader, *, limit: object = None) -> Document:
+    """A document that a query has left in its checkpoint after reading all."""
+    end = made.latestOffset(made.initialOffset(), limit or ReadAllAvailable())
+    return kept(end)
+
+
 def test_a_new_query_starts_at_the_end_unless_told_otherwise(held):
-    assert reader().initialOffset() == to_json({Q0: 100, Q1: 50})
-    assert reader(startingOffsets="earliest").initialOffset() == to_json({Q0: 5, Q1: 0})
+    assert offsets(reader().initialOffset()) == {Q0: 100, Q1: 50}
+    assert offsets(reader(startingOffsets="earliest").initialOffset()) == {Q0: 5, Q1: 0}
     text = '{"t":{"b":{"0":7,"1":-2}}}'
-    assert reader(startingOffsets=text).initialOffset() == to_json({Q0: 7, Q1: 0})
+    assert offsets(reader(startingOffsets=text).initialOffset()) == {Q0: 7, Q1: 0}
 
 
 def test_a_start_outside_of_a_queue_is_an_error_or_moved(held):
@@ -63,69 +117,142 @@ def test_a_start_outside_of_a_queue_is_an_error_or_moved(held):
     with pytest.raises(DataLossError, match="not the 3 to start from"):
         reader(startingOffsets=text).initialOffset()
     lenient = reader(startingOffsets=text, failOnDataLoss="false")
-    assert lenient.initialOffset() == to_json({Q0: 5, Q1: 50})
+    assert offsets(lenient.initialOffset()) == {Q0: 5, Q1: 50}
 
 
+# -- the first batch -------------------------------------------------------------------------
+def test_the_initial_offsets_are_the_same_at_each_call(held):
+    made = reader()
+    first = made.initialOffset()
+    held[Q0] = Bounds(5, 130)
+    assert made.initialOffset() == first
+
+
+def test_a_first_batch_begins_where_the_first_answer_was(held):
+    made = reader()
+    start = kept(made.initialOffset())
+    held[Q0] = Bounds(5, 130)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    held[Q0] = Bounds(5, 170)
+    assert ranges(made.partitions(kept(made.initialOffset()), end)) == [(Q0, 100, 130)]
+
+
+def test_a_first_batch_that_is_done_again_is_the_same(held):
+    made = reader()
+    start = kept(made.initialOffset())
+    held[Q0] = Bounds(5, 130)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    held[Q0], held[Q1] = Bounds(5, 500), Bounds(0, 60)
+    # Another process, which Spark asks for the initial offsets anew.
+    again = reader()
+    assert ranges(again.partitions(kept(again.initialOffset()), end)) == [(Q0, 100, 130)]
+    following = kept(again.latestOffset(end, ReadAllAvailable()))
+    assert ranges(again.partitions(end, following)) == [(Q0, 130, 500), (Q1, 50, 60)]
+
+
+@pytest.mark.parametrize("starting", ["earliest", '{"t":{"b":{"0":-2,"1":-2}}}'])
+def test_retention_during_the_first_batch_is_no_loss_from_earliest(held, starting):
+    made = reader(startingOffsets=starting)
+    start = kept(made.initialOffset())
+    held[Q0] = Bounds(40, 100)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert ranges(made.partitions(start, end)) == [(Q0, 40, 100), (Q1, 0, 50)]
+    held[Q0], held[Q1] = Bounds(60, 200), Bounds(50, 70)
+    again = reader(startingOffsets=starting)
+    assert ranges(again.partitions(kept(again.initialOffset()), end)) == [(Q0, 60, 100)]
+
+
+def test_retention_past_offsets_that_were_given_is_a_loss(held):
+    made = reader(startingOffsets='{"t":{"b":{"0":10,"1":-2}}}')
+    start = kept(made.initialOffset())
+    held[Q0] = Bounds(40, 100)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    with pytest.raises(DataLossError, match="not the 10 to start from"):
+        made.partitions(start, end)
+
+
+def test_a_first_batch_under_a_limit_is_done_again_from_its_start(held):
+    made = reader(startingOffsets="earliest")
+    start = kept(made.initialOffset())
+    end = kept(made.latestOffset(start, ReadMaxRows(10)))
+    first = ranges(made.partitions(start, end))
+    again = reader(startingOffsets="earliest")
+    assert ranges(again.partitions(kept(again.initialOffset()), end)) == first
+    assert sum(stop - begin for _, begin, stop in first) == 10
+
+
+# -- further batches -------------------------------------------------------------------------
 def test_a_batch_ends_at_the_newest_offsets_or_at_the_limit(held):
-    start = to_json({Q0: 40, Q1: 10})
-    assert reader().latestOffset(start, ReadAllAvailable()) == to_json({Q0: 100, Q1: 50})
-    assert reader().latestOffset(start, ReadMaxRows(10)) == to_json({Q0: 45, Q1: 15})
-    limited = reader(maxOffsetsPerTrigger="9")
-    assert limited.getDefaultReadLimit() == ReadMaxRows(9)
-    assert limited.latestOffset(start, ReadAllAvailable()) == to_json({Q0: 100, Q1: 50})
+    start = at(q0=40, q1=10)
+    newest = reader().latestOffset(start, ReadAllAvailable())
+    assert offsets(newest) == {Q0: 100, Q1: 50}
+    limited = offsets(reader().latestOffset(start, ReadMaxRows(10)))
+    assert limited[Q0] - 40 + limited[Q1] - 10 == 10
+    made = reader(maxOffsetsPerTrigger="9")
+    assert made.getDefaultReadLimit() == ReadMaxRows(9)
+    assert offsets(made.latestOffset(start, ReadAllAvailable())) == {Q0: 100, Q1: 50}
 
 
-def test_a_queue_that_appears_is_written_down_first_and_read_next(held):
+def test_a_queue_that_appears_is_read_from_its_start(held):
     made = reader(subscribe="t,u")
-    start = to_json({Q0: 100, Q1: 50})
+    start = at(q0=100, q1=50)
     held[OTHER] = Bounds(3, 8)
-    first = made.latestOffset(start, ReadAllAvailable())
-    assert first == to_json({Q0: 100, Q1: 50, OTHER: 3})
-    assert made.partitions(start, first) == []
-    second = made.latestOffset(first, ReadAllAvailable())
-    assert ranges(made.partitions(first, second)) == [(OTHER, 3, 8)]
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert offsets(end) == {Q0: 100, Q1: 50, OTHER: 8}
+    assert ranges(made.partitions(start, end)) == [(OTHER, 3, 8)]
+    held[OTHER] = Bounds(4, 90)
+    assert ranges(reader(subscribe="t,u").partitions(start, end)) == [(OTHER, 4, 8)]
 
 
 def test_a_queue_whose_broker_is_away_keeps_its_place(held):
-    del held[Q1]
-    end = reader().latestOffset(to_json({Q0: 40, Q1: 10}), ReadAllAvailable())
-    assert end == to_json({Q0: 100, Q1: 10})
+    held[OTHER] = Bounds(3, 8)
+    made = reader(subscribe="t,u")
+    start = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+    held[Q0], held[OTHER] = Bounds(5, 120), Bounds(3, 9)
+    FakeCluster.away.add("c")
+    end = made.latestOffset(kept(start), ReadAllAvailable())
+    assert offsets(end) == {Q0: 120, Q1: 50, OTHER: 8}
+    FakeCluster.away.clear()
+    end = made.latestOffset(kept(end), ReadAllAvailable())
+    assert offsets(end) == {Q0: 120, Q1: 50, OTHER: 9}
+
+
+def test_a_broker_that_goes_away_between_two_questions_keeps_its_place(held, monkeypatch):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(5, 120)
+
+    def away(self, queue, offset, group):
+        raise AwayError(queue.broker_name, ConnectError("gone"))
+
+    monkeypatch.setattr(FakeCluster, "store_time", away)
+    assert reader().latestOffset(start, ReadAllAvailable()) == start
 
 
 def test_a_topic_that_is_not_subscribed_any_more_is_dropped(held):
-    end = reader().latestOffset(to_json({Q0: 40, Q1: 10, OTHER: 3}), ReadAllAvailable())
-    assert end == to_json({Q0: 100, Q1: 50})
+    start = Position({Q0: 40, Q1: 10, OTHER: 3}).to_json()
+    end = reader().latestOffset(start, ReadAllAvailable())
+    assert offsets(end) == {Q0: 100, Q1: 50}
 
 
 def test_a_batch_that_needs_a_broker_which_is_away_is_an_error(held):
     del held[Q1]
-    with pytest.raises(ConnectError, match="no master has queue 1 of t on b"):
-        reader().partitions(to_json({Q0: 40, Q1: 10}), to_json({Q0: 50, Q1: 20}))
+    with pytest.raises(ConnectError, match="no master has"):
+        reader().partitions(at(q0=40, q1=10), at(q0=50, q1=20))
 
 
 def test_a_replayed_batch_has_the_same_ranges(held):
-    start, end = to_json({Q0: 40, Q1: 10}), to_json({Q0: 50, Q1: 20})
+    start, end = at(q0=40, q1=10), at(q0=50, q1=20)
     before = ranges(reader().partitions(start, end))
     held[Q0] = Bounds(30, 1000)
     assert ranges(reader().partitions(start, end)) == before == [(Q0, 40, 50), (Q1, 10, 20)]
 
 
 def test_offsets_that_retention_deleted_are_an_error_or_skipped(held):
-    start, end = to_json({Q0: 2, Q1: 10}), to_json({Q0: 50, Q1: 20})
+    start, end = at(q0=2, q1=10), at(q0=50, q1=20)
     with pytest.raises(DataLossError, match="holds offsets 5 to before 100, not the 2"):
         reader().partitions(start, end)
     skipped = reader(failOnDataLoss="false").partitions(start, end)
     assert ranges(skipped) == [(Q0, 5, 50), (Q1, 10, 20)]
-
-
-def test_a_queue_that_shrank_is_an_error_or_read_on_from_its_end(held):
-    start = to_json({Q0: 400, Q1: 10})
-    with pytest.raises(DataLossError, match="ends before 100, but the query was at 400"):
-        reader().latestOffset(start, ReadAllAvailable())
-    lenient = reader(failOnDataLoss="false")
-    end = lenient.latestOffset(start, ReadAllAvailable())
-    assert end == to_json({Q0: 100, Q1: 50})
-    assert ranges(lenient.partitions(start, end)) == [(Q1, 10, 50)]
 
 
 def test_available_now_reads_no_further_than_its_start(held):
@@ -133,44 +260,161 @@ def test_available_now_reads_no_further_than_its_start(held):
     made.prepareForTriggerAvailableNow()
     held[Q0] = Bounds(5, 999)
     held[OTHER] = Bounds(0, 10)
-    first = made.latestOffset(to_json({Q0: 40, Q1: 50}), ReadAllAvailable())
-    assert first == to_json({Q0: 100, Q1: 50, OTHER: 0})
-    assert made.latestOffset(first, ReadAllAvailable()) == first
+    first = made.latestOffset(at(q0=40, q1=50), ReadAllAvailable())
+    assert offsets(first) == {Q0: 100, Q1: 50, OTHER: 0}
+    assert made.latestOffset(kept(first), ReadAllAvailable()) == first
 
 
 def test_an_unchanged_queue_gives_equal_text_and_no_partition(held):
     made = reader()
-    start = made.initialOffset()
-    end = made.latestOffset(start, ReadAllAvailable())
-    assert str(end) == str(start)
+    start = json.dumps(made.latestOffset(kept(made.initialOffset()), ReadAllAvailable()))
+    end = made.latestOffset(json.loads(start), ReadAllAvailable())
+    assert json.dumps(end) == start
+    assert made.partitions(json.loads(start), end) == []
+
+
+def test_while_nothing_comes_the_next_look_waits(held, monkeypatch):
+    now, pauses = [0.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=pauses.append)
+    monkeypatch.setattr(stream, "time", clock)
+    made = reader(pollIntervalMs="250")
+    start = read_so_far(made)
+    now[0] = 1.0
+    made.latestOffset(start, ReadAllAvailable())
+    assert pauses == []  # The look before found something.
+    now[0] = 1.01
+    made.latestOffset(start, ReadAllAvailable())
+    assert pauses == [pytest.approx(0.24)]
+
+
+# -- lives of a topic ------------------------------------------------------------------------
+def test_a_queue_that_shrank_is_an_error_or_a_new_start(held):
+    start = at(q0=400, q1=10)
+    with pytest.raises(DataLossError, match="ends before 100, but the query was at 400"):
+        reader().latestOffset(start, ReadAllAvailable())
+    lenient = reader(failOnDataLoss="false")
+    end = kept(lenient.latestOffset(start, ReadAllAvailable()))
+    assert ranges(lenient.partitions(start, end)) == [(Q0, 5, 100), (Q1, 10, 50)]
+
+
+@pytest.mark.parametrize("more", [-90, -1, 0, 1, 200])
+def test_a_topic_that_was_made_again_is_an_error_that_says_so(held, more):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(0, 100 + more)
+    held[Q1] = Bounds(0, 0)
+    FakeCluster.life = 2
+    with pytest.raises(DataLossError, match=r"deleted and created again.*failOnDataLoss=false"):
+        reader().latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("more", [-90, -1, 0, 1, 200])
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(held, more, caplog):
+    start = read_so_far(reader(failOnDataLoss="false"))
+    held[Q0] = Bounds(0, 100 + more)
+    held[Q1] = Bounds(0, 0)
+    FakeCluster.life = 2
+    made = reader(failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert "deleted and created again" in caplog.text
+    assert ranges(made.partitions(start, end)) == [(Q0, 0, 100 + more)]
+    assert ranges(reader(failOnDataLoss="false").partitions(start, end)) == [(Q0, 0, 100 + more)]
+    held[Q0], held[Q1] = Bounds(0, 400), Bounds(0, 60)
+    following = kept(made.latestOffset(end, ReadAllAvailable()))
+    assert ranges(made.partitions(end, following)) == [(Q0, 100 + more, 400), (Q1, 0, 60)]
+
+
+def test_a_batch_of_a_life_that_is_over_is_not_done_again_with_other_messages(held):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(5, 120)
+    end = kept(reader().latestOffset(start, ReadAllAvailable()))
+    assert ranges(reader().partitions(start, end)) == [(Q0, 100, 120)]
+    FakeCluster.life = 2
+    held[Q0] = Bounds(0, 300)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        reader().partitions(start, end)
+    lenient = reader(failOnDataLoss="false")
+    assert lenient.partitions(start, end) == []
+    following = kept(lenient.latestOffset(end, ReadAllAvailable()))
+    assert (Q0, 0, 300) in ranges(lenient.partitions(end, following))
+
+
+def test_a_queue_that_lost_its_tail_goes_on_behind_what_was_read(held):
+    start = read_so_far(reader(failOnDataLoss="false"))
+    held[Q0] = Bounds(5, 80)
+    made = reader(failOnDataLoss="false")
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
     assert made.partitions(start, end) == []
+    assert offsets(end) == {Q0: 80, Q1: 50}
 
 
+def test_retention_of_the_message_that_is_compared_is_no_other_life(held):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(100, 300)
+    end = kept(reader().latestOffset(start, ReadAllAvailable()))
+    assert ranges(reader().partitions(start, end)) == [(Q0, 100, 300)]
+
+
+# -- checkpoints of version 1 ----------------------------------------------------------------
+def test_a_checkpoint_of_version_1_is_read_on(held):
+    start = to_json({Q0: 90, Q1: 50})
+    made = reader()
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert ranges(made.partitions(start, end)) == [(Q0, 90, 100)]
+    assert Position.parse(end).marks.keys() == {Q0, Q1}
+
+
+def test_a_checkpoint_of_version_1_stays_as_it_is_while_nothing_comes(held):
+    start = to_json({Q0: 100, Q1: 50})
+    assert reader().latestOffset(start, ReadAllAvailable()) == start
+
+
+def test_a_first_batch_of_version_1_that_was_not_finished_says_what_to_do(held):
+    end = to_json({Q0: 95, Q1: 50})
+    made = reader()
+    with pytest.raises(DataLossError, match="first batch of this checkpoint was not finished"):
+        made.partitions(kept(made.initialOffset()), end)
+    lenient = reader(failOnDataLoss="false")
+    assert lenient.partitions(kept(lenient.initialOffset()), end) == []
+    following = kept(lenient.latestOffset(end, ReadAllAvailable()))
+    assert ranges(lenient.partitions(end, following)) == [(Q0, 95, 100)]
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(held):
+    with pytest.raises(ConfigError, match="of version 3, known here are 1 and 2"):
+        reader().latestOffset({"version": 3, "offsets": {}}, ReadAllAvailable())
+
+
+def test_a_topic_may_be_called_version(held):
+    queue = MessageQueue("version", "b", 0)
+    assert Position.parse(kept(to_json({queue: 4}))).offsets == {queue: 4}
+
+
+# -- other things ----------------------------------------------------------------------------
 def test_a_reader_travels_without_its_connections(held):
     made = reader()
     made.initialOffset()
     copy = pickle.loads(pickle.dumps(made))
-    assert copy.latestOffset(to_json({Q0: 1, Q1: 1}), ReadMaxRows(2)) is not None
+    assert copy.latestOffset(at(q0=10, q1=1), ReadMaxRows(2)) is not None
     made.stop()
     made.stop()
 
 
-def test_without_read_limits_everything_newest_is_read(held, monkeypatch):
+def test_pyspark_4_1_tells_no_start_and_asks_for_the_first_offsets_late(held, monkeypatch):
     monkeypatch.setattr(stream, "HAS_READ_LIMITS", False)
     with pytest.raises(ConfigError, match=r"needs PySpark 4\.2"):
         reader(maxOffsetsPerTrigger="5")
     made = reader(subscribe="t,u")
-    start = made.initialOffset()
-    held[OTHER] = Bounds(3, 8)
-    end = made.latestOffset()
-    assert end == to_json({Q0: 100, Q1: 50, OTHER: 8})
-    assert made.reportLatestOffset() == end
-    assert ranges(made.partitions(start, end)) == [(OTHER, 3, 8)]
-
-
-def test_without_read_limits_a_queue_that_shrank_is_seen_when_the_batch_is_planned(held):
-    with pytest.raises(DataLossError, match="the query was at 101"):
-        reader().partitions(to_json({Q0: 101, Q1: 50}), to_json({Q0: 100, Q1: 50}))
+    held[Q0] = Bounds(5, 100)
+    first = kept(made.latestOffset())
+    held[Q0], held[OTHER] = Bounds(5, 130), Bounds(3, 8)
+    assert made.partitions(kept(made.initialOffset()), first) == []
+    second = kept(made.latestOffset())
+    assert ranges(made.partitions(first, second)) == [(Q0, 100, 130), (OTHER, 3, 8)]
+    # After a restart it gives the newest document of the log as a batch of nothing.
+    again = reader(subscribe="t,u")
+    assert again.partitions(second, second) == []
+    assert json.dumps(again.latestOffset()) == json.dumps(second)
 
 
 def test_a_partition_of_nothing_has_no_rows(held):

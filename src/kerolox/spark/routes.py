@@ -1,0 +1,183 @@
+"""Routes for planning and for tasks: asked of all name servers, without an event loop.
+
+A name server that has just started knows no topic until brokers register with it again. So "no such
+topic" is believed when no name server is silent and one of those that say so knows brokers at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kerolox.client.core.routes import MASTER_ID, TopicRoute
+from kerolox.errors import (
+    BrokerError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    RemotingError,
+)
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.blocking import BlockingConnection, parse_address
+
+__all__ = ["IN_FLIGHT_MAX", "Lookup", "Masters", "NameServers", "ask_all"]
+
+IN_FLIGHT_MAX = 64
+"""Most open requests on one connection."""
+
+ANSWER_SECONDS_MAX = 3.0
+"""Longest wait for a name server."""
+
+Masters = dict[str, tuple[str, int]]
+"""Of one topic, by broker name: the master's address and how many queues may be read there."""
+
+
+@dataclass(slots=True)
+class Lookup:
+    """What the name servers said of some topics."""
+
+    found: dict[str, Masters] = field(default_factory=dict)
+    unreadable: dict[str, set[str]] = field(default_factory=dict)
+    """Brokers by topic that the route has, but without a master or a queue that may be read."""
+    unknown: set[str] = field(default_factory=set)
+    """Topics that no name server knows."""
+    certain: bool = False
+    """Whether ``unknown`` can be believed."""
+    failure: BrokerError | RemotingError | None = None
+    """Why a name server gave no answer."""
+
+
+class NameServers:
+    """Asks name servers for routes, the one that answered last first. Belongs to one thread."""
+
+    def __init__(
+        self, addresses: Iterable[str], *, answer_seconds_max: float = ANSWER_SECONDS_MAX
+    ) -> None:
+        self.addresses = list(addresses)
+        for address in self.addresses:
+            parse_address(address)
+        self._answer_seconds_max = answer_seconds_max
+        self._connections: dict[str, BlockingConnection] = {}
+
+    def find(self, topics: Iterable[str]) -> Lookup:
+        """The routes of ``topics``; what goes wrong is told in the result.
+
+        Raises:
+            RemoteProtocolError: a route is not readable.
+        """
+        lookup = Lookup(unknown=set(topics))
+        knows_brokers = False
+        for address in list(self.addresses):
+            if not lookup.unknown:
+                break
+            asked = sorted(lookup.unknown)
+            try:
+                self._ask(address, asked, lookup)
+                if lookup.unknown:
+                    knows_brokers |= self._knows_brokers(address)
+            except RemoteProtocolError:
+                raise
+            except (BrokerError, RemotingError) as error:
+                lookup.failure = error
+                continue
+            if len(lookup.unknown) < len(asked):
+                self.addresses.remove(address)
+                self.addresses.insert(0, address)
+        lookup.certain = knows_brokers and lookup.failure is None
+        return lookup
+
+    def close(self) -> None:
+        """Close the connections. Idempotent; the object can be used again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _ask(self, address: str, topics: list[str], lookup: Lookup) -> None:
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        commands = [
+            RemotingCommand.request(code, {"topic": topic, "acceptStandardJsonOnly": True})
+            for topic in topics
+        ]
+        answers = self._asked(address, commands)
+        for topic, answer in zip(topics, answers, strict=True):
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_response(answer.code, answer.remark, address)
+            route = TopicRoute.parse(answer.body)
+            masters = _masters(route)
+            lookup.found[topic] = masters
+            lookup.unreadable[topic] = {b.broker_name for b in route.brokers} - masters.keys()
+            lookup.unknown.discard(topic)
+
+    def _knows_brokers(self, address: str) -> bool:
+        command = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = self._asked(address, [command])[0]
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(answer.code, answer.remark, address)
+        try:
+            return bool(fastjson.loads(answer.body).get("brokerAddrTable"))
+        except (fastjson.FastjsonError, AttributeError) as error:
+            raise RemoteProtocolError(f"{address} sent no list of brokers: {error}") from error
+
+    def _asked(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        return ask_all(self._connections, address, commands, self._answer_seconds_max)
+
+
+def ask_all(
+    connections: dict[str, BlockingConnection],
+    address: str,
+    commands: list[RemotingCommand],
+    answer_seconds_max: float,
+) -> list[RemotingCommand]:
+    """The answers to ``commands``, many of which are open at once; opens a connection if need be.
+
+    A server closes connections that are idle, which shows when one is used: then it is all asked
+    once more on a new one.
+
+    Raises:
+        RemotingError: no connection, or one that ended, or no answer in time.
+    """
+    connection = connections.get(address)
+    if connection is not None and not connection.closed:
+        try:
+            return _answers(connection, commands, answer_seconds_max)
+        except ConnectionLostError:
+            pass
+    connection = connections[address] = BlockingConnection(
+        address, connect_timeout_seconds=answer_seconds_max
+    )
+    return _answers(connection, commands, answer_seconds_max)
+
+
+def _answers(
+    connection: BlockingConnection, commands: list[RemotingCommand], seconds: float
+) -> list[RemotingCommand]:
+    answers: list[RemotingCommand] = []
+    for first in range(0, len(commands), IN_FLIGHT_MAX):
+        group = commands[first : first + IN_FLIGHT_MAX]
+        frames = bytearray()
+        for command in group:
+            command.opaque = connection.next_opaque()
+            frames += command.encode()
+        connection.send_frames(frames, seconds)
+        arrived: dict[int, RemotingCommand] = {}
+        wanted = {command.opaque for command in group}
+        while wanted:
+            answer = connection.receive(seconds)
+            if answer.opaque in wanted:
+                wanted.discard(answer.opaque)
+                arrived[answer.opaque] = answer
+        answers += [arrived[command.opaque] for command in group]
+    return answers
+
+
+def _masters(route: TopicRoute) -> Masters:
+    addresses = {broker.broker_name: broker.addresses.get(MASTER_ID) for broker in route.brokers}
+    return {
+        queue.broker_name: (address, queue.read_queues)
+        for queue in route.queues
+        if queue.perm & Perm.READ and queue.read_queues
+        if (address := addresses.get(queue.broker_name)) is not None
+    }
