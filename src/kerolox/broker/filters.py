@@ -23,8 +23,8 @@ from kerolox.store.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.turns import Turns
     from kerolox.protocol.bodies import SubscriptionData
+    from kerolox.remoting.turns import Turns
     from kerolox.store.consume_queue_ext import ExtUnit
 
 __all__ = ["FilterTable", "GroupFilter", "compile_expression"]

@@ -18,8 +18,8 @@ from kerolox.errors import BrokerError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.namesrv import RegisterBody, encode_registration
 from kerolox.protocol.records import body_crc
+from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.client import RemotingClient
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from kerolox.protocol.names import (
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
 )
+from kerolox.protocol.registration import TOPICS_MAX
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 SYSTEM_PREFIX = "rmq_sys_"
 
-TOPICS_MAX = 200_000
-"""Topics that a broker has, those of retries and dead letters too; further ones are refused."""
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
 

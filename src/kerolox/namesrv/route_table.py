@@ -14,25 +14,45 @@ The rules, as RocketMQ has them:
   was silent for ``BROKER_EXPIRY_MS``. Its name leaves its cluster and all topics only with the last
   of its addresses.
 - A route needs both queues and at least one broker that is there.
+
+And those of our own: a claim on what a live broker has is refused (``namesrv/claims.py``), a name
+is in one cluster at a time (its master's), and the tables are bounded in entries and in bytes.
+
+What takes long is done in steps, so that others are served in between: topics come in pieces
+(:meth:`RouteTable.put_topics`), and those of a broker that is gone are out of all answers at once,
+and out of memory after :meth:`RouteTable.sweep`.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from kerolox.namesrv.claims import (
+    MASTER_ID,
+    Claim,
+    ContradictionError,
+    LiveBroker,
+    RoomError,
+    check_address,
+    check_holder,
+)
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.registration import TOPICS_MAX
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.protocol.bodies import DataVersion, TopicConfig
 
 __all__ = [
     "BROKER_EXPIRY_MS",
-    "MASTER_ID",
     "BrokerData",
-    "LiveBroker",
     "QueueData",
     "RegisterResult",
     "RouteTable",
@@ -42,7 +62,34 @@ __all__ = [
 BROKER_EXPIRY_MS = 120_000
 """A broker that did not register for so long is gone."""
 
-MASTER_ID = 0
+BROKERS_MAX = 2_048
+"""Addresses of brokers; further ones are refused."""
+
+BROKERS_OF_CONNECTION_MAX = 64
+"""Those that one connection may register."""
+
+ENTRIES_OF_BROKER_MAX = TOPICS_MAX + TOPICS_MAX // 4
+"""Topics of one broker name: as many as a broker has, and some that it has no more."""
+
+ENTRIES_MAX = 1_000_000
+"""Topics of all broker names together."""
+
+ROUTES_BYTES_MAX = 256 * 1024 * 1024
+"""Memory of all topics, as counted by ``TOPIC_BYTES`` and ``ENTRY_BYTES``."""
+
+TOPIC_BYTES = 400
+"""What a topic costs, besides its name."""
+ENTRY_BYTES = 150
+"""What it costs on each broker name."""
+
+SWEPT_AT_ONCE = 1_000
+"""A broker of more topics leaves memory in steps."""
+
+PIECE = 512
+"""Entries per step."""
+
+KINDS_MAX = 1_024
+"""Different queue numbers of a broker whose objects its topics share."""
 
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2
@@ -50,15 +97,16 @@ _UNIT_SUBSCRIPTION = 2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class QueueData:
-    """The queues of one topic on one broker name."""
+class QueueData(msgspec.Struct, frozen=True, gc=False):
+    """The queues of one topic on one broker name. Shared by its topics of the same numbers."""
 
     broker_name: str
     read_queue_nums: int
     write_queue_nums: int
     perm: int
     topic_sys_flag: int
+    life: int
+    """The ``life`` of its :class:`BrokerData`; it does not count when that is another."""
 
 
 @dataclass(slots=True)
@@ -68,16 +116,20 @@ class BrokerData:
     cluster: str
     broker_name: str
     addresses: dict[int, str] = field(default_factory=dict)
+    life: int = 0
+    """No other broker that ever had this name has the same."""
+    topics: set[str] = field(default_factory=set)
+    kinds: dict[tuple[int, int, int, int], QueueData] = field(default_factory=dict)
 
-
-@dataclass(slots=True)
-class LiveBroker:
-    """When and how a broker address was last heard of."""
-
-    last_update_ms: int
-    data_version: DataVersion
-    connection: int
-    ha_address: str
+    def queues(self, read: int, write: int, perm: int, flag: int) -> QueueData:
+        """The object for these numbers."""
+        key = (read, write, perm, flag)
+        found = self.kinds.get(key)
+        if found is None:
+            found = QueueData(self.broker_name, read, write, perm, flag, self.life)
+            if len(self.kinds) < KINDS_MAX:
+                self.kinds[key] = found
+        return found
 
 
 @dataclass(slots=True)
@@ -91,10 +143,12 @@ class TopicRoute:
 
 @dataclass(slots=True)
 class RegisterResult:
-    """What a slave is told of its master; both None for a master or when there is none."""
+    """What a slave is told of its master, both None for a master or when there is none; and who
+    claimed the broker's place since its last registration."""
 
     ha_address: str | None = None
     master_address: str | None = None
+    challenger: str | None = None
 
 
 class RouteTable:
@@ -102,7 +156,7 @@ class RouteTable:
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, QueueData]] = {}
-        """topic → broker name → its queues."""
+        """topic → broker name → its queues; perhaps of a broker that is gone."""
         self.brokers: dict[str, BrokerData] = {}
         """broker name → its addresses."""
         self.clusters: dict[str, set[str]] = {}
@@ -111,58 +165,111 @@ class RouteTable:
         """broker address → when it was last heard of."""
         self.filter_servers: dict[str, list[str]] = {}
         """broker address → filter servers; legacy."""
+        self.entries = 0
+        """Topics of all broker names."""
+        self.bytes = 0
+        """What they cost; at most ``ROUTES_BYTES_MAX``."""
+        self._of_connection: dict[int, set[str]] = {}
+        self._lives = itertools.count(1)
+        self._gone: deque[tuple[str, int, Iterator[str]]] = deque()
 
     # -- registration -------------------------------------------------------------------------
     def register(
         self,
+        claim: Claim,
         *,
-        cluster: str,
-        address: str,
-        broker_name: str,
-        broker_id: int,
-        ha_address: str,
         data_version: DataVersion,
         topics: Iterable[TopicConfig],
         filter_servers: list[str] | None,
-        connection: int,
         now_ms: int,
     ) -> RegisterResult:
-        """Take a registration in.
+        """Take a small registration in, at once. Arguments and errors as those of its steps:
+        :meth:`begin`, :meth:`put_topics` and :meth:`settle`."""
+        live = self.begin(claim, now_ms)
+        if self.wants_topics(live, data_version):
+            self.put_topics(live, topics)
+        return self.settle(live, data_version, filter_servers)
+
+    def begin(self, claim: Claim, now_ms: int) -> LiveBroker:
+        """A broker registers: it is alive from here on.
 
         Args:
-            filter_servers: None (a broker before 3.0.11): what is known stays.
-            connection: the connection that it came on; the broker goes when that closes.
+            claim: who it is, and the connection that it came on; the broker goes with that.
             now_ms: when it came.
-            cluster: the broker's cluster.
-            address: ``ip:port`` that clients connect to.
-            broker_name: shared by a master and its slaves.
-            broker_id: 0 for a master.
-            ha_address: ``ip:port`` for replication.
-            data_version: version of ``topics``.
-            topics: all topics of the broker, or the changed ones.
+
+        Raises:
+            ContradictionError: a live broker has its place, or its address.
+            RoomError: there are too many brokers.
         """
-        self.clusters.setdefault(cluster, set()).add(broker_name)
-        broker = self.brokers.get(broker_name)
-        if broker is None:
-            broker = self.brokers[broker_name] = BrokerData(cluster, broker_name)
-        for other_id in [i for i, a in broker.addresses.items() if a == address and i != broker_id]:
-            del broker.addresses[other_id]
-        first = broker_id not in broker.addresses
-        if broker_id == MASTER_ID and broker.addresses.get(MASTER_ID) != address:
-            old = broker.addresses.get(MASTER_ID)
-            _log.info("master of %s in %s is now %s, was %s", broker_name, cluster, address, old)
-        broker.addresses[broker_id] = address
-        if broker_id == MASTER_ID and (first or self.is_changed(address, data_version)):
-            for topic in topics:
-                self._put_queues(broker_name, topic)
-        if address not in self.live:
-            _log.info("broker %s (%s) registered", address, broker_name)
-        self.live[address] = LiveBroker(now_ms, data_version, connection, ha_address)
+        address = claim.address
+        live = self.live.get(address)
+        broker = self.brokers.get(claim.broker_name)
+        holder = (
+            None if broker is None else self.live.get(broker.addresses.get(claim.broker_id, ""))
+        )
+        check_address(live, claim, now_ms)
+        check_holder(holder, claim, now_ms)
+        self._check_room(claim)
+        if holder is not None and holder.address != address:
+            _log.warning(
+                "broker %s takes the place of %s, which %s",
+                claim.text,
+                printable(holder.address),
+                holder.silence(claim.connection, now_ms),
+            )
+            self._forget_live(holder.address)
+        if live is not None and live.broker_name != claim.broker_name:
+            self._remove_address(address, f"it is {claim.text} now")
+            live = None
+        broker = self._placed(claim)
+        if live is None:
+            _log.info("broker %s registered", claim.text)
+            live = self.live[address] = LiveBroker(address)
+        self._of_connection.setdefault(claim.connection, set()).add(address)
+        for dropped in live.heard(claim, now_ms):
+            self._drop_claim(dropped, address)
+        return live
+
+    def wants_topics(self, live: LiveBroker, data_version: DataVersion) -> bool:
+        """The topics of that registration are news: only a master's ever are."""
+        return live.broker_id == MASTER_ID and live.data_version != data_version
+
+    def put_topics(self, live: LiveBroker, topics: Iterable[TopicConfig]) -> bool:
+        """Take some topics of a registration in; False when its broker is gone meanwhile.
+
+        Raises:
+            RoomError: there are too many topics; those that came before stay.
+        """
+        broker = self.brokers.get(live.broker_name)
+        if broker is None or self.live.get(live.address) is not live:
+            return False
+        for topic in topics:
+            self._put_queues(broker, topic)
+        return True
+
+    def settle(
+        self, live: LiveBroker, data_version: DataVersion, filter_servers: list[str] | None
+    ) -> RegisterResult:
+        """All of a registration was taken in.
+
+        Args:
+            live: what :meth:`begin` gave.
+            data_version: version of the topics.
+            filter_servers: None (a broker before 3.0.11): what is known stays.
+        """
+        if self.live.get(live.address) is not live:
+            return RegisterResult()
+        live.data_version = data_version
         if filter_servers:
-            self.filter_servers[address] = filter_servers
+            self.filter_servers[live.address] = filter_servers
         elif filter_servers is not None:
-            self.filter_servers.pop(address, None)
-        return self._result_for(broker, broker_id)
+            self.filter_servers.pop(live.address, None)
+        challenger, live.challenger = live.challenger, None
+        broker = self.brokers[live.broker_name]
+        master = broker.addresses.get(MASTER_ID)
+        if live.broker_id == MASTER_ID or master is None or master not in self.live:
+            return RegisterResult(challenger=challenger)
+        return RegisterResult(self.live[master].ha_address, master, challenger)
 
     def is_changed(self, address: str, data_version: DataVersion) -> bool:
         """The broker's topics have another version than the one it registered last."""
@@ -174,84 +281,118 @@ class RouteTable:
         live = self.live.get(address)
         return None if live is None else live.data_version
 
-    def touch(self, address: str, now_ms: int) -> None:
-        """A broker was heard of."""
+    def touch(self, address: str, connection: int, now_ms: int) -> bool:
+        """A broker was heard of; False when it did not register on that connection."""
         live = self.live.get(address)
-        if live is not None:
-            live.last_update_ms = now_ms
+        if live is None or connection not in live.connections:
+            return False
+        live.connections[connection] = live.last_update_ms = now_ms
+        return True
 
     # -- removal ------------------------------------------------------------------------------
-    def unregister(self, *, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
-        """A broker says that it leaves. Takes it out by its id; unknown ones are ignored."""
-        self.live.pop(address, None)
-        self.filter_servers.pop(address, None)
-        broker = self.brokers.get(broker_name)
-        if broker is None:
-            return
-        broker.addresses.pop(broker_id, None)
-        _log.info("broker %s (%s) unregistered", address, broker_name)
-        if not broker.addresses:
-            self._remove_broker(broker_name, cluster)
+    def unregister(
+        self, *, address: str, broker_name: str, broker_id: int, connection: int
+    ) -> None:
+        """A broker says that it leaves; one that is not known is ignored.
 
-    def connection_closed(self, connection: int, remote_address: str) -> list[str]:
-        """The brokers that registered on this connection are gone; their addresses.
-
-        When there is none, a broker whose address is the connection's own remote one is.
+        Raises:
+            ContradictionError: it registered on another connection, which is there.
         """
-        addresses = [a for a, live in self.live.items() if live.connection == connection]
-        for address in addresses or [remote_address]:
-            self._remove_address(address, "its connection closed")
-        return addresses
+        live = self.live.get(address)
+        if live is None or (live.broker_name, live.broker_id) != (broker_name, broker_id):
+            return
+        if connection not in live.connections:
+            raise ContradictionError(
+                f"{live.text} registered on another connection, from {live.host}; only that one "
+                "may unregister it"
+            )
+        self._remove_address(address, "it unregistered")
+
+    def connection_closed(self, connection: int) -> list[str]:
+        """The brokers that registered on this connection are gone; their addresses. One that has
+        registered on another connection lately stays."""
+        gone = []
+        for address in self._of_connection.pop(connection, ()):
+            live = self.live[address]
+            if live.closed(connection):
+                self._remove_address(address, "its connection closed")
+                gone.append(address)
+        return gone
 
     def expire(self, now_ms: int) -> list[tuple[str, int]]:
         """Take out the brokers that were silent too long; their addresses and connections."""
         expired = [
-            (address, live.connection)
+            (address, connection)
             for address, live in self.live.items()
             if live.last_update_ms + BROKER_EXPIRY_MS < now_ms
+            for connection in live.connections
         ]
-        for address, _connection in expired:
+        for address in dict(expired):
             self._remove_address(address, f"it was silent for {BROKER_EXPIRY_MS} ms")
         return expired
 
+    def sweep(self) -> Iterator[None]:
+        """Take the topics of brokers that are gone out of memory, step by step."""
+        while self._gone:
+            broker_name, life, topics = self._gone[0]
+            count = 0
+            for topic in itertools.islice(topics, PIECE):
+                self._drop_entry(topic, broker_name, life)
+                count += 1
+            if count < PIECE:
+                self._gone.popleft()
+            yield
+
+    @property
+    def is_swept(self) -> bool:
+        """Nothing is left to :meth:`sweep`."""
+        return not self._gone
+
     def delete_topic(self, topic: str, cluster: str = "") -> None:
         """Forget a topic; with a cluster only on the brokers of that."""
-        if not cluster:
-            self.topics.pop(topic, None)
-            return
-        queues = self.topics.get(topic)
-        if queues is None:
-            return
-        for broker_name in self.clusters.get(cluster, ()):
-            queues.pop(broker_name, None)
-        if not queues:
-            del self.topics[topic]
+        for broker_name, queues in list(self.topics.get(topic, {}).items()):
+            broker = self.brokers.get(broker_name)
+            if not cluster or (broker is not None and broker.cluster == cluster):
+                if broker is not None and broker.life == queues.life:
+                    broker.topics.discard(topic)
+                self._drop_entry(topic, broker_name, queues.life)
 
-    def wipe_write_permission(self, broker_name: str) -> int:
-        """Take the write bit off all topics of a broker; how many."""
+    def wipe_write_permission(self, broker_name: str) -> Iterator[int]:
+        """Take the write bit off all topics of a broker, step by step; of how many in each."""
         return self._change_permission(broker_name, lambda perm: perm & ~Perm.WRITE)
 
-    def add_write_permission(self, broker_name: str) -> int:
-        """Make all topics of a broker readable and writable; how many."""
+    def add_write_permission(self, broker_name: str) -> Iterator[int]:
+        """Make all topics of a broker readable and writable; as :meth:`wipe_write_permission`."""
         return self._change_permission(broker_name, lambda _: Perm.READ | Perm.WRITE)
 
     # -- queries ------------------------------------------------------------------------------
     def route(self, topic: str) -> TopicRoute | None:
         """Queues and brokers of a topic; None unless there are both."""
-        queues = self.topics.get(topic)
-        if queues is None:
+        queues = self._living(self.topics.get(topic, {}))
+        if not queues:
             return None
-        brokers = [self.brokers[name] for name in queues if name in self.brokers]
-        if not brokers:
-            return None
+        brokers = [self.brokers[each.broker_name] for each in queues]
         addresses = (address for broker in brokers for address in broker.addresses.values())
         filters = {a: self.filter_servers[a] for a in addresses if a in self.filter_servers}
-        return TopicRoute(list(queues.values()), brokers, filters)
+        return TopicRoute(queues, brokers, filters)
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
+    def topic_names(
+        self, matches: Callable[[list[QueueData]], bool] | None = None
+    ) -> Iterator[list[str]]:
+        """Topics that a broker has, some at a time. ``matches`` sees its queues on each broker."""
+        names = iter(list(self.topics))
+        while piece := list(itertools.islice(names, PIECE)):
+            found = []
+            for name in piece:
+                queues = self._living(self.topics.get(name, {}))
+                if queues and (matches is None or matches(queues)):
+                    found.append(name)
+            yield found
+
+    def topics_of_cluster(self, cluster: str) -> Iterator[list[str]]:
         """Topics with queues on any broker of a cluster; none for an unknown one."""
         names = self.clusters.get(cluster, set())
-        return [topic for topic, queues in self.topics.items() if not names.isdisjoint(queues)]
+        return self.topic_names(lambda queues: any(each.broker_name in names for each in queues))
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Names of clusters and brokers (each is a topic too), and the address of some broker."""
@@ -262,74 +403,181 @@ class RouteTable:
         address = next((a for b in self.brokers.values() for a in b.addresses.values()), None)
         return list(names), address
 
-    def unit_topics(self) -> list[str]:
-        """Topics of a unit."""
-        return self._topics_by_flag(lambda flag: flag & _UNIT != 0)
+    def unit_topics(self) -> Iterator[list[str]]:
+        """Topics of a unit. This one and the next go by the flag of each topic's first broker, as
+        RocketMQ does."""
+        return self.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT != 0)
 
-    def unit_subscribed_topics(self) -> list[str]:
+    def unit_subscribed_topics(self) -> Iterator[list[str]]:
         """Topics that a unit subscribes to."""
-        return self._topics_by_flag(lambda flag: flag & _UNIT_SUBSCRIPTION != 0)
+        return self.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT_SUBSCRIPTION != 0)
 
-    def unit_subscribed_topics_of_no_unit(self) -> list[str]:
+    def unit_subscribed_topics_of_no_unit(self) -> Iterator[list[str]]:
         """Topics that a unit subscribes to and that are of no unit."""
-        return self._topics_by_flag(lambda flag: flag & (_UNIT | _UNIT_SUBSCRIPTION) == 2)
+        both = _UNIT | _UNIT_SUBSCRIPTION
+        return self.topic_names(lambda queues: queues[0].topic_sys_flag & both == 2)
 
     # -- inside -------------------------------------------------------------------------------
-    def _put_queues(self, broker_name: str, topic: TopicConfig) -> None:
-        queues = QueueData(
-            broker_name,
-            topic.read_queue_nums,
-            topic.write_queue_nums,
-            topic.perm,
-            topic.topic_sys_flag,
-        )
-        of_topic = self.topics.setdefault(topic.topic_name, {})
-        if of_topic.get(broker_name) != queues:
-            _log.debug("topic %s: %s", topic.topic_name, queues)
-        of_topic[broker_name] = queues
+    def _check_room(self, claim: Claim) -> None:
+        if claim.address in self.live:
+            return
+        if len(self.live) >= BROKERS_MAX:
+            raise RoomError(
+                f"{len(self.live)} brokers are registered, and there is no room for {claim.text}"
+            )
+        if len(self._of_connection.get(claim.connection, ())) >= BROKERS_OF_CONNECTION_MAX:
+            raise RoomError(
+                f"{BROKERS_OF_CONNECTION_MAX} brokers are registered on this connection; "
+                f"{claim.text} needs another one"
+            )
 
-    def _result_for(self, broker: BrokerData, broker_id: int) -> RegisterResult:
-        master = broker.addresses.get(MASTER_ID)
-        if broker_id == MASTER_ID or master is None or master not in self.live:
-            return RegisterResult()
-        return RegisterResult(self.live[master].ha_address, master)
+    def _placed(self, claim: Claim) -> BrokerData:
+        """Put a broker into its name and its cluster."""
+        name, cluster, address = claim.broker_name, claim.cluster, claim.address
+        broker = self.brokers.get(name)
+        if broker is None:
+            broker = BrokerData(cluster, name, life=next(self._lives))
+            self.brokers[name] = broker
+            self.clusters.setdefault(cluster, set()).add(name)
+        elif broker.cluster != cluster:
+            self._move(broker, claim)
+        addresses = broker.addresses
+        for other_id in [i for i, a in addresses.items() if a == address and i != claim.broker_id]:
+            del addresses[other_id]
+        if claim.broker_id == MASTER_ID and addresses.get(MASTER_ID) != address:
+            old = addresses.get(MASTER_ID)
+            _log.info("master is now %s, was %s", claim.text, old and printable(old))
+        if claim.broker_id not in addresses and address in self.live:
+            # As RocketMQ: its topics count whatever their version.
+            self.live[address].data_version = None
+        addresses[claim.broker_id] = address
+        return broker
+
+    def _move(self, broker: BrokerData, claim: Claim) -> None:
+        """A name is in its master's cluster; a slave that says another one is taken nevertheless,
+        since a cluster may be renamed broker by broker."""
+        is_master = claim.broker_id == MASTER_ID
+        _log.warning(
+            "broker %s: others of its name are in cluster %s; the name is in %s now",
+            claim.text,
+            printable(broker.cluster),
+            printable(claim.cluster if is_master else broker.cluster),
+        )
+        if is_master:
+            self._leave_cluster(broker)
+            broker.cluster = claim.cluster
+            self.clusters.setdefault(claim.cluster, set()).add(broker.broker_name)
+
+    def _put_queues(self, broker: BrokerData, topic: TopicConfig) -> None:
+        name = topic.topic_name
+        queues = broker.queues(
+            topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
+        )
+        of_topic = self.topics.get(name)
+        if of_topic is None or broker.broker_name not in of_topic:
+            cost = ENTRY_BYTES + (_topic_bytes(name) if of_topic is None else 0)
+            self._check_topic_room(broker, cost)
+            if of_topic is None:
+                of_topic = self.topics[name] = {}
+            self.entries += 1
+            self.bytes += cost
+        broker.topics.add(name)
+        of_topic[broker.broker_name] = queues
+
+    def _check_topic_room(self, broker: BrokerData, cost: int) -> None:
+        advice = "delete topics that nobody uses"
+        if len(broker.topics) >= ENTRIES_OF_BROKER_MAX:
+            raise RoomError(
+                f"broker {printable(broker.broker_name)} has {len(broker.topics)} topics at this "
+                f"name server, and no room for another one; {advice}"
+            )
+        if self.entries >= ENTRIES_MAX or self.bytes + cost > ROUTES_BYTES_MAX:
+            raise RoomError(
+                f"this name server has {self.entries} topics of all brokers, {self.bytes} bytes, "
+                f"and no room for another one; {advice}"
+            )
+
+    def _living(self, of_topic: dict[str, QueueData]) -> list[QueueData]:
+        """The queues on brokers that are there."""
+        brokers = self.brokers
+        return [
+            queues
+            for name, queues in of_topic.items()
+            if (broker := brokers.get(name)) is not None and broker.life == queues.life
+        ]
 
     def _remove_address(self, address: str, reason: str) -> None:
-        self.live.pop(address, None)
+        live = self._forget_live(address)
+        broker = self.brokers.get(live.broker_name) if live is not None else None
+        if live is None or broker is None:
+            return
+        _log.info("broker %s removed: %s", live.text, reason)
+        for broker_id in [i for i, a in broker.addresses.items() if a == address]:
+            del broker.addresses[broker_id]
+        if not broker.addresses:
+            self._remove_broker(broker)
+
+    def _forget_live(self, address: str) -> LiveBroker | None:
+        live = self.live.pop(address, None)
         self.filter_servers.pop(address, None)
-        for name, broker in list(self.brokers.items()):
-            for broker_id in [i for i, a in broker.addresses.items() if a == address]:
-                del broker.addresses[broker_id]
-                _log.info("broker %s (%s, id %d) removed: %s", address, name, broker_id, reason)
-            if not broker.addresses:
-                self._remove_broker(name, broker.cluster)
+        for connection in live.connections if live is not None else ():
+            self._drop_claim(connection, address)
+        return live
 
-    def _remove_broker(self, broker_name: str, cluster: str) -> None:
+    def _drop_claim(self, connection: int, address: str) -> None:
+        addresses = self._of_connection.get(connection)
+        if addresses is not None:
+            addresses.discard(address)
+            if not addresses:
+                del self._of_connection[connection]
+
+    def _remove_broker(self, broker: BrokerData) -> None:
         """The last address of a name is gone: so is the name, in its cluster and all topics."""
-        self.brokers.pop(broker_name, None)
-        names = self.clusters.get(cluster)
+        del self.brokers[broker.broker_name]
+        self._leave_cluster(broker)
+        if len(broker.topics) <= SWEPT_AT_ONCE:
+            for topic in broker.topics:
+                self._drop_entry(topic, broker.broker_name, broker.life)
+        else:
+            self._gone.append((broker.broker_name, broker.life, iter(broker.topics)))
+
+    def _leave_cluster(self, broker: BrokerData) -> None:
+        names = self.clusters.get(broker.cluster)
         if names is not None:
-            names.discard(broker_name)
+            names.discard(broker.broker_name)
             if not names:
-                del self.clusters[cluster]
-        for topic, queues in list(self.topics.items()):
-            queues.pop(broker_name, None)
-            if not queues:
-                del self.topics[topic]
+                del self.clusters[broker.cluster]
 
-    def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self.topics.values():
-            data = queues.get(broker_name)
-            if data is not None:
-                data.perm = int(change(data.perm))
-                count += 1
-        return count
+    def _drop_entry(self, topic: str, broker_name: str, life: int) -> None:
+        of_topic = self.topics.get(topic)
+        queues = None if of_topic is None else of_topic.get(broker_name)
+        if of_topic is None or queues is None or queues.life != life:
+            return
+        del of_topic[broker_name]
+        self.entries -= 1
+        self.bytes -= ENTRY_BYTES
+        if not of_topic:
+            del self.topics[topic]
+            self.bytes -= _topic_bytes(topic)
 
-    def _topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
-        """By the flag of each topic's first broker, as RocketMQ does."""
-        return [
-            topic
-            for topic, queues in self.topics.items()
-            if matches(next(iter(queues.values())).topic_sys_flag)
-        ]
+    def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> Iterator[int]:
+        broker = self.brokers.get(broker_name)
+        names = iter(list(broker.topics) if broker is not None else [])
+        while piece := list(itertools.islice(names, PIECE)):
+            count = 0
+            for name in piece:
+                of_topic = self.topics.get(name, {})
+                data = of_topic.get(broker_name)
+                if broker is not None and data is not None and data.life == broker.life:
+                    of_topic[broker_name] = broker.queues(
+                        data.read_queue_nums,
+                        data.write_queue_nums,
+                        int(change(data.perm)),
+                        data.topic_sys_flag,
+                    )
+                    count += 1
+            yield count
+
+
+def _topic_bytes(name: str) -> int:
+    return TOPIC_BYTES + len(name)

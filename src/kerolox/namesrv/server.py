@@ -18,6 +18,7 @@ from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.namesrv.config import NamesrvConfig
@@ -50,6 +51,7 @@ class NameServer:
             connections_per_address_max=config.max_connections_per_address,
         )
         self._scanning: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -87,6 +89,10 @@ class NameServer:
             await scanning
         await self._server.stop()
         await self._handlers.live_settings.stop()
+        await self._key_values.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         _log.info("name server stopped")
 
     async def reload_settings(self) -> None:
@@ -106,11 +112,12 @@ class NameServer:
         """Take out the brokers that were silent too long and close their connections; how many."""
         expired = self.routes.expire(self._clock_ms())
         for address, connection_id in expired:
-            _log.warning("broker %s expired", address)
+            _log.warning("broker %s expired", printable(address))
             connection = self._server.connection(connection_id)
             if connection is not None:
                 connection.close()
-        return len(expired)
+        self._sweep_soon()
+        return len({address for address, _ in expired})
 
     async def _scan_always(self) -> None:
         await asyncio.sleep(SCAN_FIRST_SECONDS)
@@ -119,7 +126,13 @@ class NameServer:
             await asyncio.sleep(SCAN_INTERVAL_SECONDS)
 
     def _on_close(self, connection: ServerConnection) -> None:
-        self.routes.connection_closed(connection.connection_id, connection.remote_address)
+        self._handlers.connection_closed(connection.connection_id)
+        self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
+        """Brokers of many topics that are gone leave memory in the background."""
+        if not self.routes.is_swept and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.get_running_loop().create_task(self._handlers.sweep())
 
 
 def _now_ms() -> int:

@@ -148,7 +148,7 @@ async def test_the_progress_of_many_groups_is_one_look_at_the_offsets_and_others
         return pairs()
 
     monkeypatch.setattr(broker.offsets, "_pairs", counted)
-    monkeypatch.setattr("kerolox.broker.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
     done: list[str] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> int:
@@ -186,7 +186,7 @@ async def test_who_asks_about_many_queues_or_topics_lets_others_have_their_turns
     for number in range(100):
         broker.topics.put(bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1))
         broker.offsets.commit("G", f"T{number}", 0, 1, "a test")
-    monkeypatch.setattr("kerolox.broker.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
     done: list[RequestCode] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from pathlib import Path
@@ -17,14 +18,17 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.namesrv import RegisterBody, encode_registration
+from kerolox.protocol.registration import RegisterBody, encode_registration
 
 ADDRESS = "10.0.0.1:10911"
 
 
 class FakeConnection:
-    connection_id = 5
-    remote_address = "10.0.0.9:40000"
+    def __init__(self, connection_id: int = 5, host: str = "10.0.0.9") -> None:
+        self.connection_id = connection_id
+        self.peer = (host, 40_000)
+        self.remote_address = f"{host}:40000"
+        self.closed = False
 
 
 class Server:
@@ -45,12 +49,18 @@ class Server:
         )
 
     async def ask(
-        self, code: int, body: bytes = b"", *, version: int = 409, **fields: object
+        self,
+        code: int,
+        body: bytes = b"",
+        *,
+        version: int = 409,
+        connection: FakeConnection | None = None,
+        **fields: object,
     ) -> RemotingCommand:
         command = RemotingCommand.request(code, fields, body=body)
         command.version = version
         wire = RemotingCommand.decode(command.encode()[4:])
-        answer = await self.handlers.handle(wire, FakeConnection())
+        answer = await self.handlers.handle(wire, connection or FakeConnection())
         assert answer is not None
         return RemotingCommand.decode(answer.encode()[4:])
 
@@ -82,6 +92,10 @@ def registration(*topics: str, compressed: bool = False, counter: int = 1) -> by
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
+
+
+def wrapper(table: bytes) -> bytes:
+    return b'{"topicConfigSerializeWrapper":{"topicConfigTable":%s}}' % table
 
 
 # -- registration -------------------------------------------------------------------------------
@@ -145,6 +159,14 @@ async def test_a_registration_with_bare_keys_and_members_of_5_x_is_read(server: 
         (zlib.compress(b"\0\0\0\x02{}\0\0\0\1\0\0\0\3a b"), True, "a topic 'a b'"),
         (zlib.compress(b"\0\0\0\x02{}\0\0\0\1\0\0\0\x09a b"), True, "in the middle of its topic"),
         (zlib.compress(b"\0\0\0\x02{}\0\0\0\0\0\0\0\1["), True, "filter servers"),
+        (zlib.compress(b"\0\0\0\x02{}\x7f\0\0\0"), True, "gives 2130706432 as length of its top"),
+        (wrapper(b'{"T":{"topicName":"%s"}}' % (b"x" * 256)), False, "has 256 bytes; at most 255"),
+        (wrapper(b'{"T":{"topicName":""}}'), False, "a topic without a name"),
+        (b"[" * 1000, False, "the body is no RegisterBody"),
+        (b'{"a":' + b"[" * 1000, False, "nested deeper than 64"),
+        (b"{" + b'"a":1,' * 100 + b'"b":2}', False, "more than 64 members"),
+        (b'{"a":"' + b"x" * 70_000 + b'"}', False, "a text is longer than 65536"),
+        (b'{"filterServerList":[' + b'"f",' * 64 + b'"f"]}', False, "are 65; at most 64"),
     ],
 )
 async def test_a_malformed_registration_is_code_1_with_the_reason(
@@ -207,6 +229,186 @@ async def test_a_broker_asks_whether_it_must_register(server: Server) -> None:
     other = await server.ask(code, b'{"counter":2,"timestamp":7}', **fields)
     assert other.ext_fields == {"changed": "true"}
     assert (await server.ask(code, b"?", **fields)).code == 1
+
+
+async def test_a_claim_on_a_live_brokers_place_is_refused_loudly(server: Server, caplog) -> None:
+    await server.register("T")
+    elsewhere = FakeConnection(6, "10.0.0.6")
+    answer = await server.register("T", connection=elsewhere, brokerAddr="10.0.0.6:10911")
+    assert answer.code == 1
+    assert answer.ext_fields == {"conflictsWith": ADDRESS}
+    for told in (answer.remark, caplog.text):
+        assert told is not None
+        assert "10.0.0.6:10911" in told
+        assert ADDRESS in told
+    [line] = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "registration refused" in line.message
+    caplog.clear()
+    again = await server.register("T")
+    assert again.code == 0
+    assert "10.0.0.6:10911" in again.ext_fields["challengedBy"]
+    assert "10.0.0.6:10911, which comes from 10.0.0.6, which is refused" in caplog.text
+    assert (await server.register("T")).ext_fields == {}
+
+
+async def test_only_the_registering_connection_unregisters_a_broker(server: Server, caplog) -> None:
+    await server.register("T")
+    fields = {key: REGISTER[key] for key in ("brokerName", "brokerAddr", "clusterName", "brokerId")}
+    code = RequestCode.UNREGISTER_BROKER
+    answer = await server.ask(code, connection=FakeConnection(6, "10.0.0.6"), **fields)
+    assert answer.code == 1
+    assert "10.0.0.6:40000 may not unregister" in caplog.text
+    assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == 0
+
+
+async def test_a_broker_that_asks_on_another_connection_has_to_register_there(
+    server: Server,
+) -> None:
+    await server.register("T")
+    fields = {key: REGISTER[key] for key in ("brokerName", "brokerAddr", "clusterName", "brokerId")}
+    version = b'{"counter":1,"timestamp":7}'
+    code, other = RequestCode.QUERY_DATA_VERSION, FakeConnection(6)
+    server.now_ms += 1000
+    answer = await server.ask(code, version, connection=other, **fields)
+    assert answer.ext_fields == {"changed": "true"}
+    assert server.routes.live[ADDRESS].last_update_ms == server.now_ms - 1000
+    too_long = await server.ask(code, version + b" " * 4096, **fields)
+    assert too_long.code == 1
+
+
+FIVE = (
+    "78da8550df4fc230106e7cf71ff0c5651a8d09ea060e706f6c7440dc0f5ceb7431e682a404021bd80d8d21feefb6"
+    "181ea0017bd76b72f77dd7bb0f21d45ce9c3f9322f19d76da3a217e5a06409e3c5649eaf13e5246322992d74db6c"
+    "dc5bb59a51af1a0dc3fa41081d8b5b8983472029011ab74202dd96ef018dfa3d573385d535d20b3b3e06daea682b"
+    "c9b974583e1c67033ea5a2af661ad5bbbfa0424fa8f32c4a5a535843a95a3cfb80e2bb801827bd04831f75a0cd46"
+    "83e5ac7467cb422cb426aa6dcf08963362420f0e7a45dc2e6e3fc99444c18b389ad994ae826fb67f1633f5fdf4b0"
+    "0e9bf1bfc68ccd40caccf7406fb7258efaffab7c11791ec1148228c16dc0090ee91ee4f98e66665dba2af7e93b9f"
+    "4f19bf1e4d3ed9ba950ab1372b913474c189a3071c438003473cbb6c53611fbdbe89887e01ed28b695"
+)
+"""What a 5.3.3 broker with ``compressedRegister`` and ``enableSlaveActingMaster`` sent."""
+
+FIVE_FIELDS = {
+    "heartbeatTimeoutMillis": "10000",
+    "brokerId": "0",
+    "bodyCrc32": "2105769318",
+    "clusterName": "DefaultCluster",
+    "brokerAddr": "127.0.0.1:24411",
+    "enableActingMaster": "true",
+    "haServerAddr": "127.0.0.1:24412",
+    "compressed": "false",
+    "brokerName": "broker-five",
+}
+
+
+async def test_a_5_3_broker_registers_asks_and_leaves(server: Server) -> None:
+    body = bytes.fromhex(FIVE)
+    answer = await server.ask(RequestCode.REGISTER_BROKER, body, version=479, **FIVE_FIELDS)
+    assert (answer.code, answer.remark) == (0, None)
+    assert len(server.routes.topics) == 13
+    queues = server.routes.topics["rmq_sys_REVIVE_LOG_DefaultCluster"]["broker-five"]
+    assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (8, 8, 6)
+    names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
+    fields = {key: FIVE_FIELDS[key] for key in names}
+    version = b'{"counter":0,"stateVersion":0,"timestamp":1795330620705}'
+    same = await server.ask(RequestCode.QUERY_DATA_VERSION, version, version=479, **fields)
+    assert same.ext_fields == {"changed": "false"}
+    assert (await server.ask(RequestCode.UNREGISTER_BROKER, version=479, **fields)).code == 0
+    assert server.routes.topics == {}
+
+
+class TurnOfOthers:
+    """Counts the turns that others have while something is awaited."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __aenter__(self) -> TurnOfOthers:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_registration_of_many_topics_lets_others_have_their_turns(
+    server: Server, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each step is a turn of its own then, whatever the machine's pace is.
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    topics = [f"T{number}" for number in range(3_000)]
+    async with TurnOfOthers() as others:
+        assert (await server.register(*topics, compressed=compressed)).code == 0
+    # Twice through all pieces: once to look, once to take.
+    assert others.count >= 2 * 3_000 // 64
+    assert len(server.routes.topics) == 3_000
+    async with TurnOfOthers() as others:
+        listed = await server.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert json.loads(listed.body)["topicList"] == topics
+    assert others.count >= 3_000 // 512
+
+
+async def test_registrations_of_one_connection_are_taken_in_their_order(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    connection = FakeConnection()
+    large = registration(*(f"T{n}" for n in range(2_000)), counter=1)
+    small = registration("T0", "New", counter=2)
+    code = RequestCode.REGISTER_BROKER
+    answers = await asyncio.gather(
+        server.ask(code, large, connection=connection, **REGISTER),
+        server.ask(code, small, connection=connection, **REGISTER),
+    )
+    assert [answer.code for answer in answers] == [0, 0]
+    assert server.routes.data_version(ADDRESS) == DataVersion(counter=2, timestamp=7)
+    assert list(server.routes.topics)[-1] == "New"
+
+
+async def test_a_small_registration_does_not_wait_for_the_end_of_a_large_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    large = asyncio.ensure_future(
+        server.register(*(f"T{n}" for n in range(5_000)), connection=FakeConnection(7))
+    )
+    await asyncio.sleep(0)
+    fields = {"brokerName": "broker-b", "brokerAddr": "10.0.0.8:10911"}
+    assert (await server.register("U", connection=FakeConnection(8), **fields)).code == 0
+    assert not large.done()
+    assert (await large).code == 0
+
+
+async def test_a_connection_that_closes_meanwhile_registers_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    connection = FakeConnection()
+    under_way = asyncio.ensure_future(
+        server.register(*(f"T{n}" for n in range(2_000)), connection=connection)
+    )
+    await asyncio.sleep(0)
+    connection.closed = True
+    server.handlers.connection_closed(connection.connection_id)
+    await under_way
+    assert (server.routes.live, server.routes.topics) == ({}, {})
+
+
+async def test_a_registration_beyond_the_room_is_code_1_and_the_broker_stays(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr("kerolox.namesrv.route_table.ENTRIES_MAX", 3)
+    answer = await server.register("A", "B", "C", "D")
+    assert answer.code == 1
+    assert answer.remark is not None
+    assert "no room for another one; delete topics" in answer.remark
+    assert "not taken as a whole" in caplog.text
+    assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="A")).code == 0
 
 
 # -- routes -------------------------------------------------------------------------------------

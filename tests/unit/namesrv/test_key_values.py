@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,117 @@ async def test_the_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     await table.put("N", "k", "2")
     with pytest.raises(ConfigError, match="delete some"):
         await table.put("M", "k", "1")
+
+
+async def test_puts_at_once_are_written_together_and_answered_when_the_file_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def write(path: Path, text: str) -> None:
+        written.append(text)
+        path.write_text(text)
+
+    monkeypatch.setattr(module, "write_with_backup", write)
+    path = tmp_path / "kvConfig.json"
+    table = KeyValues(path)
+
+    async def put(number: int) -> None:
+        await table.put("N", f"k{number}", "v")
+        assert f'"k{number}":"v"' in path.read_text()
+
+    await asyncio.gather(*(put(number) for number in range(500)))
+    assert len(written) <= 2
+    await table.delete("N", "not there")
+    assert len(written) <= 2
+    second = KeyValues(path)
+    second.load()
+    assert len(second.namespace("N") or ()) == 500
+
+
+async def test_all_who_wait_for_a_write_that_fails_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    table = KeyValues(tmp_path / "file" / "kvConfig.json")
+    puts = (table.put("N", f"k{number}", "v") for number in range(3))
+    told = await asyncio.gather(*puts, return_exceptions=True)
+    assert [isinstance(error, OSError) for error in told] == [True] * 3
+
+
+async def test_a_put_whose_client_goes_does_not_stop_the_write(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    table = KeyValues(path)
+    first = asyncio.ensure_future(table.put("N", "a", "1"))
+    second = asyncio.ensure_future(table.put("N", "b", "2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert path.read_text() == '{"configTable":{"N":{"a":"1","b":"2"}}}'
+
+
+# What JSON has to escape, and what takes more bytes than characters.
+@pytest.mark.parametrize("value", ["v" * 100, '"\\' * 50, "\x01" * 50, "\N{SNOWMAN}" * 50])
+async def test_the_file_never_exceeds_the_bound_and_a_start_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setattr(module, "FILE_BYTES_MAX", 20_000)
+    path = tmp_path / "kvConfig.json"
+    table = KeyValues(path)
+
+    puts = (table.put(f"N{key % 3}", f"k{key}", value) for key in range(400))
+    answers = await asyncio.gather(*puts, return_exceptions=True)
+    count = answers.count(None)
+    assert 30 < count < 200
+    assert 19_000 < path.stat().st_size < 20_100
+    with pytest.raises(ConfigError, match="at most 20000 are kept; delete some"):
+        await table.put("N0", "one more", value)
+    second = KeyValues(path)
+    second.load()
+    assert second._bytes == table._bytes
+    assert sum(len(second.namespace(f"N{n}") or ()) for n in range(3)) == count
+    # What gets shorter, or goes, makes room.
+    await table.put("N0", "k0", "")
+    await table.delete("N1", "k1")
+    await table.put("N0", "new", value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        (("n" * 256, "k", "v"), "namespace .* has 256 bytes"),
+        (("N", "k" * 256, "v"), "key .* has 256 bytes"),
+        (("N", "k", "v" * 65_537), "value .* has 65537 bytes"),
+    ],
+)
+async def test_names_and_values_have_a_length(
+    tmp_path: Path, entry: tuple[str, str, str], fault: str
+) -> None:
+    table = KeyValues(tmp_path / "kvConfig.json")
+    with pytest.raises(ConfigError, match=fault):
+        await table.put(*entry)
+    assert not (tmp_path / "kvConfig.json").exists()
+
+
+async def test_empty_namespaces_make_room_for_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NAMESPACES_MAX", 2)
+    table = KeyValues(tmp_path / "kvConfig.json")
+    await table.put("A", "k", "v")
+    await table.put("B", "k", "v")
+    with pytest.raises(ConfigError, match="2 namespaces already; empty some"):
+        await table.put("C", "k", "v")
+    await table.delete("A", "k")
+    # As RocketMQ: one that was emptied is still there.
+    assert table.namespace("A") == {}
+    await table.put("C", "k", "v")
+    assert table.namespace("A") is None
+
+
+def test_a_file_too_large_to_read_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_BYTES_MAX", 100)
+    path = tmp_path / "kvConfig.json"
+    path.write_text('{"configTable":{"N":{"k":"%s"}}}' % ("v" * 100))
+    with pytest.raises(ConfigError, match="larger than 100 bytes; take out what nobody needs"):
+        KeyValues(path).load()

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+
+from kerolox.namesrv import route_table
+from kerolox.namesrv.claims import TAKEOVER_MS, Claim, ContradictionError, RoomError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
 
@@ -19,13 +25,19 @@ def register(
     queues: int = 4,
     filter_servers: list[str] | None = None,
     flag: int = 0,
+    host: str = "10.0.0.1",
 ) -> RegisterResult:
-    return table.register(
+    claim = Claim(
         cluster=cluster,
-        address=address,
         broker_name=name,
         broker_id=broker_id,
+        address=address,
         ha_address=address.replace("10911", "10912"),
+        connection=connection,
+        host=host,
+    )
+    return table.register(
+        claim,
         data_version=DataVersion(counter=counter, timestamp=1),
         topics=[
             TopicConfig(
@@ -37,9 +49,22 @@ def register(
             for topic in topics
         ],
         filter_servers=filter_servers,
-        connection=connection,
         now_ms=now_ms,
     )
+
+
+def names(pieces: Iterable[list[str]]) -> list[str]:
+    return [name for piece in pieces for name in piece]
+
+
+def unregister(
+    table: RouteTable,
+    address: str = "10.0.0.1:10911",
+    name: str = "broker-a",
+    broker_id: int = 0,
+    connection: int = 1,
+) -> None:
+    table.unregister(address=address, broker_name=name, broker_id=broker_id, connection=connection)
 
 
 SLAVE = {"broker_id": 1, "address": "10.0.0.2:10911", "connection": 2}
@@ -98,7 +123,7 @@ def test_a_slave_is_told_of_its_master_while_that_lives() -> None:
     assert register(table, **SLAVE) == RegisterResult(None, None)
     assert register(table, "T") == RegisterResult(None, None)
     assert register(table, **SLAVE) == RegisterResult("10.0.0.1:10912", "10.0.0.1:10911")
-    table.connection_closed(1, "10.0.0.1:54321")
+    table.connection_closed(1)
     assert register(table, **SLAVE) == RegisterResult(None, None)
 
 
@@ -106,15 +131,17 @@ def test_a_slave_that_became_master_leaves_its_old_id() -> None:
     table = RouteTable()
     register(table, "T")
     register(table, **SLAVE)
+    # Its old master is a slave now.
+    register(table, "T", broker_id=2)
     register(table, "T", broker_id=0, address="10.0.0.2:10911", connection=2)
-    assert table.brokers["broker-a"].addresses == {0: "10.0.0.2:10911"}
+    assert table.brokers["broker-a"].addresses == {2: "10.0.0.1:10911", 0: "10.0.0.2:10911"}
 
 
 def test_a_broker_that_comes_back_registers_its_topics_whatever_their_version() -> None:
     table = RouteTable()
     register(table, "T", counter=1)
     register(table, **SLAVE)
-    table.unregister(cluster="C", address="10.0.0.1:10911", broker_name="broker-a", broker_id=0)
+    unregister(table)
     assert table.route("T") is not None
     table.delete_topic("T")
     register(table, "T", counter=1)
@@ -125,26 +152,26 @@ def test_an_unregistration_of_the_last_address_takes_name_cluster_and_topics_out
     table = RouteTable()
     register(table, "T", "U")
     register(table, "U", name="broker-b", address="10.0.0.3:10911", connection=3)
-    table.unregister(cluster="C", address="10.0.0.1:10911", broker_name="broker-a", broker_id=0)
+    unregister(table)
     assert table.clusters == {"C": {"broker-b"}}
     assert sorted(table.topics) == ["U"]
-    table.unregister(cluster="C", address="10.0.0.3:10911", broker_name="broker-b", broker_id=0)
+    unregister(table, "10.0.0.3:10911", "broker-b", connection=3)
     assert (table.clusters, table.topics, table.brokers, table.live) == ({}, {}, {}, {})
 
 
 def test_an_unknown_broker_may_unregister() -> None:
     table = RouteTable()
     register(table, "T")
-    table.unregister(cluster="C", address="10.9.9.9:1", broker_name="other", broker_id=0)
+    unregister(table, "10.9.9.9:1", "other")
     assert table.route("T") is not None
 
 
 def test_a_closed_connection_takes_out_the_broker_that_registered_on_it() -> None:
     table = RouteTable()
     register(table, "T", connection=7)
-    assert table.connection_closed(8, "10.0.0.1:50000") == []
+    assert table.connection_closed(8) == []
     assert table.route("T") is not None
-    assert table.connection_closed(7, "10.0.0.1:50001") == ["10.0.0.1:10911"]
+    assert table.connection_closed(7) == ["10.0.0.1:10911"]
     assert table.route("T") is None
 
 
@@ -152,22 +179,22 @@ def test_an_old_connection_that_closes_late_does_no_harm() -> None:
     table = RouteTable()
     register(table, "T", connection=7)
     register(table, "T", connection=8)
-    table.connection_closed(7, "10.0.0.1:50000")
+    table.connection_closed(7)
     assert table.route("T") is not None
 
 
-def test_a_connection_without_a_broker_takes_out_the_one_with_its_own_address() -> None:
+def test_a_connection_without_a_broker_takes_out_none_whatever_its_address() -> None:
     table = RouteTable()
     register(table, "T", connection=7)
-    table.connection_closed(9, "10.0.0.1:10911")
-    assert table.route("T") is None
+    assert table.connection_closed(9) == []
+    assert table.route("T") is not None
 
 
 def test_a_master_with_a_surviving_slave_keeps_its_topics() -> None:
     table = RouteTable()
     register(table, "T")
     register(table, **SLAVE)
-    table.connection_closed(1, "10.0.0.1:50000")
+    table.connection_closed(1)
     route = table.route("T")
     assert route is not None
     assert route.brokers[0].addresses == {1: "10.0.0.2:10911"}
@@ -184,8 +211,8 @@ def test_a_broker_expires_after_two_minutes_of_silence_and_not_before() -> None:
 def test_a_broker_that_asks_for_its_data_version_does_not_expire() -> None:
     table = RouteTable()
     register(table, "T", now_ms=0)
-    table.touch("10.0.0.1:10911", BROKER_EXPIRY_MS)
-    table.touch("10.9.9.9:1", BROKER_EXPIRY_MS)
+    assert table.touch("10.0.0.1:10911", 1, BROKER_EXPIRY_MS)
+    assert not table.touch("10.9.9.9:1", 1, BROKER_EXPIRY_MS)
     assert table.expire(BROKER_EXPIRY_MS + 1) == []
 
 
@@ -205,27 +232,20 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     assert table.topics == {}
 
 
-def test_a_topic_without_any_broker_has_no_route() -> None:
-    table = RouteTable()
-    register(table, "T")
-    del table.brokers["broker-a"]
-    assert table.route("T") is None
-
-
 def test_wiping_takes_the_write_bit_off_and_adding_makes_it_six() -> None:
     table = RouteTable()
     register(table, "T", "U")
-    assert table.wipe_write_permission("broker-a") == 2
+    assert sum(table.wipe_write_permission("broker-a")) == 2
     assert {t: q["broker-a"].perm for t, q in table.topics.items()} == {"T": 4, "U": 4}
-    assert table.add_write_permission("broker-a") == 2
+    assert sum(table.add_write_permission("broker-a")) == 2
     assert table.topics["T"]["broker-a"].perm == 6
-    assert table.wipe_write_permission("other") == 0
+    assert sum(table.wipe_write_permission("other")) == 0
 
 
 def test_wiping_lasts_until_the_next_registration_that_counts() -> None:
     table = RouteTable()
     register(table, "T", counter=1)
-    table.wipe_write_permission("broker-a")
+    list(table.wipe_write_permission("broker-a"))
     register(table, "T", counter=1)
     assert table.topics["T"]["broker-a"].perm == 4
     register(table, "T", counter=2)
@@ -236,9 +256,9 @@ def test_topics_of_a_cluster() -> None:
     table = RouteTable()
     register(table, "T", "U", cluster="C")
     register(table, "U", "V", cluster="D", name="broker-d", address="10.0.0.4:10911")
-    assert table.topics_of_cluster("C") == ["T", "U"]
-    assert table.topics_of_cluster("D") == ["U", "V"]
-    assert table.topics_of_cluster("nowhere") == []
+    assert names(table.topics_of_cluster("C")) == ["T", "U"]
+    assert names(table.topics_of_cluster("D")) == ["U", "V"]
+    assert names(table.topics_of_cluster("nowhere")) == []
 
 
 def test_system_topics_are_the_names_of_clusters_and_brokers() -> None:
@@ -253,9 +273,9 @@ def test_unit_topics_are_told_by_the_system_flag() -> None:
     table = RouteTable()
     for flag, topic in enumerate(["none", "unit", "subscribed", "both"]):
         register(table, topic, flag=flag, counter=flag + 1)
-    assert table.unit_topics() == ["unit", "both"]
-    assert table.unit_subscribed_topics() == ["subscribed", "both"]
-    assert table.unit_subscribed_topics_of_no_unit() == ["subscribed"]
+    assert names(table.unit_topics()) == ["unit", "both"]
+    assert names(table.unit_subscribed_topics()) == ["subscribed", "both"]
+    assert names(table.unit_subscribed_topics_of_no_unit()) == ["subscribed"]
 
 
 def test_filter_servers_are_kept_replaced_and_removed() -> None:
@@ -268,3 +288,200 @@ def test_filter_servers_are_kept_replaced_and_removed() -> None:
     assert table.filter_servers == {"10.0.0.1:10911": ["f:1"]}
     register(table, "T", filter_servers=[])
     assert table.filter_servers == {}
+
+
+# -- who may claim what ------------------------------------------------------------------------
+OTHER = {"address": "10.0.0.9:10911", "connection": 9, "host": "10.0.0.9"}
+
+
+def test_a_live_brokers_place_is_not_given_to_another_address() -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=1_000)
+    with pytest.raises(ContradictionError) as caught:
+        register(table, "Evil", **OTHER, now_ms=1_000 + TAKEOVER_MS)
+    told = str(caught.value)
+    assert "10.0.0.9:10911" in told
+    assert "10.0.0.1:10911" in told
+    assert "another brokerName" in told
+    assert caught.value.holder == "10.0.0.1:10911"
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
+    assert list(table.live) == ["10.0.0.1:10911"]
+    assert list(table.topics) == ["T"]
+
+
+def test_the_live_broker_is_told_once_who_claimed_its_place() -> None:
+    table = RouteTable()
+    register(table, "T")
+    with pytest.raises(ContradictionError):
+        register(table, **OTHER)
+    told = register(table, "T").challenger
+    assert told is not None
+    assert "10.0.0.9:10911, which comes from 10.0.0.9" in told
+    assert register(table, "T").challenger is None
+
+
+def test_a_broker_whose_old_connection_closed_takes_its_place_anywhere_at_once() -> None:
+    table = RouteTable()
+    register(table, "T")
+    table.connection_closed(1)
+    register(table, "T", **OTHER)
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.9:10911"}
+
+
+def test_a_broker_that_is_silent_too_long_loses_its_place_to_who_claims_it() -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=1_000)
+    register(table, "U", **OTHER, now_ms=1_001 + TAKEOVER_MS)
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.9:10911"}
+    assert list(table.live) == ["10.0.0.9:10911"]
+    assert table.connection_closed(1) == []
+    assert table.route("T") is not None
+    assert table.route("U") is not None
+
+
+def test_a_broker_may_change_its_address_on_its_own_connection() -> None:
+    table = RouteTable()
+    register(table, "T")
+    register(table, "T", address="10.0.0.1:20911")
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.1:20911"}
+    assert list(table.live) == ["10.0.0.1:20911"]
+
+
+def test_a_live_brokers_address_is_not_given_to_another_name() -> None:
+    table = RouteTable()
+    register(table, "T")
+    with pytest.raises(ContradictionError, match="give each broker an address of its own"):
+        register(table, "U", name="broker-b", connection=9)
+    # Else the end of that connection would take the live broker out.
+    table.connection_closed(9)
+    assert table.route("T") is not None
+    assert "broker-b" not in table.brokers
+
+
+def test_the_same_broker_may_come_on_another_connection_from_its_host() -> None:
+    table = RouteTable()
+    register(table, "T", connection=1)
+    register(table, "T", connection=2)
+    assert table.live["10.0.0.1:10911"].connection == 2
+    assert table.connection_closed(2) == []
+    assert table.route("T") is not None
+    assert table.connection_closed(1) == ["10.0.0.1:10911"]
+    assert table.route("T") is None
+
+
+def test_the_same_broker_from_another_host_waits_until_the_old_connection_is_silent() -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=0)
+    with pytest.raises(ContradictionError, match=r"comes from 10\.0\.0\.7"):
+        register(table, "T", connection=2, host="10.0.0.7", now_ms=TAKEOVER_MS)
+    register(table, "T", connection=2, host="10.0.0.7", now_ms=TAKEOVER_MS + 1)
+    assert table.live["10.0.0.1:10911"].host == "10.0.0.7"
+
+
+def test_an_old_connection_that_was_silent_for_long_does_not_keep_a_broker() -> None:
+    table = RouteTable()
+    register(table, "T", connection=1, now_ms=0)
+    register(table, "T", connection=2, now_ms=TAKEOVER_MS + 1)
+    assert table.connection_closed(2) == ["10.0.0.1:10911"]
+
+
+def test_masters_and_slaves_behind_one_host_are_no_contradiction() -> None:
+    table = RouteTable()
+    register(table, "T", address="10.0.0.1:10911", connection=1)
+    register(table, "T", address="10.0.0.1:20911", connection=2, broker_id=1)
+    register(table, "T", address="10.0.0.1:30911", connection=3, name="broker-b")
+    assert len(table.live) == 3
+
+
+def test_only_the_connection_that_registered_a_broker_unregisters_it() -> None:
+    table = RouteTable()
+    register(table, "T")
+    with pytest.raises(ContradictionError, match=r"10\.0\.0\.1:10911 registered on another"):
+        unregister(table, connection=9)
+    assert table.route("T") is not None
+    unregister(table, connection=1)
+    assert table.route("T") is None
+
+
+def test_a_name_is_in_its_masters_cluster_and_no_other() -> None:
+    table = RouteTable()
+    register(table, "T", cluster="C")
+    register(table, cluster="D", **SLAVE)
+    assert table.clusters == {"C": {"broker-a"}}
+    register(table, "T", cluster="D")
+    assert table.clusters == {"D": {"broker-a"}}
+    assert table.brokers["broker-a"].cluster == "D"
+
+
+# -- bounds ------------------------------------------------------------------------------------
+def test_addresses_of_brokers_are_bounded_in_all_and_by_connection(monkeypatch) -> None:
+    monkeypatch.setattr(route_table, "BROKERS_MAX", 3)
+    monkeypatch.setattr(route_table, "BROKERS_OF_CONNECTION_MAX", 2)
+    table = RouteTable()
+    for number in range(2):
+        register(table, name=f"b{number}", address=f"a:{number}", connection=1)
+    with pytest.raises(RoomError, match="on this connection"):
+        register(table, name="b2", address="a:2", connection=1)
+    register(table, name="b2", address="a:2", connection=2)
+    with pytest.raises(RoomError, match="3 brokers are registered"):
+        register(table, name="b3", address="a:3", connection=3)
+    register(table, name="b2", address="a:2", connection=2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "most"),
+    [("ENTRIES_OF_BROKER_MAX", 5), ("ENTRIES_MAX", 5), ("ROUTES_BYTES_MAX", 5 * (400 + 150 + 2))],
+)
+def test_a_topic_too_many_is_refused_and_the_broker_stays(monkeypatch, bound, most) -> None:
+    monkeypatch.setattr(route_table, bound, most)
+    table = RouteTable()
+    with pytest.raises(RoomError, match="delete topics that nobody uses"):
+        register(table, *(f"T{n}" for n in range(6)))
+    assert len(table.topics) == table.entries == 5
+    assert table.route("T4") is not None
+    # What is there may change, and what goes makes room.
+    register(table, "T1", counter=2, queues=9)
+    table.delete_topic("T0")
+    register(table, "N0", counter=3)
+    assert table.route("N0") is not None
+
+
+def test_what_is_counted_is_what_is_there() -> None:
+    table = RouteTable()
+    register(table, *(f"T{n}" for n in range(50)))
+    register(table, "T1", "U", name="broker-b", address="10.0.0.3:10911", connection=3)
+    assert (table.entries, table.bytes) == (52, 52 * 150 + 51 * 400 + 40 * 3 + 10 * 2 + 1)
+    table.delete_topic("T1")
+    table.connection_closed(3)
+    table.connection_closed(1)
+    assert (table.entries, table.bytes, table.topics) == (0, 0, {})
+
+
+def test_a_broker_of_many_topics_is_out_of_all_answers_before_it_is_swept(monkeypatch) -> None:
+    monkeypatch.setattr(route_table, "SWEPT_AT_ONCE", 10)
+    monkeypatch.setattr(route_table, "PIECE", 10)
+    table = RouteTable()
+    register(table, *(f"T{n}" for n in range(95)))
+    table.connection_closed(1)
+    assert not table.is_swept
+    assert table.route("T3") is None
+    assert names(table.topic_names()) == []
+    # It comes back before that is done: only what it has now counts.
+    register(table, "T3", "U")
+    steps = list(table.sweep())
+    assert len(steps) == 10
+    assert table.is_swept
+    assert sorted(table.topics) == ["T3", "U"]
+    assert names(table.topic_names()) == ["U", "T3"] or names(table.topic_names()) == ["T3", "U"]
+    assert table.entries == 2
+
+
+def test_a_registration_whose_broker_goes_meanwhile_leaves_nothing_behind() -> None:
+    table = RouteTable()
+    claim = Claim("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912", 1, "10.0.0.1")
+    live = table.begin(claim, 0)
+    assert table.put_topics(live, [TopicConfig(topic_name="T")])
+    table.connection_closed(1)
+    assert not table.put_topics(live, [TopicConfig(topic_name="U")])
+    assert table.settle(live, DataVersion(counter=1), []) == RegisterResult()
+    assert (table.topics, table.brokers, table.live) == ({}, {}, {})

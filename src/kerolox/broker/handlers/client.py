@@ -11,7 +11,6 @@ from kerolox.broker.filters import compile_expression
 from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX
@@ -27,6 +26,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

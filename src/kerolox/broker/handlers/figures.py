@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.handlers.monitor import consumes
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import encode_body
@@ -18,6 +17,7 @@ from kerolox.protocol.headers import (
     ConsumeStatsInBrokerHeader,
     ViewBrokerStatsHeader,
 )
+from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from kerolox.broker.handlers.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.turns import Turns
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
@@ -31,6 +30,7 @@ from kerolox.protocol.headers import (
     RunningInfoHeader,
     TopicHeader,
 )
+from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

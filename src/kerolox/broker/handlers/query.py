@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.turns import Turns
 from kerolox.broker.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
@@ -21,6 +20,7 @@ from kerolox.protocol.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
+from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -1,0 +1,185 @@
+"""Who may say that it is a broker: what a live one has is not given to others.
+
+A name server knows nobody, so anybody may register any broker. Two rules keep a live broker where
+it is, whoever else claims its place (another machine with the same ``brokerName``, or an attacker):
+
+- ``brokerName`` + ``brokerId`` belong to the address that registered them, and an address to the
+  name that it registered, as long as that broker is alive: its connection is open, and it was heard
+  of within ``TAKEOVER_MS``. A claim over another connection is refused.
+- The same broker at the same address may come on another connection, since clients reconnect: from
+  the same host at any time, from another one only when the old connection is closed or silent. It
+  is there as long as one of its connections is.
+
+So a restarted broker is taken at once, whatever its address is now, since its old connection is
+closed; one whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kerolox.errors import KeroloxError
+from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.protocol.bodies import DataVersion
+
+__all__ = [
+    "MASTER_ID",
+    "TAKEOVER_MS",
+    "Claim",
+    "ContradictionError",
+    "LiveBroker",
+    "RoomError",
+    "check_address",
+    "check_holder",
+]
+
+MASTER_ID = 0
+
+TAKEOVER_MS = 90_000
+"""A broker that was silent for so long loses its place to who claims it. Brokers register every 10
+to 60 s (``registerNameServerPeriod``)."""
+
+CONNECTIONS_MAX = 4
+"""Connections of one broker that are remembered."""
+
+
+class ContradictionError(KeroloxError):
+    """The claim contradicts a live broker; the text names both."""
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(text)
+        self.holder = holder
+        """The address of the live broker."""
+
+
+class RoomError(KeroloxError):
+    """A table is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A registration's sender: which broker it says it is."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    """0 for a master."""
+    address: str
+    """``ip:port`` that clients connect to."""
+    ha_address: str
+    """``ip:port`` for replication."""
+    connection: int
+    host: str
+    """Where the connection comes from, without its port."""
+
+    @property
+    def text(self) -> str:
+        """Name, id, cluster and address, for the log."""
+        return _text(self.broker_name, self.broker_id, self.cluster, self.address)
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """When and how a broker address was last heard of."""
+
+    address: str
+    cluster: str = ""
+    broker_name: str = ""
+    broker_id: int = MASTER_ID
+    ha_address: str = ""
+    host: str = ""
+    last_update_ms: int = 0
+    data_version: DataVersion | None = None
+    """None until all topics of a registration were taken in."""
+    connections: dict[int, int] = field(default_factory=dict)
+    """Those that it registered on → when, the newest last."""
+    challenger: str | None = None
+    """Who claimed its place since it was last told."""
+
+    @property
+    def text(self) -> str:
+        """Name, id, cluster and address, for the log."""
+        return _text(self.broker_name, self.broker_id, self.cluster, self.address)
+
+    @property
+    def connection(self) -> int:
+        """The newest of its connections."""
+        return next(reversed(self.connections))
+
+    def heard(self, claim: Claim, now_ms: int) -> list[int]:
+        """It registered; the connections that are not remembered any more."""
+        self.cluster, self.ha_address = claim.cluster, claim.ha_address
+        self.broker_name, self.broker_id = claim.broker_name, claim.broker_id
+        self.host, self.last_update_ms = claim.host, now_ms
+        self.connections.pop(claim.connection, None)
+        self.connections[claim.connection] = now_ms
+        old = list(self.connections)[:-CONNECTIONS_MAX]
+        for connection in old:
+            del self.connections[connection]
+        return old
+
+    def closed(self, connection: int) -> bool:
+        """A connection of it closed; whether it is gone with that."""
+        self.connections.pop(connection, None)
+        lately = self.last_update_ms - TAKEOVER_MS
+        return not any(heard_ms >= lately for heard_ms in self.connections.values())
+
+    def is_held_against(self, claim: Claim, now_ms: int) -> bool:
+        """It is alive, and the claim comes on another connection."""
+        is_heard = now_ms - self.last_update_ms <= TAKEOVER_MS
+        return is_heard and claim.connection not in self.connections
+
+    def silence(self, connection: int, now_ms: int) -> str:
+        """Why it lost its place to that connection."""
+        if connection in self.connections:
+            return "came on the same connection"
+        return f"was silent for {(now_ms - self.last_update_ms) // 1000} s"
+
+
+def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
+    """The claim's address may be its own: nobody lives there, or it is that broker itself.
+
+    Raises:
+        ContradictionError: another broker lives there, or the same one on a connection from
+            elsewhere.
+    """
+    if live is None or not live.is_held_against(claim, now_ms):
+        return
+    if live.broker_name == claim.broker_name and live.host == claim.host:
+        return
+    live.challenger = f"{claim.text}, which comes from {claim.host}"
+    raise ContradictionError(
+        f"{claim.text} comes from {claim.host}, but that address is the one of {live.text}, which "
+        f"comes from {live.host} and is alive; give each broker an address of its own "
+        "(brokerIP1, listenPort)",
+        live.address,
+    )
+
+
+def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
+    """The claim's name and id may be its own: no other address has them, or that is dead.
+
+    Raises:
+        ContradictionError: a live broker has them.
+    """
+    if holder is None or holder.address == claim.address:
+        return
+    if not holder.is_held_against(claim, now_ms):
+        return
+    holder.challenger = f"{claim.text}, which comes from {claim.host}"
+    raise ContradictionError(
+        f"{claim.text} comes from {claim.host}, but its name and id are those of {holder.text}, "
+        f"which comes from {holder.host} and is alive; give one of them another brokerName, or a "
+        "slave another brokerId, or stop the other one",
+        holder.address,
+    )
+
+
+def _text(broker_name: str, broker_id: int, cluster: str, address: str) -> str:
+    return (
+        f"{printable(broker_name)} (id {broker_id}, cluster {printable(cluster)}) at "
+        f"{printable(address)}"
+    )

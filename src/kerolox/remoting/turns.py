@@ -1,0 +1,71 @@
+"""Long work of requests in short turns, so that other requests are served in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+__all__ = ["TURN_SECONDS_MAX", "SharedTurns", "Turns"]
+
+TURN_SECONDS_MAX = 0.005
+"""How long a request works before others get their turn."""
+
+_Step = TypeVar("_Step")
+
+
+class Turns:
+    """The turns of one request; the first begins when this is made."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + TURN_SECONDS_MAX
+
+    async def give(self) -> None:
+        """To be called between steps: lets others go on when the turn is over.
+
+        Whatever was looked at before may have changed after it.
+        """
+        if time.monotonic() >= self._end:
+            await asyncio.sleep(0)
+            self._end = time.monotonic() + TURN_SECONDS_MAX
+
+
+class SharedTurns:
+    """Turns of many requests, of which one at a time has its own.
+
+    However many there are, the loop does one turn of such work before it serves everybody else;
+    among themselves they take turns, so that small work does not wait for the end of large work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def run(self, steps: Iterable[_Step], take: Callable[[_Step], None]) -> None:
+        """Call ``take`` with each step, as many in a turn as its time allows.
+
+        Work that is done within its first turn, with nobody else at work, waits for nothing.
+        Whatever was looked at before may have changed between two steps.
+
+        Args:
+            steps: each made, and taken, in much less than ``TURN_SECONDS_MAX``.
+            take: what to do with one; what it or ``steps`` raises ends the work.
+        """
+        rest = iter(steps)
+        is_over = False
+        while not is_over:
+            async with self._lock:
+                is_over = _take_some(rest, take)
+                if not is_over:
+                    # Whoever waits for the lock begins in a later turn of the loop than this one.
+                    await asyncio.sleep(0)
+
+
+def _take_some(rest: Iterable[_Step], take: Callable[[_Step], None]) -> bool:
+    """One turn; whether all is done."""
+    end = time.monotonic() + TURN_SECONDS_MAX
+    for step in rest:
+        take(step)
+        if time.monotonic() >= end:
+            return False
+    return True
