@@ -62,8 +62,6 @@ DATA_VERSION_BYTES_MAX = 4 * 1024
 """Longest body of QUERY_DATA_VERSION."""
 
 CRC_STEP_BYTES = 256 * 1024
-PIECE = 64
-"""Brokers, or queues of a topic, that are encoded in one go."""
 
 FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/faq/ for further details."
 
