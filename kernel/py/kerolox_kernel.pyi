@@ -1,6 +1,6 @@
 """The native kernel of Kerolox; the interface is documented in ``kerolox.kernel``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 from typing_extensions import Buffer
@@ -203,5 +203,10 @@ class Connection:
     def close(self) -> None: ...
 
 def decode_columns(
-    data: Buffer, columns: Sequence[str]
-) -> tuple[int, dict[str, bytes | tuple[bytes | None, ...]]]: ...
+    data: Buffer,
+    columns: Sequence[str],
+    *,
+    start: int = 0,
+    body_bytes_max: int = ...,
+    odd_body: Callable[[bytes, int, int], bytes | None] | None = None,
+) -> tuple[int, dict[str, bytes | tuple[bytes | None, ...]], int]: ...

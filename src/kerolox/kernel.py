@@ -11,7 +11,8 @@ requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, and PULL_MESSAGE or
 with tags) itself and returns everything else as *cold* frames for the handlers in Python. A hot
 code whose header carries anything unusual is cold too: the Python handler is complete by itself,
 so the kernel is free to decline. Policy reaches the kernel as tables that the broker pushes on
-change; the kernel never calls back into Python.
+change; the kernel never calls back into Python, but for ``decode_columns``, which a reader of
+records may give a function of its own.
 
 Rules that both sides keep:
 
@@ -32,6 +33,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from kerolox.errors import ConfigError
@@ -52,6 +54,7 @@ __all__ = [
     "ConnectionKernel",
     "Fed",
     "Kernel",
+    "OddBody",
     "QueueBounds",
     "Read",
     "RecoveryReport",
@@ -575,6 +578,11 @@ class ConnectionKernel(Protocol):
         ...
 
 
+OddBody = Callable[[bytes, int, int], bytes | None]
+"""(body as stored, sysFlag, queue offset) of a body that a kernel can't inflate: what stands in its
+column, None for null. Raises what the caller of ``decode_columns`` is to get."""
+
+
 class Kernel(Protocol):
     """What a kernel module offers."""
 
@@ -583,8 +591,21 @@ class Kernel(Protocol):
     class Connection(ConnectionKernel, Protocol): ...
 
     @staticmethod
-    def decode_columns(data: Buffer, columns: Sequence[str]) -> tuple[int, dict[str, object]]:
-        """Raw records to Arrow buffers: (row count, {column: buffers})."""
+    def decode_columns(
+        data: Buffer,
+        columns: Sequence[str],
+        *,
+        start: int = 0,
+        body_bytes_max: int = 2**31 - 1,
+        odd_body: OddBody | None = None,
+    ) -> tuple[int, dict[str, object], int]:
+        """Raw records from byte ``start`` on to Arrow buffers: (row count, {column: buffers}, where
+        the next call goes on).
+
+        A call ends before the record that would bring column body beyond ``body_bytes_max``, unless
+        that record is the first. ``odd_body`` says what stands for bodies that are compressed, and
+        not in zlib's way or not whole.
+        """
         ...
 
 

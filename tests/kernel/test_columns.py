@@ -97,8 +97,8 @@ def maps(column: tuple[bytes, ...], count: int) -> list[list[tuple[bytes, bytes]
 def check(kernel: Any, data: bytes) -> None:
     """Compare with the plain decoder and with the other kernel."""
     wanted = decode_records(data)
-    count, columns = kernel.decode_columns(data, ALL)
-    assert count == len(wanted)
+    count, columns, end = kernel.decode_columns(data, ALL)
+    assert (count, end) == (len(wanted), len(data))
     assert list(columns) == ALL
     for name, (kind, get) in NUMBERS.items():
         assert integers(columns[name], kind) == [get(m) for m in wanted], name
@@ -107,7 +107,7 @@ def check(kernel: Any, data: bytes) -> None:
     assert maps(columns["properties"], count) == [
         [(name.encode(), value.encode()) for name, value in m.properties.items()] for m in wanted
     ]
-    assert (count, columns) == reference.decode_columns(data, ALL)
+    assert (count, columns, end) == reference.decode_columns(data, ALL)
 
 
 hosts = st.one_of(
@@ -157,11 +157,12 @@ def test_columns_are_what_the_plain_decoder_says(kernel: Any, parts: list[bytes]
 
 def test_nothing_gives_empty_columns(kernel: Any) -> None:
     check(kernel, b"")
-    assert kernel.decode_columns(b"", []) == (0, {})
+    assert kernel.decode_columns(b"", []) == (0, {}, 0)
 
 
 def test_only_the_columns_asked_for_come_in_their_order(kernel: Any) -> None:
-    count, columns = kernel.decode_columns(memoryview(bytearray(record() * 2)), ["body", "topic"])
+    data = memoryview(bytearray(record() * 2))
+    count, columns, _ = kernel.decode_columns(data, ["body", "topic"])
     assert count == 2
     assert list(columns) == ["body", "topic"]
     assert kernel.decode_columns(record(), [])[0] == 1
@@ -201,6 +202,120 @@ def test_a_body_that_inflates_too_far_is_refused(kernel: Any) -> None:
     bomb = zlib.compress(bytes((64 << 20) + 1), 9)
     with pytest.raises(ValueError, match="4711"):
         kernel.decode_columns(record(body=bomb, sys_flag=1, commit_log_offset=4711), ["body"])
+
+
+def body(size: int, *, compressed: bool = True, **changes: Any) -> bytes:
+    text = bytes(size)
+    if not compressed:
+        return record(body=text, **changes)
+    return record(body=zlib.compress(text), sys_flag=1, **changes)
+
+
+def test_a_body_may_inflate_to_just_what_is_allowed(kernel: Any) -> None:
+    columns = kernel.decode_columns(body(64 << 20), ["body"])[1]
+    assert len(columns["body"][2]) == 64 << 20
+
+
+def test_bytes_behind_the_end_of_a_compressed_body_do_not_matter(kernel: Any) -> None:
+    data = record(body=zlib.compress(b"text") + b"more", sys_flag=1)
+    assert values(kernel.decode_columns(data, ["body"])[1]["body"]) == [b"text"]
+
+
+def test_a_hundred_bodies_that_inflate_1000_times_are_cut_into_columns(kernel: Any) -> None:
+    one = body(1 << 20)
+    assert len(one) * 800 < 1 << 20
+    data, sizes, start = one * 100, [], 0
+    while start < len(data):
+        count, columns, start = kernel.decode_columns(
+            data, ["queueId", "body", "topic"], start=start, body_bytes_max=8 << 20
+        )
+        assert len(columns["queueId"]) == 4 * count
+        assert len(values(columns["topic"])) == count
+        sizes.append(len(columns["body"][2]))
+    assert sizes == [8 << 20] * 12 + [4 << 20]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "cuts"),
+    [
+        ([100, 100], [2]),
+        ([100, 101], [1, 1]),
+        ([500], [1]),
+        ([500, 0, 1], [2, 1]),
+        ([0, 500, 200, 0, 0], [1, 1, 3]),
+        ([200, 0, 0, 0, 0, 0, 0, 0, 0, 1], [9, 1]),
+    ],
+)
+def test_a_call_ends_before_the_body_that_is_too_much(
+    kernel: Any, compressed: bool, sizes: list[int], cuts: list[int]
+) -> None:
+    data = b"".join(body(size, compressed=compressed) for size in sizes)
+    start, found, lengths = 0, [], []
+    while start < len(data):
+        result = kernel.decode_columns(data, ["body"], start=start, body_bytes_max=200)
+        assert result == reference.decode_columns(data, ["body"], start=start, body_bytes_max=200)
+        count, columns, start = result
+        found.append(count)
+        lengths += [len(each or b"") for each in values(columns["body"])]
+    assert found == cuts
+    assert lengths == sizes
+
+
+def test_a_limit_of_bodies_means_nothing_to_other_columns(kernel: Any) -> None:
+    data = body(5_000) * 3
+    assert kernel.decode_columns(data, ["topic"], body_bytes_max=0)[0] == 3
+
+
+@pytest.mark.parametrize("changes", BAD_BODIES.values(), ids=BAD_BODIES)
+def test_what_stands_for_an_odd_body_is_asked_of_the_caller(
+    kernel: Any, changes: dict[str, Any]
+) -> None:
+    odd = record(queue_offset=77, **changes)
+    asked: list[tuple[bytes, int, int]] = []
+
+    def answer(stored: bytes, sys_flag: int, queue_offset: int) -> bytes | None:
+        asked.append((stored, sys_flag, queue_offset))
+        return b"instead" if len(asked) == 1 else None
+
+    data = record() * 9 + odd + record() * 8 + odd + record()
+    result = kernel.decode_columns(data, ["body", "topic"], odd_body=answer)
+    column = values(result[1]["body"])
+    assert column == [b"body"] * 9 + [b"instead"] + [b"body"] * 8 + [None, b"body"]
+    stored = changes.get("body", b"body")
+    assert asked == [(stored, changes["sys_flag"], 77)] * 2
+    asked.clear()
+    assert result == reference.decode_columns(data, ["body", "topic"], odd_body=answer)
+
+
+def test_what_stands_for_an_odd_body_counts_for_the_limit(kernel: Any) -> None:
+    data = record(sys_flag=0x101) * 3
+    cut = {"body_bytes_max": 10, "odd_body": lambda *_: b"123456"}
+    count, columns, end = kernel.decode_columns(data, ["body"], **cut)
+    assert (count, end) == (1, len(data) // 3)
+    assert columns["body"][2] == b"123456"
+    assert kernel.decode_columns(data, ["body"], start=end, **cut)[2] == 2 * end
+
+
+def test_an_error_about_an_odd_body_reaches_the_caller(kernel: Any) -> None:
+    def refuse(*_: object) -> bytes:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        kernel.decode_columns(record(sys_flag=0x101), ["body"], odd_body=refuse)
+
+
+def test_an_odd_body_that_is_no_bytes_is_an_error(kernel: Any) -> None:
+    with pytest.raises(TypeError):
+        kernel.decode_columns(record(sys_flag=0x101), ["body"], odd_body=lambda *_: "text")
+
+
+def test_a_malformed_record_behind_the_cut_is_found_by_the_next_call(kernel: Any) -> None:
+    data = body(200) + body(200) + b"\0" * 91
+    count, _, end = kernel.decode_columns(data, ["body"], body_bytes_max=300)
+    assert count == 1
+    with pytest.raises(ValueError, match=f"byte {2 * end}"):
+        kernel.decode_columns(data, ["body"], start=end, body_bytes_max=1000)
 
 
 def test_every_torn_tail_is_refused_with_its_position(kernel: Any) -> None:
@@ -271,7 +386,7 @@ def test_a_mapped_address_is_written_without_dots(kernel: Any) -> None:
 def test_arrow_takes_the_buffers(kernel: Any) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     data = record("TAGS\x01t") + record()
-    count, columns = kernel.decode_columns(data, ["tags", "queueOffset", "body"])
+    count, columns, _ = kernel.decode_columns(data, ["tags", "queueOffset", "body"])
     validity, edges, text = columns["tags"]
     buffers = [pyarrow.py_buffer(part) for part in (validity, edges, text)]
     assert pyarrow.Array.from_buffers(pyarrow.string(), count, buffers).to_pylist() == ["t", None]

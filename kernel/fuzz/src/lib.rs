@@ -17,7 +17,8 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use kerolox_core::hot::columns::{decode_columns, names};
+use kerolox_core::hot::bodies::StoredBody;
+use kerolox_core::hot::columns::{Window, decode_columns, names};
 use kerolox_core::hot::{Connection, FRAME_BYTES_MAX, HotPath, NewIdentity, Subscription};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
@@ -169,9 +170,13 @@ pub fn record(data: &[u8]) {
         let _ = record::deliver_time(view.properties, view.store_timestamp, &[1_000, 5_000]);
         rest = &rest[view.size..];
     }
-    if let Ok((rows, columns)) = decode_columns(data, &names()) {
-        assert_eq!(columns.len(), names().len());
-        assert!(rows <= data.len());
+    let mut window = Window { start: 0, body_bytes_max: 256 };
+    let mut as_stored = |stored: &StoredBody<'_>, _: String| Ok(Some(stored.bytes.to_vec()));
+    while window.start < data.len() {
+        let Ok(decoded) = decode_columns(data, &names(), window, &mut as_stored) else { break };
+        assert_eq!(decoded.columns.len(), names().len());
+        assert!(decoded.rows > 0 && decoded.rows <= decoded.end - window.start);
+        window.start = decoded.end;
     }
 }
 

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-import zlib
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.errors import RemoteProtocolError
 from kerolox.message import decode_properties
+from kerolox.protocol.codes import COMPRESSION_TYPE_MASK, MessageSysFlag
+from kerolox.protocol.compression import INFLATED_BYTES_MAX, BodyTooLargeError, inflate_body
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import MESSAGE_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Sequence  # type: ignore[attr-defined]
 
-__all__ = ["COLUMNS", "INFLATED_BYTES_MAX", "decode_columns"]
+    from kerolox.kernel import OddBody
 
-INFLATED_BYTES_MAX = 64 * 1024 * 1024
-"""A compressed body that inflates to more is an error."""
+__all__ = ["COLUMNS", "COLUMN_BYTES_MAX", "decode_columns"]
+
+COLUMN_BYTES_MAX = 2**31 - 1
+"""Most bytes of one column: Arrow's 32-bit offsets can't say more."""
 
 _HEAD = struct.Struct(">IIIiiqqiq")
 _TAIL = struct.Struct(">iqi")
@@ -33,13 +37,10 @@ _SHORT = struct.Struct(">H")
 _PORT = struct.Struct(">I")
 
 _RECORD_BYTES_MIN = 91
-_COMPRESSED = 1
+_COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _BORN_HOST_V6 = 16
 _STORE_HOST_V6 = 32
-_COMPRESSION_TYPE_SHIFT = 8
-_COMPRESSION_TYPE_MASK = 7
-_ZLIB_TYPES = (0, 3)
-_INT32_MAX = 2**31 - 1
+_ZLIB_FLAGS = (0, 0x300)
 _INT64_MAX = 2**63 - 1
 
 
@@ -61,15 +62,33 @@ class _Record(NamedTuple):
 
 
 _Records = list[_Record]
+_Bodies = list[bytes | None]
 _Properties = list[dict[str, str]]
 
 
-def decode_columns(data: Buffer, columns: Sequence[str]) -> tuple[int, dict[str, object]]:
-    """Raw records to Arrow buffers: (row count, {column: buffers}).
+def decode_columns(
+    data: Buffer,
+    columns: Sequence[str],
+    *,
+    start: int = 0,
+    body_bytes_max: int = COLUMN_BYTES_MAX,
+    odd_body: OddBody | None = None,
+) -> tuple[int, dict[str, object], int]:
+    """Raw records to Arrow buffers: (row count, {column: buffers}, where the next call goes on).
 
     Numbers and timestamps (microseconds) are one ``bytes``; texts and bodies are (validity bitmap
     or None, int32 offsets, data); properties are (map offsets, name offsets, names, value
     offsets, values).
+
+    Args:
+        data: records that follow each other.
+        columns: of :data:`COLUMNS`.
+        start: where the first record to decode begins.
+        body_bytes_max: the call ends before the record that would bring column body beyond so many
+            bytes; the first record is always decoded. Where body is not asked for, nothing is cut.
+        odd_body: asked what stands for a compressed body that is not zlib's, not whole, or inflates
+            to more than ``INFLATED_BYTES_MAX``; what it raises is passed on. None: such a body is
+            an error.
 
     Raises:
         ValueError: an unknown column, a torn or malformed record (with its byte position), a body
@@ -79,24 +98,33 @@ def decode_columns(data: Buffer, columns: Sequence[str]) -> tuple[int, dict[str,
         if column not in _COLUMNS:
             known = ", ".join(COLUMNS)
             raise ValueError(f"there is no column {column!r}; the columns are {known}")
-    records = _parse(bytes(data))
+    whole = bytes(data)
+    records: _Records = []
+    bodies: _Bodies = []
+    position, body_bytes = start, 0
+    while position < len(whole):
+        try:
+            record, end = _parse_one(whole, position)
+        except (struct.error, IndexError):
+            raise ValueError(f"torn record at byte {position} of {len(whole)}") from None
+        if "body" in columns:
+            room = max(body_bytes_max - body_bytes, 0) if records else None
+            body, is_taken = _body(record, room, odd_body)
+            if not is_taken:
+                break
+            bodies.append(body)
+            body_bytes += len(body or b"")
+        records.append(record)
+        position = end
     texts: _Properties = []
     if not _FROM_PROPERTIES.isdisjoint(columns):
         texts = [decode_properties(record.properties.decode("utf-8", "replace"))
                  for record in records]  # fmt: skip
-    return len(records), {column: _COLUMNS[column](records, texts) for column in columns}
-
-
-def _parse(data: bytes) -> _Records:
-    records: _Records = []
-    position = 0
-    while position < len(data):
-        try:
-            record, position = _parse_one(data, position)
-        except (struct.error, IndexError):
-            raise ValueError(f"torn record at byte {position} of {len(data)}") from None
-        records.append(record)
-    return records
+    buffers = {
+        column: _binary(bodies) if column == "body" else _COLUMNS[column](records, texts)
+        for column in columns
+    }
+    return len(records), buffers, position
 
 
 def _parse_one(data: bytes, position: int) -> tuple[_Record, int]:
@@ -164,7 +192,7 @@ def _microseconds(values: list[int]) -> bytes:
 
 def _binary(values: Sequence[bytes | None]) -> tuple[bytes | None, bytes, bytes]:
     offsets = list(accumulate((len(value or b"") for value in values), initial=0))
-    if offsets[-1] > _INT32_MAX:
+    if offsets[-1] > COLUMN_BYTES_MAX:
         raise ValueError(f"a column of {offsets[-1]} bytes; decode fewer records at a time")
     validity = None
     if None in values:
@@ -188,21 +216,28 @@ def _host_text(host: bytes) -> str:
     return f"{address}:{port}"
 
 
-def _inflate(record: _Record) -> bytes:
-    if not record.sys_flag & _COMPRESSED:
-        return record.body
-    kind = record.sys_flag >> _COMPRESSION_TYPE_SHIFT & _COMPRESSION_TYPE_MASK
-    where = f"the body at commitLogOffset {record.physical_offset}"
-    if kind not in _ZLIB_TYPES:
-        raise ValueError(f"{where} is compressed with type {kind}; only zlib (0, 3) is known")
-    stream = zlib.decompressobj()
-    try:
-        body = stream.decompress(record.body, INFLATED_BYTES_MAX)
-    except zlib.error as error:
-        raise ValueError(f"{where} can't be inflated: {error}") from None
-    if not stream.eof:
-        raise ValueError(f"{where} can't be inflated: it is torn, or over {INFLATED_BYTES_MAX}")
-    return body
+def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[bytes | None, bool]:
+    """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any."""
+    stored, flags = record.body, record.sys_flag
+    body: bytes | None = stored
+    if flags & _COMPRESSED:
+        try:
+            if flags & COMPRESSION_TYPE_MASK not in _ZLIB_FLAGS:
+                raise RemoteProtocolError(
+                    f"compressed with type {(flags & COMPRESSION_TYPE_MASK) >> 8}, "
+                    "which the kernel does not know"
+                )
+            limit = INFLATED_BYTES_MAX if room is None else min(room, INFLATED_BYTES_MAX)
+            body = inflate_body(stored, flags, bytes_max=limit)
+        except RemoteProtocolError as error:
+            is_too_large = isinstance(error, BodyTooLargeError)
+            if is_too_large and room is not None and room < INFLATED_BYTES_MAX:
+                return None, False
+            if odd_body is None:
+                where = f"body of the record at commit log offset {record.physical_offset}"
+                raise ValueError(f"{where}: {error}") from None
+            body = odd_body(stored, flags, record.queue_offset)
+    return body, room is None or len(body or b"") <= room
 
 
 def _properties(records: _Records, texts: _Properties) -> tuple[bytes, bytes, bytes, bytes, bytes]:
@@ -235,7 +270,7 @@ _COLUMNS: dict[str, Callable[[_Records, _Properties], object]] = {
     "uniqKey": _property("UNIQ_KEY"),
     "reconsumeTimes": lambda records, _: _int32([r.reconsume_times for r in records]),
     "preparedTransactionOffset": lambda records, _: _int64([r.prepared for r in records]),
-    "body": lambda records, _: _binary([_inflate(r) for r in records]),
+    "body": lambda records, _: _binary([r.body for r in records]),
     "properties": _properties,
 }
 _FROM_PROPERTIES = frozenset(("tags", "keys", "uniqKey", "properties"))

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import COMPRESSION_TYPE_MASK, MessageSysFlag
 
-__all__ = ["COMPRESSION_MASK", "INFLATED_BYTES_MAX", "inflate_body"]
+__all__ = [
+    "COMPRESSION_MASK",
+    "INFLATED_BYTES_MAX",
+    "BodyTooLargeError",
+    "CodecMissingError",
+    "inflate_body",
+]
 
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed body that inflates to more is an error."""
@@ -22,16 +28,32 @@ COMPRESSION_MASK = int(MessageSysFlag.COMPRESSED) | COMPRESSION_TYPE_MASK
 """The bits of a sysFlag that say whether and how the body is compressed."""
 
 _COMPRESSED = int(MessageSysFlag.COMPRESSED)
-_ZSTD_SLICE_BYTES = 4096
-"""So many compressed bytes are inflated at once, which bounds what one step can make of them."""
+_ZSTD_SLICE_BYTES = 1024
+"""So many compressed bytes are inflated at once, which bounds what one step can make of them: a
+block of ZSTD is 4 bytes at least and 128 KiB inflated at most, so 32 MiB."""
 
 
-def inflate_body(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer gave it.
+class BodyTooLargeError(RemoteProtocolError):
+    """The body inflates to more bytes than were allowed."""
+
+
+class CodecMissingError(RemoteProtocolError):
+    """The package that knows this compression is not installed; the body may be good."""
+
+
+def inflate_body(body: bytes, sys_flag: int, *, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+    """The body as the producer gave it. Bytes behind the compressed stream's end do not matter, as
+    for Java's clients.
+
+    Args:
+        body: as it was stored.
+        sys_flag: of its message; without the compression bit the body is returned as it is.
+        bytes_max: most bytes that a compressed body may have when it is inflated.
 
     Raises:
-        RemoteProtocolError: corrupt, too large, or compressed in a way that is not known here; the
-            text says what to install when that helps.
+        BodyTooLargeError: it inflates to more than ``bytes_max``.
+        CodecMissingError: it needs a package that is not installed; the text says which.
+        RemoteProtocolError: corrupt, torn, or compressed in a way that nobody knows.
     """
     if not sys_flag & _COMPRESSED:
         return body
@@ -39,63 +61,70 @@ def inflate_body(body: bytes, sys_flag: int) -> bytes:
     codec = _CODECS.get(kind)
     if codec is None:
         raise RemoteProtocolError(f"the body is compressed with type {kind}, which is not known")
-    return codec(body)
+    # One byte more is asked for, so that the end of a body of exactly bytes_max is seen.
+    data, is_whole = codec(body, bytes_max + 1)
+    if len(data) > bytes_max:
+        raise BodyTooLargeError(f"the compressed body inflates to more than {bytes_max} bytes")
+    if not is_whole:
+        raise RemoteProtocolError("the compressed body is torn: its end is missing")
+    return data
 
 
-def _zlib(body: bytes) -> bytes:
+def _zlib(body: bytes, length_max: int) -> tuple[bytes, bool]:
     stream = zlib.decompressobj()
     try:
-        data = stream.decompress(body, INFLATED_BYTES_MAX)
+        data = stream.decompress(body, length_max)
     except zlib.error as error:
-        raise RemoteProtocolError(f"the compressed body is corrupt: {error}") from None
-    return _whole(data, stream.eof)
+        raise _corrupt(error) from None
+    return data, stream.eof
 
 
-def _lz4(body: bytes) -> bytes:
+def _lz4(body: bytes, length_max: int) -> tuple[bytes, bool]:
     try:
         import lz4.frame
     except ImportError:
         raise _missing("LZ4", "lz4") from None
     stream = lz4.frame.LZ4FrameDecompressor()
     try:
-        data: bytes = stream.decompress(body, max_length=INFLATED_BYTES_MAX)
+        data: bytes = stream.decompress(body, max_length=length_max)
     except (RuntimeError, EOFError) as error:
-        raise RemoteProtocolError(f"the compressed body is corrupt: {error}") from None
-    return _whole(data, stream.eof)
+        raise _corrupt(error) from None
+    return data, stream.eof
 
 
-def _zstd(body: bytes) -> bytes:
+def _zstd(body: bytes, length_max: int) -> tuple[bytes, bool]:
     try:
         import zstandard
     except ImportError:
         raise _missing("ZSTD", "zstandard") from None
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    stream = zstandard.ZstdDecompressor(max_window_size=INFLATED_BYTES_MAX).decompressobj()
     parts: list[bytes] = []
     size = 0
     try:
         for start in range(0, len(body), _ZSTD_SLICE_BYTES):
-            if stream.eof or size > INFLATED_BYTES_MAX:
+            if stream.eof or size >= length_max:
                 break
             parts.append(stream.decompress(body[start : start + _ZSTD_SLICE_BYTES]))
             size += len(parts[-1])
     except zstandard.ZstdError as error:
-        raise RemoteProtocolError(f"the compressed body is corrupt: {error}") from None
-    return _whole(b"".join(parts), stream.eof and size <= INFLATED_BYTES_MAX)
+        raise _corrupt(error) from None
+    return b"".join(parts), stream.eof
 
 
-def _whole(data: bytes, is_whole: bool) -> bytes:
-    if not is_whole:
-        raise RemoteProtocolError(
-            f"the compressed body is torn, or inflates to more than {INFLATED_BYTES_MAX} bytes"
-        )
-    return data
+def _corrupt(error: Exception) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the compressed body is corrupt: {error}")
 
 
-def _missing(name: str, package: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
+def _missing(name: str, package: str) -> CodecMissingError:
+    return CodecMissingError(
         f"the body is compressed with {name}; install the package {package!r} "
         "(pip install 'kerolox[compression]') to read it"
     )
 
 
-_CODECS: dict[int, Callable[[bytes], bytes]] = {0: _zlib, 1: _lz4, 2: _zstd, 3: _zlib}
+_CODECS: dict[int, Callable[[bytes, int], tuple[bytes, bool]]] = {
+    0: _zlib,
+    1: _lz4,
+    2: _zstd,
+    3: _zlib,
+}

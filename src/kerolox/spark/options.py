@@ -18,6 +18,7 @@ from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.filter.tags import ALL_TAGS, looks_like_sql92, parse_tags
 from kerolox.message import MessageQueue
+from kerolox.spark.bodies import BodyErrors
 from kerolox.text import printable
 
 __all__ = ["EARLIEST", "LATEST", "OPTIONS", "Bound", "OffsetBound", "SourceOptions", "parse_bound"]
@@ -37,6 +38,7 @@ OPTIONS = {
     "maxOffsetsPerTrigger": "stream: at most so many queue offsets in a micro-batch, shared fairly",
     "minPartitions": "at least so many Spark partitions; default: as few as are worth it",
     "failOnDataLoss": "true (default): fail when messages asked for are gone; false: warn, go on",
+    "bodyErrors": "bodies that can't be inflated: fail (default), null, or raw: the stored bytes",
     "columns": "a subset of the columns, joined by ',', in this order; fewer are faster",
     "consumerGroup": "the group name in pull requests, default spark-rocketmq; keeps no offsets",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
@@ -85,6 +87,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
+    body_errors: BodyErrors = BodyErrors.FAIL
     columns: tuple[str, ...] | None = None
     consumer_group: str = CONSUMER_GROUP_DEFAULT
     poll_timeout_ms: int = POLL_TIMEOUT_MS_DEFAULT
@@ -125,6 +128,7 @@ class SourceOptions:
             max_offsets_per_trigger=_positive(options, "maxOffsetsPerTrigger"),
             min_partitions=_positive(options, "minPartitions"),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+            body_errors=_body_errors(options),
             columns=columns,
             consumer_group=options.get("consumerGroup", "").strip() or CONSUMER_GROUP_DEFAULT,
             poll_timeout_ms=_positive(options, "pollTimeoutMs") or POLL_TIMEOUT_MS_DEFAULT,
@@ -277,6 +281,14 @@ def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in _BOOLEANS:
         raise ConfigError(f"option {name}={text!r} must be true or false")
     return _BOOLEANS[text]
+
+
+def _body_errors(options: Mapping[str, str]) -> BodyErrors:
+    text = options.get("bodyErrors", BodyErrors.FAIL.value).strip().lower()
+    try:
+        return BodyErrors(text)
+    except ValueError:
+        raise ConfigError(f"option bodyErrors={text!r} must be fail, null or raw") from None
 
 
 def _has(bound: OffsetBound | None, offset: int) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kerolox.errors import RemoteProtocolError
 from kerolox.spark.cluster import Cluster
 from kerolox.spark.offsets import (
     Bounds,
@@ -137,7 +136,7 @@ def read_partition(
     ranges: Sequence[tuple[str, QueueRange]] | None = partition.value if partition else None
     if not ranges:
         return
-    decoder = ColumnDecoder(schema, tags=options.tags)
+    decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
     pullers: dict[str, RangePuller] = {}
     try:
         for address, queue_range in ranges:
@@ -162,7 +161,6 @@ def _read_range(
             held_rows += len(pulled.records) // max(int.from_bytes(pulled.records[:4], "big"), 1)
         if held_rows >= BATCH_ROWS or held_bytes >= BATCH_BYTES:
             yield from _decode(decoder, chunks, offsets, queue_range, options)
-            chunks.clear()
             held_bytes = held_rows = offsets = 0
     yield from _decode(decoder, chunks, offsets, queue_range, options)
 
@@ -174,18 +172,19 @@ def _decode(
     queue_range: QueueRange,
     options: SourceOptions,
 ) -> Iterator[pyarrow.RecordBatch]:
-    topic, broker_name, queue_id = queue_range.queue
-    where = f"{topic} queue {queue_id} on {broker_name}"
+    """The batches of some answers; ``chunks`` is empty afterwards."""
+    records = b"".join(chunks)
+    chunks.clear()
     rows = 0
-    if chunks:
-        try:
-            batch, rows = decoder.decode(b"".join(chunks), broker_name)
-        except ValueError as error:
-            raise RemoteProtocolError(f"{where}: {error}") from error
+    for batch, count in decoder.decode(records, queue_range.queue):
+        rows += count
         if batch.num_rows:
             yield batch
+        del batch
     if rows == offsets or options.tags:
         return
+    topic, broker_name, queue_id = queue_range.queue
+    where = f"{topic} queue {queue_id} on {broker_name}"
     what = f"{where}: {offsets} offsets of {queue_range[1:]} had {rows} messages"
     if options.fail_on_data_loss:
         raise DataLossError(what)

@@ -8,7 +8,7 @@ choose them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.types import (
@@ -24,15 +24,28 @@ from pyspark.sql.types import (
 )
 
 from kerolox.config import nearest
-from kerolox.errors import ConfigError
+from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import Kernel, load_kernel
+from kerolox.spark.bodies import BodyErrors, odd_body_of
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from kerolox.message import MessageQueue
     from kerolox.spark.options import SourceOptions
 
-__all__ = ["COLUMNS", "ColumnDecoder", "check_schema", "full_schema", "schema_of"]
+__all__ = [
+    "BATCH_BODY_BYTES_MAX",
+    "COLUMNS",
+    "ColumnDecoder",
+    "check_schema",
+    "full_schema",
+    "schema_of",
+]
+
+BATCH_BODY_BYTES_MAX = 16 * 1024 * 1024
+"""Most bytes of bodies, inflated, in one record batch. A larger body stands alone in its batch: one
+that is compressed has ``kerolox.protocol.compression.INFLATED_BYTES_MAX`` at most."""
 
 COLUMNS: dict[str, DataType] = {
     "topic": StringType(),
@@ -116,15 +129,22 @@ class ColumnDecoder:
     Args:
         schema: the columns as Spark wants them.
         tags: keep only messages with one of these tags, by text; empty: keep all.
+        body_errors: what stands for a body that can't be inflated.
         kernel: who decodes; the process's own choice by default.
     """
 
     def __init__(
-        self, schema: StructType, *, tags: Sequence[str] = (), kernel: Kernel | None = None
+        self,
+        schema: StructType,
+        *,
+        tags: Sequence[str] = (),
+        body_errors: BodyErrors = BodyErrors.FAIL,
+        kernel: Kernel | None = None,
     ) -> None:
         self._names = [_column(name) for name in schema.fieldNames()]
         self._schema = arrow_schema(schema)
         self._tags = list(tags)
+        self._body_errors = body_errors
         self._kernel = kernel or load_kernel()
         wanted = [name for name in self._names if name != _BROKER_NAME]
         if self._tags and _TAGS not in wanted:
@@ -132,17 +152,41 @@ class ColumnDecoder:
         # Something must be decoded to know how many rows there are.
         self._wanted = wanted or ["queueId"]
 
-    def decode(self, records: bytes, broker_name: str) -> tuple[pyarrow.RecordBatch, int]:
-        """(one batch, how many records were looked at, those included that the tags left out).
+    def decode(
+        self, records: bytes, queue: MessageQueue
+    ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
+        """Batches in order, each with how many records were looked at for it, those included that
+        the tags left out. Inflated bodies make several batches of one answer.
 
         Raises:
-            ValueError: a record is torn, or its body can't be inflated.
+            RemoteProtocolError: a record is torn.
+            BodyError: a body can't be inflated.
         """
+        start = 0
+        while start < len(records):
+            batch, rows, start = self._decode_from(start, records, queue)
+            yield batch, rows
+            # It is not kept while the next one is made.
+            del batch
+
+    def _decode_from(
+        self, start: int, records: bytes, queue: MessageQueue
+    ) -> tuple[pyarrow.RecordBatch, int, int]:
         import pyarrow
 
-        rows, buffers = self._kernel.decode_columns(records, self._wanted)
+        try:
+            rows, buffers, end = self._kernel.decode_columns(
+                records,
+                self._wanted,
+                start=start,
+                body_bytes_max=BATCH_BODY_BYTES_MAX,
+                odd_body=odd_body_of(queue, self._body_errors),
+            )
+        except ValueError as error:
+            where = f"{queue.topic} queue {queue.queue_id} on {queue.broker_name}"
+            raise RemoteProtocolError(f"{where}: {error}") from error
         arrays = [
-            pyarrow.repeat(pyarrow.scalar(broker_name), rows)
+            pyarrow.repeat(pyarrow.scalar(queue.broker_name), rows)
             if name == _BROKER_NAME
             else _array(field.type, rows, buffers[name])
             for name, field in zip(self._names, self._schema, strict=True)
@@ -150,7 +194,7 @@ class ColumnDecoder:
         batch = pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
         if self._tags and rows:
             batch = batch.filter(self._matches(rows, buffers[_TAGS]))
-        return batch, rows
+        return batch, rows, end
 
     def _matches(self, rows: int, buffers: object) -> pyarrow.Array:
         import pyarrow

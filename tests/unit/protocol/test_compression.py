@@ -9,8 +9,12 @@ import pytest
 import zstandard
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.protocol import compression
-from kerolox.protocol.compression import inflate_body
+from kerolox.protocol.compression import (
+    INFLATED_BYTES_MAX,
+    BodyTooLargeError,
+    CodecMissingError,
+    inflate_body,
+)
 
 TEXT = b"hello " * 5000
 
@@ -48,13 +52,22 @@ def test_what_is_torn_or_corrupt_is_an_error(bits: int, compress: Callable[[byte
 
 
 @CODECS
-def test_nothing_inflates_beyond_the_limit(
-    bits: int, compress: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compression, "INFLATED_BYTES_MAX", 20_000)
-    with pytest.raises(RemoteProtocolError, match="more than 20000 bytes"):
-        inflate_body(compress(bytes(200_000)), bits)
-    assert inflate_body(compress(bytes(20_000)), bits) == bytes(20_000)
+def test_nothing_inflates_beyond_the_limit(bits: int, compress: Callable[[bytes], bytes]) -> None:
+    for size in (20_001, 200_000):
+        with pytest.raises(BodyTooLargeError, match="more than 20000 bytes"):
+            inflate_body(compress(bytes(size)), bits, bytes_max=20_000)
+    assert inflate_body(compress(bytes(20_000)), bits, bytes_max=20_000) == bytes(20_000)
+
+
+@CODECS
+def test_a_body_has_a_limit_by_itself(bits: int, compress: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(BodyTooLargeError, match=f"more than {INFLATED_BYTES_MAX} bytes"):
+        inflate_body(compress(bytes(INFLATED_BYTES_MAX + 1)), bits)
+
+
+@CODECS
+def test_bytes_behind_the_end_do_not_matter(bits: int, compress: Callable[[bytes], bytes]) -> None:
+    assert inflate_body(compress(TEXT) + b"more", bits) == TEXT
 
 
 @pytest.mark.parametrize(
@@ -65,7 +78,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, f"{module}.frame", None)
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(CodecMissingError) as caught:
         inflate_body(b"x", bits)
     assert f"install the package '{package}'" in str(caught.value)
     assert "kerolox[compression]" in str(caught.value)

@@ -23,12 +23,14 @@ def record(
     body: bytes = b"",
     queue_id: int = 0,
     store_timestamp: int = 0,
+    sys_flag: int = 0,
 ) -> bytes:
     message = MessageExt(
         topic="t",
         body=body or f"body-{offset}".encode(),
         queue_id=queue_id,
         queue_offset=offset,
+        sys_flag=sys_flag,
         commit_log_offset=offset * 200,
         store_timestamp=store_timestamp,
         properties={},

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
-from kerolox.errors import ConfigError
+from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import load_kernel
-from kerolox.message import MessageExt, encode_properties
+from kerolox.message import MessageExt, MessageQueue, encode_properties
 from kerolox.protocol.records import encode_record
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.schema import (
@@ -48,6 +48,15 @@ def record(offset: int, *, body: bytes = b"x", sys_flag: int = 0, **properties: 
     return encode_record(message, encode_properties(properties))
 
 
+QUEUE = MessageQueue("t", "broker-a", 3)
+
+
+def decode(decoder: ColumnDecoder, data: bytes) -> tuple[pa.RecordBatch, int]:
+    """The one batch that few records make."""
+    ((batch, rows),) = decoder.decode(data, QUEUE)
+    return batch, rows
+
+
 def options(**given: str) -> SourceOptions:
     return SourceOptions.parse({"nameServer": "a:1", "subscribe": "t", **given})
 
@@ -56,7 +65,7 @@ def test_all_columns_are_decoded_with_the_types_that_spark_compares(kernel):
     data = record(0, TAGS="a", KEYS="k", UNIQ_KEY="u", city="Žilina") + record(
         1, body=zlib.compress(b"long " * 99), sys_flag=1
     )
-    batch, rows = ColumnDecoder(full_schema(), kernel=kernel).decode(data, "broker-a")
+    batch, rows = decode(ColumnDecoder(full_schema(), kernel=kernel), data)
     assert batch.schema == arrow_schema(full_schema())
     batch.validate(full=True)
     assert rows == batch.num_rows == 2
@@ -91,8 +100,8 @@ def test_all_columns_are_decoded_with_the_types_that_spark_compares(kernel):
 @pytest.mark.parametrize("name", sorted(COLUMNS))
 def test_a_column_alone_is_what_it_is_among_all(kernel, name: str):
     data = b"".join(record(offset, TAGS="ab"[offset % 2]) for offset in range(5))
-    alone, _ = ColumnDecoder(schema_of([name]), kernel=kernel).decode(data, "b")
-    among, _ = ColumnDecoder(full_schema(), kernel=kernel).decode(data, "b")
+    alone, _ = decode(ColumnDecoder(schema_of([name]), kernel=kernel), data)
+    among, _ = decode(ColumnDecoder(full_schema(), kernel=kernel), data)
     assert alone.column(name).equals(among.column(name))
 
 
@@ -100,19 +109,19 @@ def test_tags_are_filtered_by_text_and_rows_left_out_are_counted(kernel):
     data = b"".join(record(offset, TAGS=["Aa", "BB"][offset % 2]) for offset in range(6))
     data += record(6)
     decoder = ColumnDecoder(schema_of(["queueOffset"]), tags=["BB"], kernel=kernel)
-    batch, rows = decoder.decode(data, "b")
+    batch, rows = decode(decoder, data)
     assert batch.column("queueOffset").to_pylist() == [1, 3, 5]
     assert rows == 7
 
 
-def test_a_torn_record_is_a_value_error(kernel):
-    with pytest.raises(ValueError, match="byte"):
-        ColumnDecoder(full_schema(), kernel=kernel).decode(record(0)[:-3], "b")
+def test_a_torn_record_is_an_error_that_names_the_queue(kernel):
+    with pytest.raises(RemoteProtocolError, match=r"t queue 3 on broker-a: .*byte"):
+        decode(ColumnDecoder(full_schema(), kernel=kernel), record(0)[:-3])
 
 
 def test_map_columns_may_be_empty_in_the_middle(kernel):
     data = record(0, a="1", b="2") + record(1) + record(2, c="3")
-    batch, _ = ColumnDecoder(schema_of(["properties"]), kernel=kernel).decode(data, "b")
+    batch, _ = decode(ColumnDecoder(schema_of(["properties"]), kernel=kernel), data)
     assert batch.column(0).to_pylist() == [[("a", "1"), ("b", "2")], [], [("c", "3")]]
     assert isinstance(batch.column(0).type, pa.MapType)
 

@@ -2,16 +2,16 @@
 //!
 //! One pass over the records: each is checked, its property text is taken apart once for all columns
 //! that need it, and every wanted column gets its value. All numbers are little-endian; offsets are
-//! 32 bits, so a column holds less than 2 GiB.
+//! 32 bits, so a column holds less than 2 GiB. The records of one call end where their bodies would
+//! be too large together; the next call goes on there.
 
 use std::fmt;
-use std::io::Read;
 use std::net::Ipv6Addr;
 
-use flate2::bufread::ZlibDecoder;
 use hashbrown::HashMap;
 
 use super::answer::push_decimal;
+use super::bodies::{Bodies, OddBody, StoredBody};
 use super::properties::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX};
 use super::swar;
 
@@ -21,16 +21,9 @@ const RECORD_BYTES_MIN: usize = 91;
 const TOPIC_BYTES_MAX: usize = 127;
 const BORN_HOST_V6: i32 = 16;
 const STORE_HOST_V6: i32 = 32;
-const COMPRESSED: i32 = 1;
-const COMPRESSION_MASK: i32 = 0x700;
-/// What `COMPRESSION_MASK` says for zlib; 0 too.
-const COMPRESSION_ZLIB: i32 = 0x300;
 
 /// Most bytes of one column: Arrow's 32-bit offsets can't say more.
 pub const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
-
-/// A compressed body that inflates to more is an error.
-pub const INFLATED_BYTES_MAX: u64 = 64 << 20;
 
 /// Up to this many items, a name is compared with those before it; above, it is looked up.
 const FEW_ITEMS: usize = 32;
@@ -63,9 +56,19 @@ pub enum Column {
 #[allow(missing_docs)] // see the text of each
 pub enum ColumnError {
     UnknownColumn(String),
-    Malformed { position: usize, reason: &'static str },
-    Compression { commit_log_offset: i64, reason: String },
-    TooLarge { column: &'static str },
+    Malformed {
+        position: usize,
+        reason: &'static str,
+    },
+    Compression {
+        commit_log_offset: i64,
+        reason: String,
+    },
+    TooLarge {
+        column: &'static str,
+    },
+    /// What was asked about an odd body failed; it knows why.
+    Refused,
 }
 
 impl fmt::Display for ColumnError {
@@ -84,6 +87,7 @@ impl fmt::Display for ColumnError {
                 out,
                 "column {column} would exceed {COLUMN_BYTES_MAX} bytes; decode fewer records"
             ),
+            Self::Refused => out.write_str("a body that can't be inflated was refused"),
         }
     }
 }
@@ -152,33 +156,70 @@ pub fn names() -> Vec<&'static str> {
     COLUMNS.iter().map(|(name, _)| *name).collect()
 }
 
-/// Decodes `data`, records that follow each other, into the named columns: how many rows, and the
-/// columns in the order asked for.
+/// Which records of the data are decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Where the first one begins.
+    pub start: usize,
+    /// Most bytes of column body; a body that has more stands alone.
+    pub body_bytes_max: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { start: 0, body_bytes_max: COLUMN_BYTES_MAX }
+    }
+}
+
+/// What one call decoded.
+#[derive(Debug)]
+pub struct Decoded {
+    /// So many records.
+    pub rows: usize,
+    /// The columns in the order asked for.
+    pub columns: Vec<Column>,
+    /// Where the next call goes on: behind the data's last record when all are decoded.
+    pub end: usize,
+}
+
+/// Decodes records of `data` that follow each other into the named columns. What `odd` says stands
+/// for a body that can't be inflated.
 ///
 /// # Errors
-/// An unknown column, a torn or malformed record, a body that can't be inflated, or a column of
-/// more than 2 GiB.
-pub fn decode_columns(data: &[u8], columns: &[&str]) -> Result<(usize, Vec<Column>), ColumnError> {
-    let wanted = columns
+/// An unknown column, a torn or malformed record, what `odd` answers, or a column of more than
+/// 2 GiB.
+pub fn decode_columns(
+    data: &[u8],
+    columns: &[&str],
+    window: Window,
+    odd: &mut OddBody<'_>,
+) -> Result<Decoded, ColumnError> {
+    let mut wanted = columns
         .iter()
         .map(|column| {
             let found = COLUMNS.iter().find(|(name, _)| name == column);
             found.ok_or_else(|| ColumnError::UnknownColumn((*column).into()))
         })
         .collect::<Result<Vec<_>, _>>()?;
+    // Bodies come first: they decide whether a row still has its place.
+    let body_at = wanted.iter().position(|(_, kind)| matches!(kind, Kind::Body));
+    wanted[..body_at.map_or(0, |at| at + 1)].rotate_right(usize::from(body_at.is_some()));
+    let make = |hint: usize| -> Vec<Filler> {
+        let new = |(name, kind): &&(&'static str, Kind)| Filler::new(name, *kind, hint, window);
+        wanted.iter().map(new).collect()
+    };
     let has_text =
         wanted.iter().any(|(_, kind)| matches!(kind, Kind::Property(_) | Kind::Properties));
     let mut fillers: Vec<Filler> = Vec::new();
     let mut items = Items::default();
     let mut rows = 0;
-    let mut position = 0;
-    while position < data.len() {
+    let mut position = window.start;
+    'records: while position < data.len() {
         let malformed = |reason| ColumnError::Malformed { position, reason };
         let record = Record::at(&data[position..]).map_err(malformed)?;
         if fillers.is_empty() {
             // Records are mostly alike: room for all of them at once.
-            let hint = data.len() / record.bytes.len();
-            fillers.extend(wanted.iter().map(|(name, kind)| Filler::new(name, *kind, hint)));
+            fillers = make((data.len() - position) / record.bytes.len());
         }
         let repaired;
         let mut text = record.properties;
@@ -190,15 +231,19 @@ pub fn decode_columns(data: &[u8], columns: &[&str]) -> Result<(usize, Vec<Colum
             items.find(text);
         }
         for filler in &mut fillers {
-            filler.add(rows, &record, text, &items)?;
+            if !filler.add(rows, &record, text, &items, odd)? {
+                break 'records;
+            }
         }
         rows += 1;
         position += record.bytes.len();
     }
     if fillers.is_empty() {
-        fillers.extend(wanted.iter().map(|(name, kind)| Filler::new(name, *kind, 0)));
+        fillers = make(0);
     }
-    Ok((rows, fillers.into_iter().map(Filler::finish).collect()))
+    fillers[..body_at.map_or(0, |at| at + 1)].rotate_left(usize::from(body_at.is_some()));
+    let columns = fillers.into_iter().map(Filler::finish).collect();
+    Ok(Decoded { rows, columns, end: position })
 }
 
 fn int_at(data: &[u8], at: usize) -> i32 {
@@ -256,6 +301,15 @@ impl<'a> Record<'a> {
             topic: std::str::from_utf8(topic).map_err(|_| "its topic is not UTF-8")?.as_bytes(),
             properties,
         })
+    }
+
+    fn stored_body(&self) -> StoredBody<'a> {
+        StoredBody {
+            bytes: self.body,
+            sys_flag: self.sys_flag,
+            queue_offset: long_at(self.bytes, 20),
+            commit_log_offset: long_at(self.bytes, 28),
+        }
     }
 }
 
@@ -332,6 +386,7 @@ enum Filler {
     Int { get: fn(&Record<'_>) -> i32, data: Vec<u8> },
     Long { get: fn(&Record<'_>) -> i64, data: Vec<u8> },
     Text(Texts),
+    Body(Bodies),
     Properties(Maps),
 }
 
@@ -349,11 +404,12 @@ struct Texts {
 }
 
 impl Filler {
-    fn new(name: &'static str, kind: Kind, rows: usize) -> Self {
+    fn new(name: &'static str, kind: Kind, rows: usize, window: Window) -> Self {
         match kind {
             Kind::Int(get) => Self::Int { get, data: Vec::with_capacity(4 * rows) },
             Kind::Long(get) => Self::Long { get, data: Vec::with_capacity(8 * rows) },
             Kind::Properties => Self::Properties(Maps::new(name, rows)),
+            Kind::Body => Self::Body(Bodies::new(Offsets::new(name, rows), window.body_bytes_max)),
             _ => Self::Text(Texts {
                 kind,
                 validity: Vec::new(),
@@ -366,21 +422,25 @@ impl Filler {
         }
     }
 
-    /// Adds a record's value. `text` is its property text, `items` what is in it.
+    /// Adds a record's value; false when a body has no place any more. `text` is the record's
+    /// property text, `items` what is in it.
+    #[inline]
     fn add(
         &mut self,
         row: usize,
         record: &Record<'_>,
         text: &[u8],
         items: &Items,
-    ) -> Result<(), ColumnError> {
+        odd: &mut OddBody<'_>,
+    ) -> Result<bool, ColumnError> {
         match self {
             Self::Int { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
             Self::Long { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
             Self::Text(texts) => texts.add(row, record, text, items)?,
+            Self::Body(bodies) => return bodies.add(row, &record.stored_body(), odd),
             Self::Properties(maps) => maps.add(text, items)?,
         }
-        Ok(())
+        Ok(true)
     }
 
     fn finish(self) -> Column {
@@ -391,6 +451,7 @@ impl Filler {
                 offsets: texts.offsets.bytes,
                 data: texts.data,
             },
+            Self::Body(bodies) => bodies.finish(),
             Self::Properties(maps) => Column::Map {
                 offsets: maps.offsets.bytes,
                 key_offsets: maps.key_offsets.bytes,
@@ -412,7 +473,6 @@ impl Texts {
     ) -> Result<(), ColumnError> {
         match self.kind {
             Kind::Topic => self.data.extend_from_slice(record.topic),
-            Kind::Body => push_body(record, &mut self.data)?,
             Kind::BornHost => self.push_host(record.born_host, push_host),
             Kind::StoreHost => self.push_host(record.store_host, push_host),
             Kind::MessageId => {
@@ -431,7 +491,7 @@ impl Texts {
                     _ => self.has_null = true,
                 }
             }
-            Kind::Int(_) | Kind::Long(_) | Kind::Properties => {}
+            Kind::Int(_) | Kind::Long(_) | Kind::Body | Kind::Properties => {}
         }
         self.offsets.push(self.data.len())
     }
@@ -506,9 +566,9 @@ impl Maps {
 }
 
 /// Little-endian 32-bit offsets, the first one 0.
-struct Offsets {
+pub(super) struct Offsets {
     column: &'static str,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Offsets {
@@ -518,43 +578,10 @@ impl Offsets {
         Self { column, bytes }
     }
 
-    fn push(&mut self, end: usize) -> Result<(), ColumnError> {
+    pub(super) fn push(&mut self, end: usize) -> Result<(), ColumnError> {
         let end = i32::try_from(end).map_err(|_| ColumnError::TooLarge { column: self.column })?;
         self.bytes.extend_from_slice(&end.to_le_bytes());
         Ok(())
-    }
-}
-
-/// The body as the producer gave it.
-fn push_body(record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), ColumnError> {
-    if record.sys_flag & COMPRESSED == 0 {
-        out.extend_from_slice(record.body);
-        return Ok(());
-    }
-    let failed = |reason: String| ColumnError::Compression {
-        commit_log_offset: long_at(record.bytes, 28),
-        reason,
-    };
-    let kind = record.sys_flag & COMPRESSION_MASK;
-    if kind != 0 && kind != COMPRESSION_ZLIB {
-        let name = match kind >> 8 {
-            1 => "LZ4".to_owned(),
-            2 => "ZSTD".to_owned(),
-            other => format!("type {other}"),
-        };
-        return Err(failed(format!("compressed with {name}, which is not supported; use zlib")));
-    }
-    let before = out.len();
-    let mut decoder = ZlibDecoder::new(record.body);
-    let inflated = (&mut decoder).take(INFLATED_BYTES_MAX + 1).read_to_end(out);
-    inflated.map_err(|error| failed(format!("compressed body is corrupt: {error}")))?;
-    if (out.len() - before) as u64 > INFLATED_BYTES_MAX {
-        return Err(failed(format!("inflates to more than {INFLATED_BYTES_MAX} bytes")));
-    }
-    if decoder.into_inner().is_empty() {
-        Ok(())
-    } else {
-        Err(failed("compressed body is corrupt: bytes behind its end".to_owned()))
     }
 }
 
@@ -616,7 +643,12 @@ fn plain_v6(address: [u8; 16]) -> String {
 mod tests {
     use std::io::Write;
 
+    use super::super::bodies::{COMPRESSION_ZLIB, refuse};
     use super::*;
+
+    fn decode(data: &[u8], columns: &[&str]) -> Result<Decoded, ColumnError> {
+        decode_columns(data, columns, Window::default(), &mut refuse)
+    }
 
     fn record(sys_flag: i32, offset: i64, body: &[u8], topic: &str, properties: &str) -> Vec<u8> {
         let host = |bit: i32| -> Vec<u8> {
@@ -653,7 +685,7 @@ mod tests {
     }
 
     fn one(data: &[u8], column: &str) -> Result<Column, ColumnError> {
-        decode_columns(data, &[column]).map(|(_, mut columns)| columns.remove(0))
+        decode(data, &[column]).map(|mut decoded| decoded.columns.remove(0))
     }
 
     fn texts(data: &[u8], column: &str) -> Vec<Option<String>> {
@@ -739,9 +771,11 @@ mod tests {
             assert_eq!(texts(&data, "body")[0].as_ref().unwrap().len(), 1_000);
         }
         let longer = [&body[..], b"x"].concat();
-        for (flag, body) in
-            [(0x101, &body[..]), (1, b"not zlib"), (1, &body[..body.len() - 3]), (1, &longer)]
-        {
+        assert_eq!(
+            texts(&record(1, 1, &longer, "t", ""), "body")[0].as_ref().unwrap().len(),
+            1_000
+        );
+        for (flag, body) in [(0x101, &body[..]), (1, b"not zlib"), (1, &body[..body.len() - 3])] {
             let error = one(&record(flag, 77, body, "t", ""), "body").unwrap_err();
             assert!(error.to_string().contains("offset 77"), "{error}");
         }
@@ -762,9 +796,9 @@ mod tests {
             changed[at] ^= 0x35;
             assert!(one(&changed, "topic").is_err(), "{at}");
         }
-        let error = decode_columns(&data, &["nope"]).unwrap_err();
+        let error = decode(&data, &["nope"]).unwrap_err();
         assert!(error.to_string().contains("nope") && error.to_string().contains("queueOffset"));
-        assert_eq!(decode_columns(b"", &["topic", "flag"]).unwrap().0, 0);
+        assert_eq!(decode(b"", &["topic", "flag"]).unwrap().rows, 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
 mod answer;
+pub mod bodies;
 pub mod columns;
 mod connection;
 mod frame;

@@ -1,0 +1,61 @@
+"""Bodies that a kernel can't inflate: read in Python, or what option ``bodyErrors`` says.
+
+A kernel inflates zlib, which nearly all clients write. LZ4 and ZSTD, which producers may choose
+since 4.9 (``compressType``), are inflated here, by packages that the workers may lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kerolox.errors import KeroloxError, RemoteProtocolError
+from kerolox.protocol.compression import CodecMissingError, inflate_body
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+
+__all__ = ["BodyError", "BodyErrors", "odd_body_of"]
+
+
+class BodyErrors(Enum):
+    """What stands for a body that can't be read: nothing (the query fails), null, the raw bytes."""
+
+    FAIL = "fail"
+    NULL = "null"
+    RAW = "raw"
+
+
+class BodyError(KeroloxError):
+    """A body can't be inflated, and option ``bodyErrors`` does not say to go on."""
+
+
+def odd_body_of(
+    queue: MessageQueue, policy: BodyErrors
+) -> Callable[[bytes, int, int], bytes | None]:
+    """What to ask about the bodies of a queue that the kernel can't inflate.
+
+    A package that the worker lacks is no fault of the message, so it is an error under ``null``
+    too; otherwise each worker would give other rows.
+    """
+
+    def odd_body(stored: bytes, sys_flag: int, queue_offset: int) -> bytes | None:
+        try:
+            return inflate_body(stored, sys_flag)
+        except RemoteProtocolError as error:
+            if policy is BodyErrors.RAW:
+                return stored
+            is_missing = isinstance(error, CodecMissingError)
+            if policy is BodyErrors.NULL and not is_missing:
+                return None
+            where = f"topic {queue.topic} broker {queue.broker_name} queue {queue.queue_id}"
+            advice = (
+                "where the Spark workers run, or set option bodyErrors=raw for the stored bytes"
+                if is_missing
+                else "set option bodyErrors=null or raw (the stored bytes) to go on, "
+                "or leave column body out with option columns"
+            )
+            raise BodyError(f"{where} offset {queue_offset}: {error}; {advice}") from None
+
+    return odd_body
