@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import resource
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kerolox.properties import parse_properties
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.client import RemotingClient
 from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
 from tests.support.eventually import wait_until
@@ -281,3 +286,58 @@ def test_a_store_that_is_there_keeps_the_rights_that_it_has(tmp_path: Path) -> N
     assert stat.S_IMODE(topics.stat().st_mode) == 0o604
     assert stat.S_IMODE(topics.with_name("topics.json.bak").stat().st_mode) == 0o604
     assert stat.S_IMODE(log.stat().st_mode) == 0o755
+
+
+# -- settings that requests change --------------------------------------------------------------
+def asked(address: str, code: int, body: str = "") -> dict[str, str]:
+    """The settings that an answer shows; it must be a success."""
+
+    async def ask() -> RemotingCommand:
+        async with RemotingClient() as client:
+            command = RemotingCommand.request(code, body=body.encode())
+            return await client.invoke(address, command, timeout_seconds=30)
+
+    answer = asyncio.run(ask())
+    assert answer.code == 0, answer.remark
+    return parse_properties(answer.body.decode())
+
+
+def test_up_without_a_file_keeps_what_requests_changed_and_shows_it(tmp_path: Path) -> None:
+    arguments = ["up", "--port", 0, "--namesrv-port", 0, "--data", tmp_path / "store"]
+    with Server(tmp_path, *arguments) as server:
+        at = server.addresses
+        asked(
+            at["broker"], RequestCode.UPDATE_BROKER_CONFIG, "regionId=north\nsyncFlushTimeout=7\n"
+        )
+        asked(at["namesrv"], RequestCode.UPDATE_NAMESRV_CONFIG, "orderMessageEnable=true\n")
+        shown = asked(at["broker"], RequestCode.GET_BROKER_CONFIG)
+        assert shown["regionId"] == "north"
+        assert shown["pendingRestart.syncFlushTimeout"] == "7"
+        assert "settings that requests changed" not in server.log.read_text()
+    with Server(tmp_path, *arguments) as server:
+        at = server.addresses
+        shown = asked(at["broker"], RequestCode.GET_BROKER_CONFIG)
+        assert (shown["regionId"], shown["syncFlushTimeout"]) == ("north", "7")
+        assert not [key for key in shown if key.startswith("pendingRestart.")]
+        settings = asked(at["namesrv"], RequestCode.GET_NAMESRV_CONFIG)
+        assert settings["orderMessageEnable"] == "true"
+        said = server.log.read_text()
+    kept = tmp_path / "store" / "config" / "broker.properties"
+    assert f"settings that requests changed, of {kept}: regionId, syncFlushTimeout\n" in said
+    kept = tmp_path / "store" / "namesrv" / "namesrv.properties"
+    assert f"settings that requests changed, of {kept}: orderMessageEnable\n" in said
+    assert kept.read_text().endswith("\norderMessageEnable=true\n")
+
+
+def test_up_with_a_file_changes_that_file_and_nothing_else_in_it(tmp_path: Path) -> None:
+    arguments = up_arguments(tmp_path)
+    conf = Path(str(arguments[-1]))
+    conf.write_text("# ours\n" + conf.read_text() + "\n# the end\n")
+    before = conf.read_text()
+    for region in ("north", "south"):
+        with Server(tmp_path, *arguments) as server:
+            body = f"regionId={region}\n"
+            asked(server.addresses["broker"], RequestCode.UPDATE_BROKER_CONFIG, body)
+            assert f"settings of {conf}\n" in server.log.read_text()
+        assert conf.read_text() == f"{before}regionId={region}\n"
+    assert not (tmp_path / "store" / "config" / "broker.properties").exists()

@@ -26,12 +26,14 @@ from kerolox.cli.running import (
 )
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.namesrv.server import NameServer
+    from kerolox.role_settings import RoleSettings
 
 __all__ = ["broker", "namesrv", "up"]
 
@@ -312,6 +314,7 @@ def _warn_of_nobody(server: Broker) -> None:
 def _say_namesrv(name_server: NameServer) -> None:
     say(f"name server  listens on {_shown(name_server.listen_addresses)}")
     say(f"             stores in {name_server.config.kv_config_path.parent}")
+    _say_settings(name_server.config)
 
 
 def _say_broker(server: Broker, config: BrokerConfig) -> None:
@@ -319,6 +322,7 @@ def _say_broker(server: Broker, config: BrokerConfig) -> None:
         f"broker       listens on {_shown(server.listen_addresses)}, registered as {server.address}"
     )
     say(f"             stores in {config.store_path_root_dir}")
+    _say_settings(config)
     _warn_of_nobody(server)
 
 
@@ -327,3 +331,15 @@ def _shown(addresses: tuple[str, ...]) -> str:
     if all(is_loopback(split_address(each)[0]) for each in addresses):
         text += " (this machine only)"
     return text
+
+
+def _say_settings(config: RoleSettings) -> None:
+    """Which file the settings are of: without -c, the one that requests have written."""
+    source = config.source
+    if source is None or not source.keys:
+        return
+    if source.path is not None:
+        say(f"             settings of {source.path}")
+    else:
+        keys = printable(", ".join(source.keys))
+        say(f"             settings that requests changed, of {config.kept_file}: {keys}")

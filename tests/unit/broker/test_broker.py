@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.client import Producer
 from kerolox.errors import ConfigError, ConnectError, StoreError
+from kerolox.message import Message
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol import fastjson
@@ -222,6 +224,33 @@ async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_
     finally:
         for server in names:
             await server.stop()
+
+
+async def test_a_broker_of_a_dotted_name_serves_clients_and_operators_over_a_restart(tmp_path):
+    name = "mq-1.eu.example.com"
+    async with name_server(tmp_path) as server, RemotingClient() as client:
+        address = f"127.0.0.1:{server.port}"
+        config = small_config(
+            tmp_path, broker_name=name, broker_cluster_name="prod.eu", namesrv_addr=address
+        )
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            await peer.create_topic("T")
+            async with Producer("p", name_server=address) as producer:
+                result = await producer.send(Message("T", b"one"))
+            assert result.queue.broker_name == name
+            assert (await peer.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code == 0
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            [found] = (await route(client, server.port, "T"))["brokerDatas"]
+            assert (found["brokerName"], found["cluster"]) == (name, "prod.eu")
+            assert {name, "prod.eu"} <= set(broker.topics.names)
+            queue = result.queue.queue_id
+            pulled = await peer.pull("T", queue)
+            assert pulled.code == 0
+            wipe = RemotingCommand.request(
+                RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": name}
+            )
+            answer = await client.invoke(address, wipe)
+            assert int(answer.ext_fields["wipeTopicCount"]) > 0
 
 
 async def test_a_name_server_that_is_down_is_logged_and_tried_again(tmp_path, caplog):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.unused_settings import UNUSED_KEYS
+from kerolox.config import read_properties
 from kerolox.errors import ConfigError
 
 
@@ -124,3 +126,61 @@ def test_a_host_name_is_resolved_for_the_records():
     assert BrokerConfig.load(None, broker_ip1="localhost").store_address() in ("127.0.0.1", "::1")
     with pytest.raises(ConfigError, match=r"brokerIP1: 'no\.such\.invalid' can't be resolved"):
         BrokerConfig.load(None, broker_ip1="no.such.invalid").store_address()
+
+
+# -- files that people have ---------------------------------------------------------------------
+CONFS = sorted((Path(__file__).parent / "confs").glob("*.conf"))
+
+
+@pytest.mark.parametrize("path", CONFS, ids=lambda path: path.stem)
+def test_a_broker_conf_as_they_are_copied_around_is_taken_with_one_warning(path: Path, caplog):
+    config = BrokerConfig.load(path)
+    assert config.broker_name
+    found = [each.getMessage() for each in caplog.records if "without effect" in each.getMessage()]
+    given = read_properties(path).keys() & UNUSED_KEYS.keys()
+    assert len(found) == bool(given)
+    for key in given:
+        assert len(re.findall(rf"\b{key}\b", found[0])) == 1, key
+        assert UNUSED_KEYS[key] in found[0]
+
+
+def test_each_reason_is_said_once(tmp_path, caplog):
+    path = write(tmp_path, "".join(f"{key}=1\n" for key in UNUSED_KEYS))
+    BrokerConfig.load(path)
+    line = caplog.records[0].getMessage()
+    for reason in set(UNUSED_KEYS.values()):
+        assert line.count(f"({reason})") == 1
+
+
+def test_another_place_for_index_or_queues_is_said_to_be_none(tmp_path, caplog):
+    root = tmp_path / "store"
+    path = write(
+        tmp_path,
+        f"storePathRootDir={root}\nstorePathIndex=/ssd/index\nstorePathConsumeQueue={root}/consumequeue/\n"
+        f"abortFile={tmp_path}/abort\n",
+    )
+    BrokerConfig.load(path)
+    lines = [each.getMessage() for each in caplog.records][1:]
+    assert lines == [
+        f"{path}: storePathIndex=/ssd/index is not where it is: it is {root}/index, "
+        "as storePathRootDir says",
+        f"{path}: abortFile={tmp_path}/abort is not where it is: it is {root}/abort, "
+        "as storePathRootDir says",
+    ]
+
+
+@pytest.mark.parametrize("name", ["mq-1.eu.example.com", "a.b_c-d%|9", "...a", "a" * 127])
+def test_a_broker_may_have_the_full_name_of_its_host(tmp_path, name: str):
+    assert BrokerConfig.load(write(tmp_path, f"brokerName={name}\n")).broker_name == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "...", "a/b", "../x", "a b", "ä", "a" * 128])
+def test_a_broker_name_that_no_folder_can_have_is_refused(tmp_path, name: str):
+    with pytest.raises(ConfigError, match="brokerName="):
+        BrokerConfig.load(write(tmp_path, f"brokerName={name}\n"))
+
+
+def test_the_default_name_is_that_of_the_host(monkeypatch):
+    for host, name in (("mq.example.com", "mq.example.com"), ("a b", "a-b"), ("", "broker-a")):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        assert BrokerConfig().broker_name == name

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from kerolox.broker.broker import Broker
 from kerolox.message import MessageQueue
 from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
-
-if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
-    from tests.unit.broker.support import Peer
+from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
 
@@ -291,3 +287,16 @@ async def test_the_offsets_in_the_members_memory(peer: Peer):
     fields["group"] = "nobody"
     answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields)
     assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_queues_of_pools_have_capacities_that_tools_can_divide_by(tmp_path) -> None:
+    config = small_config(tmp_path, pull_thread_pool_queue_capacity=7)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = fastjson.loads(answer.body)["table"]
+    assert {key: value for key, value in table.items() if key.endswith("QueueCapacity")} == {
+        "sendThreadPoolQueueCapacity": "10000",
+        "pullThreadPoolQueueCapacity": "7",
+        "queryThreadPoolQueueCapacity": "20000",
+        "EndTransactionThreadPoolQueueCapacity": "100000",
+    }

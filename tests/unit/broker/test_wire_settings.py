@@ -30,7 +30,7 @@ NEVER = """
     mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap
     readOnlyCommitLogStorePaths warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
     useReentrantLockWhenPutMessage transientStorePoolEnable transientStorePoolSize
-    fastFailIfNoBufferInStorePool brokerConfigPath maxConnectionsPerAddress
+    fastFailIfNoBufferInStorePool brokerConfigPath maxConnectionsPerAddress advertisedAddress
 """.split()
 """What names a file, a folder, an address, a port or a topic, and what files depend on."""
 
