@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "COMMITS_MAX",
     "FED_MORE",
     "FED_READY",
+    "GROUP_READS_MAX",
+    "HELD_CODES_MAX",
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
@@ -79,6 +82,16 @@ HELD_PULLS_MAX = 100_000
 
 HELD_OF_CONNECTION_MAX = 10_000
 """Those of one connection: what one message or one moment may have to answer."""
+
+HELD_CODES_MAX = 1_000_000
+"""Tags codes of all held pulls together."""
+
+COMMITS_MAX = 65_536
+"""Offsets that hot pulls committed and ``take_commits`` did not take yet; a pull that commits one
+more is cold."""
+
+GROUP_READS_MAX = 200_000
+"""Queues of groups that ``group_stats`` and ``fall_behind`` tell of; further ones are left out."""
 
 PASSED_OVER_MS = 5_000
 """How long a held pull may wait behind messages that it does not want: it is answered then, so that

@@ -43,6 +43,9 @@ HOT_SENDS = {
     "properties": {"i": properties(KEYS="k", TAGS="t", UNIQ_KEY="u", WAIT="true")},
     "properties with an end": {"i": properties(TAGS="t") + "\x02"},
     "text": {"i": properties(TAGS="ä😀", name='é\n"\\/')},
+    "longest producer group": {"a": "g" * 255},
+    "longest producer group of two bytes a character": {"a": "é" * 127},
+    "longest template": {"c": "t" * 255},
     "retry properties": {"i": properties(RETRY_TOPIC="T", REAL_TOPIC="T", REAL_QID="0")},
 }
 
@@ -72,6 +75,12 @@ COLD_SENDS = {
     "queue numbers not a number": {"d": ""},
     "unknown field": {"z": "1"},
     "signature": {"AccessKey": "a", "Signature": "s"},
+    "producer group too long": {"a": "g" * 256},
+    "producer group of too many bytes": {"a": "é" * 128},
+    "template too long": {"c": "t" * 256},
+    "template of too many bytes": {"c": "é" * 128},
+    "broker name too long": {"n": "b" * 256},
+    "a number of megabytes": {"d": "0" * 2_000_000},
     "delay level": {"i": properties(DELAY="3")},
     "transaction": {"i": properties(TRAN_MSG="true")},
     "cluster": {"i": properties(TAGS="t", CLUSTER="c")},
@@ -113,6 +122,10 @@ COLD_PULLS = {
     "version not a number": {"subVersion": "x"},
     "time not a number": {"suspendTimeoutMillis": "1e3"},
     "unknown field": {"z": "1"},
+    "group too long": {"consumerGroup": "g" * 256},
+    "topic too long": {"topic": "t" * 256},
+    "broker name too long": {"bname": "b" * 256},
+    "group of megabytes": {"consumerGroup": "g" * 4_000_000},
     "offset beyond the end": {"queueOffset": 5},
     "negative offset": {"queueOffset": -1},
     "empty queue behind its start": {"queueId": 1, "queueOffset": 1},
@@ -444,3 +457,16 @@ def test_hot_and_cold_frames_of_one_chunk_are_told_apart(bench: Bench) -> None:
     assert error is None
     assert left == [frame[4:] for frame in cold]
     assert [answer.opaque for answer in commands(answers)] == [1, 3, 5]
+
+
+@ENCODINGS
+def test_a_name_that_is_too_long_is_cold_although_the_table_has_it(
+    bench: Bench, encoding: SerializeType
+) -> None:
+    bench.store.set_group("g" * 255, True, 1)
+    bench.store.set_group("g" * 256, True, 1)
+    wire = bench.connect()
+    (answer,) = wire.ask(pull(encoding=encoding, consumerGroup="g" * 255))
+    assert answer.code == 0
+    assert wire.is_cold(pull(encoding=encoding, consumerGroup="g" * 256, sysFlag=5))
+    assert bench.store.take_commits() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.kernel import HELD_PULLS_MAX, PASSED_OVER_MS
+from kerolox.kernel import COMMITS_MAX, HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
 from tests.kernel.support import (
@@ -427,3 +427,36 @@ def test_a_pull_may_be_held_for_ever(bench: Bench) -> None:
     assert bench.take_ready() == {}
     bench.append()
     assert len(bench.take_ready()[wire.connection_id]) == 2
+
+
+def test_the_tags_that_all_held_pulls_wait_for_are_bounded(bench: Bench) -> None:
+    codes = list(range(4_000))
+    pulls = HELD_CODES_MAX // len(codes)
+    for opaque in range(pulls):
+        assert bench.store.hold(1, 0, opaque, "G", "T", 0, 0, 32, codes, NOW + 1)
+    assert not bench.store.hold(2, 0, 1, "G", "T", 0, 0, 32, [1], NOW + 1)
+    wire = bench.connect()
+    assert wire.is_cold(holding_pull(subscription="a"))
+    assert wire.ask(holding_pull()) == []
+    bench.kernel.Connection(bench.store, 1, BORN_HOST).close()
+    assert wire.ask(holding_pull(subscription="a")) == []
+
+
+def test_commits_that_nobody_takes_are_bounded(bench: Bench) -> None:
+    bench.store.set_topic("Wide", 65_536, 65_536, 6, True)
+    bench.append()
+    wire = bench.connect()
+
+    def committing(queue_id: int, offset: int) -> bytes:
+        return pull(topic="Wide", queueId=queue_id, sysFlag=5, commitOffset=offset)
+
+    assert COMMITS_MAX == 65_536
+    for queue_id in range(COMMITS_MAX):
+        assert len(wire.ask(committing(queue_id, 1))) == 1
+    assert wire.is_cold(pull(sysFlag=5, commitOffset=1))
+    assert len(wire.ask(pull(sysFlag=4))) == 1
+    (answer,) = wire.ask(committing(7, 2))
+    assert answer.code == 19
+    taken = {queue_id: offset for _group, _topic, queue_id, offset in bench.store.take_commits()}
+    assert (len(taken), taken[7], taken[8]) == (COMMITS_MAX, 2, 1)
+    assert len(wire.ask(pull(sysFlag=5, commitOffset=1))) == 1

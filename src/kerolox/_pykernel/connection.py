@@ -29,12 +29,13 @@ from kerolox._pykernel.headers import (
     SendV1Header,
     SendV2Header,
     integer,
+    is_name,
     parse_binary,
     parse_json,
 )
 from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
-from kerolox.kernel import FED_MORE, FED_READY, Fed
+from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.framing import foreign_protocol
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
@@ -231,6 +232,8 @@ class Connection:
             if (
                 shape is None
                 or properties is None
+                or not is_name(fields.a)
+                or not is_name(fields.c)
                 or not 0 < size <= body_limit
                 or header.flag & ~FLAG_ONEWAY
                 or not -_INT32_END <= header.opaque < _INT32_END
@@ -314,6 +317,8 @@ class Connection:
             shape is None
             or properties is None
             or born_timestamp is None
+            or not is_name(fields.a)
+            or not is_name(fields.c)
             or not 0 < end - body <= store.settings.max_message_size
             or header.flag & ~FLAG_ONEWAY
             or not -_INT32_END <= header.opaque < _INT32_END
@@ -372,14 +377,19 @@ class Connection:
         ):
             return None
         group, key = shape.group, shape.key
+        commits = shape.commits and commit_offset >= 0
+        if commits and len(store.commits) >= COMMITS_MAX and (group, *key) not in store.commits:
+            return None
         result = store.read_key(key, offset, shape.max_count, shape.tags)
         code = pull_code(result[0], offset)
         if code == PULL_OFFSET_MOVED:
             return None
         may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
-        if may_hold and (shape.hold_ms < 0 or not store.has_room_to_hold(self._connection_id)):
+        if may_hold and (
+            shape.hold_ms < 0 or not store.has_room_to_hold(self._connection_id, shape.tags)
+        ):
             return None
-        if shape.commits and commit_offset >= 0:
+        if commits:
             store.commits[group, *key] = commit_offset
         if may_hold:
             pull = HeldPull(

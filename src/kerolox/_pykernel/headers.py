@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
+
+from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,7 @@ __all__ = [
     "SendV1Header",
     "SendV2Header",
     "integer",
+    "is_name",
     "parse_binary",
     "parse_json",
 ]
@@ -45,6 +48,12 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _INT64_CHARACTERS_MAX = 20
 
+_PLAIN_CHARACTERS_MAX = NAME_BYTES_MAX // 4
+"""So many characters are no more bytes than a name may have, whatever they are."""
+
+_Short = Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)]
+"""A name or a number: what is longer is cold, and refused there."""
+
 _FIXED = Struct(">hbhiii")
 _INT = Struct(">i")
 _SHORT = Struct(">h")
@@ -53,21 +62,21 @@ _SHORT = Struct(">h")
 class SendFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (``SendMessageRequestHeaderV2``)."""
 
-    a: str
-    b: str
-    c: str
-    d: str
-    e: str
-    f: str
-    g: str
-    h: str
+    a: _Short
+    b: _Short
+    c: _Short
+    d: _Short
+    e: _Short
+    f: _Short
+    g: _Short
+    h: _Short
     i: str = ""
-    j: str = "0"
-    k: str = "false"
-    l: str = "0"  # noqa: E741  # the wire's name
-    m: str = "false"
-    n: str = ""
-    bname: str = ""
+    j: _Short = "0"
+    k: _Short = "false"
+    l: _Short = "0"  # noqa: E741  # the wire's name
+    m: _Short = "false"
+    n: _Short = ""
+    bname: _Short = ""
 
 
 _V1_NAMES = {
@@ -91,20 +100,20 @@ _V1_NAMES = {
 class SendFieldsV1(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename=_V1_NAMES):
     """Fields of SEND_MESSAGE, held under their short names."""
 
-    a: str
-    b: str
-    c: str
-    d: str
-    e: str
-    f: str
-    g: str
-    h: str
+    a: _Short
+    b: _Short
+    c: _Short
+    d: _Short
+    e: _Short
+    f: _Short
+    g: _Short
+    h: _Short
     i: str = ""
-    j: str = "0"
-    k: str = "false"
-    l: str = "0"  # noqa: E741  # the wire's name
-    m: str = "false"
-    n: str = ""
+    j: _Short = "0"
+    k: _Short = "false"
+    l: _Short = "0"  # noqa: E741  # the wire's name
+    m: _Short = "false"
+    n: _Short = ""
 
 
 class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -113,19 +122,19 @@ class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     ``maxMsgBytes``, of 5.x clients, means nothing here, as with a 4.x broker.
     """
 
-    consumerGroup: str
-    topic: str
-    queueId: str
-    queueOffset: str
-    maxMsgNums: str
-    sysFlag: str
-    commitOffset: str
-    suspendTimeoutMillis: str
-    subVersion: str
+    consumerGroup: _Short
+    topic: _Short
+    queueId: _Short
+    queueOffset: _Short
+    maxMsgNums: _Short
+    sysFlag: _Short
+    commitOffset: _Short
+    suspendTimeoutMillis: _Short
+    subVersion: _Short
     subscription: str = ""
-    expressionType: str = "TAG"
-    bname: str = ""
-    maxMsgBytes: str = ""
+    expressionType: _Short = "TAG"
+    bname: _Short = ""
+    maxMsgBytes: _Short = ""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="code", tag=0):
@@ -213,6 +222,11 @@ def parse_binary(header: bytes) -> HotHeader:
     }
     parsed: HotHeader = msgspec.convert(members, HotHeader)
     return parsed
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is as short in bytes as a name has to be."""
+    return len(text) <= _PLAIN_CHARACTERS_MAX or length_fault("", text) is None
 
 
 def integer(text: str, limit: int) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
+from kerolox.kernel import HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,21 +80,26 @@ class HeldPulls:
         self._expiry: list[HeldPull] = []
         self._sequence = 0
         self._count = 0
+        self._codes = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def has_room_for(self, connection_id: int) -> bool:
-        """Another pull of that connection may be held."""
+    def has_room_for(self, connection_id: int, tags: frozenset[int] | None) -> bool:
+        """Another pull of that connection may be held, with those tags."""
         of_connection = self._connections.get(connection_id, ())
-        return self._count < HELD_PULLS_MAX and len(of_connection) < HELD_OF_CONNECTION_MAX
+        return (
+            self._count < HELD_PULLS_MAX
+            and len(of_connection) < HELD_OF_CONNECTION_MAX
+            and self._codes + len(tags or ()) <= HELD_CODES_MAX
+        )
 
     def __contains__(self, key: QueueKey) -> bool:
         return key in self._queues
 
     def add(self, pull: HeldPull) -> bool:
         """Hold a pull; False when the table is full."""
-        if not self.has_room_for(pull.connection_id):
+        if not self.has_room_for(pull.connection_id, pull.tags):
             return False
         self._sequence += 1
         pull.sequence = self._sequence
@@ -139,6 +144,7 @@ class HeldPulls:
         """Take out a pull that is held."""
         pull.live = False
         self._count -= 1
+        self._codes -= len(pull.tags or ())
         self._discard(self._queues, pull.key, pull)
         self._discard(self._connections, pull.connection_id, pull)
 
@@ -150,6 +156,7 @@ class HeldPulls:
     def _insert(self, pull: HeldPull) -> None:
         pull.live = True
         self._count += 1
+        self._codes += len(pull.tags or ())
         self._queues.setdefault(pull.key, {})[pull.sequence] = pull
         self._connections.setdefault(pull.connection_id, {})[pull.sequence] = pull
 

@@ -21,7 +21,7 @@ from kerolox._pykernel.answers import (
 )
 from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
 from kerolox._pykernel.tables import PERM_READ, Tables
-from kerolox.kernel import PASSED_OVER_MS
+from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
 from kerolox.store.message_store import MessageStore
 from kerolox.store.status import GetMessageStatus
 
@@ -341,12 +341,16 @@ class Store(MessageStore):
         if count:
             counts = self._group_counts.get((group, *key))
             if counts is None:
+                if len(self._group_counts) >= GROUP_READS_MAX:
+                    return
                 counts = self._group_counts[group, *key] = [0, 0, 0, 0]
             counts[0] += 1
             counts[1] += count
             counts[2] += size
             counts[3] += self.last_read_ms
-        if self.settings.disk_fall_recorded:
+        if self.settings.disk_fall_recorded and (
+            len(self._fall_behind) < GROUP_READS_MAX or (group, *key) in self._fall_behind
+        ):
             self._fall_behind[group, *key] = self.last_behind
 
     def _forget_reads(self, place: int, name: str) -> None:
@@ -419,9 +423,9 @@ class Store(MessageStore):
             )
         )
 
-    def has_room_to_hold(self, connection_id: int) -> bool:
-        """Whether ``hold_pull`` would hold a pull of that connection."""
-        return self._held.has_room_for(connection_id)
+    def has_room_to_hold(self, connection_id: int, tags: frozenset[int] | None) -> bool:
+        """Whether ``hold_pull`` would hold a pull of that connection, with those tags."""
+        return self._held.has_room_for(connection_id, tags)
 
     def hold_pull(self, pull: HeldPull) -> bool:
         """Hold a pull of the hot path; False when the table is full."""

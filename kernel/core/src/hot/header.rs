@@ -105,6 +105,10 @@ const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 /// behind its start the frame is cold. The longest property text of escapes alone fits.
 const ESCAPED_BYTES_MAX: usize = 256 << 10;
 
+/// Longest text of a field, those aside that may hold escapes, in bytes: names are no longer (the
+/// broker says so to whoever sends a longer one), and numbers much shorter.
+const NAME_BYTES_MAX: usize = 255;
+
 /// `"x":"` with any letter, and which of its bytes count.
 const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]);
 const LETTER_MASK: u64 = u64::from_le_bytes([0xFF, 0, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
@@ -158,6 +162,11 @@ pub struct PullFields<'a> {
     pub suspend_timeout_ms: i64,
     pub subscription: &'a [u8],
     pub subscription_version: i64,
+}
+
+/// Whether a field holds a text that may be long, and have escapes.
+const fn is_long_text(field: u8) -> bool {
+    matches!(field, PROPERTIES | LETTER_PROPERTIES | SUBSCRIPTION)
 }
 
 impl Default for Header {
@@ -303,11 +312,11 @@ impl Header {
         }
     }
 
-    /// Notes a field; None when it was there before.
+    /// Notes a field; None when it was there before, or is longer than a name may be.
     #[inline]
     fn put(&mut self, field: u8, start: usize, end: usize) -> Option<()> {
         let bit = 1 << field;
-        if self.present & bit != 0 {
+        if self.present & bit != 0 || end - start > NAME_BYTES_MAX && !is_long_text(field) {
             return None;
         }
         self.present |= bit;
@@ -391,7 +400,7 @@ impl Header {
             };
             let start = json.at;
             if json.skip_plain()? != b'"' {
-                if !matches!(field, PROPERTIES | LETTER_PROPERTIES | SUBSCRIPTION) {
+                if !is_long_text(field) {
                     return None;
                 }
                 self.unescape(json, start)?;

@@ -16,6 +16,9 @@ pub const HELD_PULLS_MAX: usize = 100_000;
 /// Pulls that may be held of one connection: what one message or one moment may have to answer.
 pub const HELD_OF_CONNECTION_MAX: u32 = 10_000;
 
+/// Tags codes of all held pulls together.
+pub const HELD_CODES_MAX: usize = 1_000_000;
+
 /// How long a held pull may wait behind messages that it does not want: it is answered then, so that
 /// its group's offset goes on behind them.
 pub const PASSED_OVER_MS: i64 = 5_000;
@@ -101,6 +104,11 @@ impl HeldPull {
         self.deadline_ms == ENDED_MS
     }
 
+    /// How many tags codes it holds.
+    fn codes(&self) -> usize {
+        self.tag_codes.as_deref().map_or(0, <[i32]>::len)
+    }
+
     /// Whether a record with one of these tags codes is for it.
     #[must_use]
     pub fn wants(&self, tags_codes: &[i32]) -> bool {
@@ -127,6 +135,7 @@ pub struct Holds {
     /// Deadline, sequence, index.
     deadlines: BinaryHeap<Reverse<(i64, u64, u32)>>,
     count: usize,
+    codes: usize,
     sequence: u64,
 }
 
@@ -135,6 +144,12 @@ impl Holds {
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
+    }
+
+    /// How many tags codes they hold together.
+    #[must_use]
+    pub const fn codes(&self) -> usize {
+        self.codes
     }
 
     /// Whether another pull may be held.
@@ -148,6 +163,7 @@ impl Holds {
         let deadline = pull.deadline_ms;
         let apart = Link { previous: NONE, next: NONE };
         self.sequence += 1;
+        self.codes += pull.codes();
         let node = Some(Node { pull, links: [apart; 2], sequence: self.sequence });
         let index = if let Some(index) = self.free.pop() {
             self.nodes[index as usize] = node;
@@ -218,6 +234,7 @@ impl Holds {
     pub fn release(&mut self, index: u32, queue: &mut List, connection: &mut List) {
         self.unlink(index, queue, Side::Queue);
         self.unlink(index, connection, Side::Connection);
+        self.codes -= self.node(index).pull.codes();
         self.nodes[index as usize] = None;
         self.free.push(index);
         self.count -= 1;

@@ -304,8 +304,8 @@ impl HotPath {
         if let Some(group) = group.filter(|_| outcome.behind >= 0) {
             let tables = &mut self.state.lock().tables;
             let (group, topic) = (group.as_bytes(), topic.as_bytes());
-            if tables.has_room_for(topic, group) {
-                let (group, topic) = (tables.intern_group(group), tables.intern_topic(topic));
+            let slots = (tables.intern_group(group), tables.intern_topic(topic));
+            if let (Some(group), Some(topic)) = slots {
                 tables.note_got(group, topic, queue_id, &outcome);
             }
         }
@@ -315,15 +315,16 @@ impl HotPath {
     /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
         let mut state = self.state.lock();
-        if !state.tables.has_room_for(hold.topic, hold.group) {
+        let slots = (state.tables.intern_group(hold.group), state.tables.intern_topic(hold.topic));
+        let (Some(group), Some(topic)) = slots else {
             return false;
-        }
+        };
         let pull = HeldPull {
             connection: hold.connection,
             encoding: hold.encoding,
             opaque: hold.opaque,
-            group: state.tables.intern_group(hold.group),
-            topic: state.tables.intern_topic(hold.topic),
+            group,
+            topic,
             queue_id: hold.queue_id,
             offset: hold.offset,
             max_count: hold.max_count,
@@ -399,19 +400,16 @@ impl HotPath {
         let guard = self.state.lock();
         let mut stats = Vec::new();
         for group in &guard.tables.groups {
-            for (topic, queues) in &group.got {
-                let topic = &guard.tables.topics[*topic as usize].name;
-                for (queue_id, got) in queues.iter().enumerate().filter(|each| each.1.reads > 0) {
-                    stats.push((
-                        text(&group.name),
-                        text(topic),
-                        queue_id as i32,
-                        got.reads,
-                        got.messages,
-                        got.bytes,
-                        got.milliseconds,
-                    ));
-                }
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.reads > 0) {
+                stats.push((
+                    text(&group.name),
+                    text(&guard.tables.topics[*topic as usize].name),
+                    *queue_id,
+                    got.reads,
+                    got.messages,
+                    got.bytes,
+                    got.milliseconds,
+                ));
             }
         }
         stats
@@ -424,11 +422,9 @@ impl HotPath {
         let guard = self.state.lock();
         let mut behind = Vec::new();
         for group in &guard.tables.groups {
-            for (topic, queues) in &group.got {
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.behind >= 0) {
                 let topic = text(&guard.tables.topics[*topic as usize].name);
-                for (queue_id, got) in queues.iter().enumerate().filter(|each| each.1.behind >= 0) {
-                    behind.push((text(&group.name), topic.clone(), queue_id as i32, got.behind));
-                }
+                behind.push((text(&group.name), topic, *queue_id, got.behind));
             }
         }
         behind

@@ -5,6 +5,7 @@
 //! ever configured. A deleted name keeps its slot with `present` false.
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use super::answer::Pieces;
 use super::hold::List;
@@ -18,9 +19,15 @@ pub const PERM_WRITE: i32 = 2;
 /// Queue ids below this get a slot; the limit of what a topic may sensibly have.
 pub const QUEUE_IDS_MAX: i32 = 65_536;
 
-/// Names that may be held for in all, configured or not (light message queues are not); a pull of
-/// a further one is answered at once.
+/// Names of topics, and of groups, that have a slot, configured or not (light message queues are
+/// not). Requests of a further one are cold, and its pulls are not held.
 pub const NAMES_MAX: usize = 262_144;
+
+/// Bytes of all these names together, of topics or of groups.
+pub const NAMES_BYTES_MAX: usize = 32 << 20;
+
+/// Queues of groups for which is counted what the group got; further ones are not.
+pub const GOT_MAX: usize = 200_000;
 
 /// Number of a topic or group that is in no table.
 pub const NO_SLOT: u32 = u32::MAX;
@@ -95,8 +102,8 @@ pub struct Group {
     pub slow_broker_id: i64,
     /// By topic slot.
     pub subscriptions: HashMap<u32, Subscription>,
-    /// By topic slot.
-    pub got: HashMap<u32, Vec<Got>>,
+    /// By topic slot and queue id.
+    pub got: HashMap<(u32, i32), Got>,
 }
 
 /// Who the broker is: what goes into records and answers.
@@ -116,6 +123,10 @@ pub struct Tables {
     topic_slots: HashMap<Box<[u8]>, u32>,
     pub groups: Vec<Group>,
     group_slots: HashMap<Box<[u8]>, u32>,
+    topic_bytes: usize,
+    group_bytes: usize,
+    /// Entries of all groups' `got`.
+    got_count: usize,
     /// None until the broker told: nothing is hot before.
     pub identity: Option<Identity>,
     /// False: every send is cold.
@@ -167,17 +178,15 @@ impl Tables {
         }
     }
 
-    /// Whether a pull of these names can be held.
-    pub fn has_room_for(&self, topic: &[u8], group: &[u8]) -> bool {
-        (self.topics.len() < NAMES_MAX || self.topic_slots.contains_key(topic))
-            && (self.groups.len() < NAMES_MAX || self.group_slots.contains_key(group))
-    }
-
-    /// The slot of a topic, made when it is new.
-    pub fn intern_topic(&mut self, name: &[u8]) -> u32 {
+    /// The slot of a topic, made when it is new; None without room for it.
+    pub fn intern_topic(&mut self, name: &[u8]) -> Option<u32> {
         if let Some(slot) = self.topic_slots.get(name) {
-            return *slot;
+            return Some(*slot);
         }
+        if self.topics.len() >= NAMES_MAX || self.topic_bytes + name.len() > NAMES_BYTES_MAX {
+            return None;
+        }
+        self.topic_bytes += name.len();
         let slot = self.topics.len() as u32;
         self.topics.push(Topic {
             name: name.into(),
@@ -189,14 +198,18 @@ impl Tables {
             queues: Vec::new(),
         });
         self.topic_slots.insert(name.into(), slot);
-        slot
+        Some(slot)
     }
 
-    /// The slot of a group, made when it is new.
-    pub fn intern_group(&mut self, name: &[u8]) -> u32 {
+    /// The slot of a group, made when it is new; None without room for it.
+    pub fn intern_group(&mut self, name: &[u8]) -> Option<u32> {
         if let Some(slot) = self.group_slots.get(name) {
-            return *slot;
+            return Some(*slot);
         }
+        if self.groups.len() >= NAMES_MAX || self.group_bytes + name.len() > NAMES_BYTES_MAX {
+            return None;
+        }
+        self.group_bytes += name.len();
         let slot = self.groups.len() as u32;
         self.groups.push(Group {
             name: name.into(),
@@ -207,10 +220,11 @@ impl Tables {
             got: HashMap::new(),
         });
         self.group_slots.insert(name.into(), slot);
-        slot
+        Some(slot)
     }
 
-    /// Puts a topic into the table, or changes it.
+    /// Puts a topic into the table, or changes it; without room for its name it stays unknown, and
+    /// so cold.
     pub fn set_topic(
         &mut self,
         name: &[u8],
@@ -219,7 +233,9 @@ impl Tables {
         perm: i32,
         hot: bool,
     ) {
-        let slot = self.intern_topic(name);
+        let Some(slot) = self.intern_topic(name) else {
+            return;
+        };
         let topic = &mut self.topics[slot as usize];
         topic.present = true;
         topic.hot = hot;
@@ -239,14 +255,18 @@ impl Tables {
             topic.present = false;
             topic.hot = false;
             for group in &mut self.groups {
-                group.got.remove(&slot);
+                let before = group.got.len();
+                group.got.retain(|(topic, _), _| *topic != slot);
+                self.got_count -= before - group.got.len();
             }
         }
     }
 
-    /// Puts a group into the table, or changes it.
+    /// Puts a group into the table, or changes it; as with a topic.
     pub fn set_group(&mut self, name: &[u8], hot: bool, slow_broker_id: i64) {
-        let slot = self.intern_group(name);
+        let Some(slot) = self.intern_group(name) else {
+            return;
+        };
         let group = &mut self.groups[slot as usize];
         group.present = true;
         group.hot = hot;
@@ -260,7 +280,7 @@ impl Tables {
             group.present = false;
             group.hot = false;
             group.subscriptions.clear();
-            group.got = HashMap::new();
+            self.got_count -= std::mem::take(&mut group.got).len();
         }
     }
 
@@ -272,8 +292,8 @@ impl Tables {
         topic: &[u8],
         subscription: Subscription,
     ) -> Option<(u32, u32)> {
-        let topic = self.intern_topic(topic);
-        let group = self.intern_group(group);
+        let topic = self.intern_topic(topic)?;
+        let group = self.intern_group(group)?;
         let subscriptions = &mut self.groups[group as usize].subscriptions;
         let is_same = subscriptions.get(&topic).is_none_or(|old| old.wants_as(&subscription));
         subscriptions.insert(topic, subscription);
@@ -290,15 +310,16 @@ impl Tables {
     /// Counts a read that looked at entries of a queue.
     #[inline]
     pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
-        if !(0..QUEUE_IDS_MAX).contains(&queue_id) {
-            return;
-        }
-        let queues = self.groups[group as usize].got.entry(topic).or_default();
-        let index = queue_id as usize;
-        if index >= queues.len() {
-            queues.resize(index + 1, Got::default());
-        }
-        let got = &mut queues[index];
+        let all = &mut self.groups[group as usize].got;
+        let is_full = self.got_count >= GOT_MAX;
+        let got = match all.entry((topic, queue_id)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full => return,
+            Entry::Vacant(new) => {
+                self.got_count += 1;
+                new.insert(Got::default())
+            }
+        };
         if outcome.count > 0 {
             got.reads += 1;
             got.milliseconds += outcome.milliseconds;

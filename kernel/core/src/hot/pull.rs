@@ -222,6 +222,13 @@ fn take(
     {
         return None;
     }
+    let commit_key = (group_slot, topic_slot, fields.queue_id);
+    let commits = fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0;
+    if commits && !state.has_room_to_commit(&commit_key) {
+        return None;
+    }
+    let tables = &mut state.tables;
+    let group = &tables.groups[group_slot as usize];
     let all_tags = choose_tags(group, topic_slot, &fields, puller.tag_codes)?;
     let wanted = Wanted {
         encoding: header.encoding,
@@ -241,12 +248,13 @@ fn take(
         kind == Kind::NotFound && fields.sys_flag & SUSPEND != 0 && !state.has_stopped_holding;
     let may_hold = may_wait && fields.suspend_timeout_ms > 0;
     // How long a pull waits without long polling is for Python to say.
-    if may_wait && !state.long_polling || may_hold && !state.has_room_to_hold(puller.connection) {
+    if may_wait && !state.long_polling
+        || may_hold && !state.has_room_to_hold(puller.connection, wanted.tag_codes)
+    {
         return None;
     }
-    if fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0 {
-        let key = (group_slot, topic_slot, fields.queue_id);
-        state.commits.insert(key, fields.commit_offset);
+    if commits {
+        state.commits.insert(commit_key, fields.commit_offset);
     }
     if kind == Kind::Found {
         return Some(());

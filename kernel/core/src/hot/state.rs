@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::{HashMap, HashSet};
 
 use super::connection::ANSWER_BYTES_MAX;
-use super::hold::{HELD_OF_CONNECTION_MAX, HeldPull, Holds, PASSED_OVER_MS};
+use super::hold::{HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HeldPull, Holds, PASSED_OVER_MS};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::pull::{self, AnswerHeader, Kind};
@@ -64,6 +64,9 @@ impl Ended {
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
 
+/// Offsets that pulls committed and nobody took yet; a pull that commits a further one is cold.
+pub const COMMITS_MAX: usize = 65_536;
+
 /// Everything behind the hot path's lock. The store's lock is taken after it, never before.
 #[derive(Debug, Default)]
 pub struct State {
@@ -110,15 +113,22 @@ impl State {
         }
     }
 
-    /// Whether another pull of a connection may be held.
-    pub fn has_room_to_hold(&mut self, connection: u64) -> bool {
+    /// Whether another offset may be committed; those that are there may be replaced.
+    #[inline]
+    pub fn has_room_to_commit(&self, key: &(u32, u32, i32)) -> bool {
+        self.commits.len() < COMMITS_MAX || self.commits.contains_key(key)
+    }
+
+    /// Whether another pull of a connection may be held, with those tags.
+    pub fn has_room_to_hold(&mut self, connection: u64, tag_codes: Option<&[i32]>) -> bool {
         let held = self.peers.known(connection).map_or(0, |peer| peer.holds.len());
-        self.holds.has_room() && held < HELD_OF_CONNECTION_MAX
+        let codes = self.holds.codes() + tag_codes.map_or(0, <[i32]>::len);
+        self.holds.has_room() && held < HELD_OF_CONNECTION_MAX && codes <= HELD_CODES_MAX
     }
 
     /// Holds a pull; false when the table or the connection's share of it is full, or the queue id is outside the limits.
     pub fn hold(&mut self, pull: HeldPull) -> bool {
-        if !self.has_room_to_hold(pull.connection) {
+        if !self.has_room_to_hold(pull.connection, pull.tag_codes.as_deref()) {
             return false;
         }
         let topic = &mut self.tables.topics[pull.topic as usize];
