@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import JsonFile
+from kerolox.broker.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
 from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
+from kerolox.protocol.names import length_fault
 from kerolox.store.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ FILTERS_MAX = 100_000
 
 ON_THE_SPOT_CHARACTERS_MAX = 1024
 """Longer expressions are compiled in a thread, one at a time: it may take 250 ms."""
+
+FILTER_BYTES, POSITION_BYTES = 500, 30
+"""What a filter takes in the file besides its texts, and each of its bits, at the most."""
 
 CHARACTERS_MAX = 4 * 1024 * 1024
 """Characters of all expressions that are kept, of which each costs some 70 bytes."""
@@ -126,7 +130,7 @@ class FilterTable:
         self._topics_of: dict[str, set[str]] = {}
         """Group → the topics that it filters."""
         self._count = 0
-        self._characters = 0
+        self._characters = self._bytes = 0
         self._compiling = asyncio.Lock()
         self.file = JsonFile(config.config_folder / "consumerFilter.json", self._snapshot)
 
@@ -147,6 +151,8 @@ class FilterTable:
             self._load_one(item)
 
     def _load_one(self, item: _Filter) -> None:
+        if length_fault("", item.topic, is_topic=True) or length_fault("", item.consumer_group):
+            return
         dead_ms = item.dead_time or max(self._now_ms() - DEAD_SINCE_MS, item.born_time)
         self._put(
             GroupFilter(
@@ -291,10 +297,17 @@ class FilterTable:
     def _put(self, item: GroupFilter) -> None:
         groups = self._filters.get(item.topic, {})
         old = groups.get(item.group)
+        size = _bytes_of(item)
         if old is not None:
             self._characters -= len(old.text)
-        elif self._count >= FILTERS_MAX:
-            _log.warning("%d filters are kept already; none for %s", FILTERS_MAX, item.group)
+            self._bytes -= _bytes_of(old)
+        elif self._count >= FILTERS_MAX or self._bytes + size > TABLE_BYTES_MAX:
+            _log.warning(
+                "%d filters are kept already, which take %d bytes; none for %s",
+                self._count,
+                self._bytes,
+                item.group,
+            )
             return
         if self._characters + len(item.text) > CHARACTERS_MAX:
             _log.warning(
@@ -305,10 +318,12 @@ class FilterTable:
             )
             if old is not None:
                 self._characters += len(old.text)
+                self._bytes += _bytes_of(old)
                 self._drop(item.topic, item.group)
             return
         self._count += old is None
         self._characters += len(item.text)
+        self._bytes += size
         self._topics_of.setdefault(item.group, set()).add(item.topic)
         is_first = not groups
         self._filters.setdefault(item.topic, groups)[item.group] = item
@@ -323,6 +338,7 @@ class FilterTable:
             return
         self._count -= 1
         self._characters -= len(known.text)
+        self._bytes -= _bytes_of(known)
         topics = self._topics_of[group]
         topics.discard(topic)
         if not topics:
@@ -366,6 +382,12 @@ def _nothing(_topic: str) -> None:
 
 def _values(topic: _TopicFilters) -> Iterable[_Filter]:
     return topic.group_filter_data.values()
+
+
+def _bytes_of(item: GroupFilter) -> int:
+    texts = text_bytes(item.text) + text_bytes(item.expression_type)
+    names = 3 * text_bytes(item.topic) + 2 * text_bytes(item.group)
+    return FILTER_BYTES + texts + names + POSITION_BYTES * len(item.bloom_positions)
 
 
 def _as_json(item: GroupFilter) -> object:

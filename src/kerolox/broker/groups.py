@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import JsonFile
+from kerolox.broker.json_file import (
+    TABLE_BYTES_MAX,
+    JsonFile,
+    text_bytes,
+    without_long_names,
+)
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.protocol.names import length_fault
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -35,6 +41,8 @@ MASTER_ID = 0
 
 GROUPS_MAX = 100_000
 """Groups that a broker has; further ones are refused."""
+GROUP_BYTES = 600
+"""What a group takes in the file besides its name, which is there twice, at the most."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +63,7 @@ class GroupTable:
         self._store = store
         self._now_ms = now_ms
         self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._bytes = 0
         self.version = DataVersion(counter=0, timestamp=now_ms())
         self.on_change: Callable[[str], None] = _ignore
         """Called with the name of each group that is added, replaced or taken out."""
@@ -70,10 +79,12 @@ class GroupTable:
             self._groups[name] = SubscriptionGroupConfig(group_name=name)
         loaded = self.file.load(SubscriptionGroupTable)
         if loaded is not None:
-            self._groups.update(loaded.subscription_group_table)
+            table = without_long_names(loaded.subscription_group_table, self.file, _is_long)
+            self._groups.update(table)
             self.version = loaded.data_version
         for group in self._groups.values():
             self._push(group)
+        self._bytes = sum(map(_bytes_of, self._groups))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The configuration of a group; None when there is none. Never makes one.
@@ -111,16 +122,21 @@ class GroupTable:
         """Add or replace a group; nothing to do for that of a light message queue.
 
         Raises:
-            BrokerError: code 1; it is new, and there are ``GROUPS_MAX`` already.
+            BrokerError: code 1; it is new, and there are ``GROUPS_MAX`` already, or as many as
+                ``TABLE_BYTES_MAX`` hold.
         """
         if self._is_lmq(group.group_name):
             return
-        if len(self._groups) >= GROUPS_MAX and group.group_name not in self._groups:
-            raise BrokerError(
-                f"this broker has {len(self._groups)} consumer groups, and no room for another "
-                "one; delete some that nobody uses",
-                code=ResponseCode.SYSTEM_ERROR,
-            )
+        if group.group_name not in self._groups:
+            size = _bytes_of(group.group_name)
+            if len(self._groups) >= GROUPS_MAX or self._bytes + size > TABLE_BYTES_MAX:
+                raise BrokerError(
+                    f"this broker has {len(self._groups)} consumer groups, which take "
+                    f"{self._bytes} bytes, and no room for another one; delete some that nobody "
+                    "uses",
+                    code=ResponseCode.SYSTEM_ERROR,
+                )
+            self._bytes += size
         self._groups[group.group_name] = group
         self._push(group)
         self._changed(group.group_name)
@@ -157,6 +173,7 @@ class GroupTable:
         """Take a group out. False: there was none."""
         if self._groups.pop(group, None) is None:
             return False
+        self._bytes -= _bytes_of(group)
         self._store.delete_group(group)
         self._changed(group)
         return True
@@ -181,3 +198,11 @@ class GroupTable:
 
 def _ignore(group: str) -> None:
     pass
+
+
+def _bytes_of(name: str) -> int:
+    return GROUP_BYTES + 2 * text_bytes(name)
+
+
+def _is_long(name: str) -> bool:
+    return length_fault("", name) is not None

@@ -2,7 +2,12 @@
 
 The file is written whole: ``name.tmp`` first and to the disk, then the old file becomes
 ``name.bak``, then ``name.tmp`` takes its place. A crash leaves the old file or the new one. Loading
-falls back to ``.bak``; no file at all is an empty table.
+falls back to ``.bak``, and keeps what could not be read as ``.damaged``; no file at all is an empty
+table.
+
+A table bounds what it holds by what it would take here (:func:`text_bytes`), so that no file is
+written that is not read again: :data:`TABLE_BYTES_MAX`. Files of older versions, which did not, are
+read up to :data:`FILE_BYTES_MAX`.
 
 Changes are written by a worker thread. Any number of changes made while a write runs are covered by
 the one write after it; :meth:`JsonFile.flush` waits until all changes made before it are on disk.
@@ -12,25 +17,58 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from kerolox.config import keep_mode
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import BodyError, decode_body, wire_value
+from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.protocol.names import SHOWN_CHARACTERS
+from kerolox.text import printable
 
-__all__ = ["JsonFile"]
+__all__ = ["FILE_BYTES_MAX", "TABLE_BYTES_MAX", "JsonFile", "text_bytes", "without_long_names"]
 
-JSON_FILE_BYTES_MAX = 256 * 1024 * 1024
-"""Larger files are refused: they are no table of ours."""
+TABLE_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of a table that clients fill, in memory and in its file, estimated from above."""
+
+FILE_BYTES_MAX = 4 * TABLE_BYTES_MAX
+"""Larger files are not read, and none is written: they are no table of ours."""
 
 _log = logging.getLogger(__name__)
 _Table = TypeVar("_Table")
+_Value = TypeVar("_Value")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def text_bytes(text: str) -> int:
+    """How long a text is in a file: a control character takes six bytes."""
+    return len(_encode(text))
+
+
+def without_long_names(
+    table: dict[str, _Value], file: JsonFile, is_long: Callable[[str], bool]
+) -> dict[str, _Value]:
+    """A table as it was read, without names that nobody can ask for: requests with such are
+    refused, and what older versions took of them would fill the table for good."""
+    long = [name for name in table if is_long(name)]
+    if long:
+        _log.warning(
+            "%s: %d names longer than a request may have are left out, such as %s...",
+            file.path,
+            len(long),
+            printable(long[0][:SHOWN_CHARACTERS]),
+        )
+        table = {name: value for name, value in table.items() if not is_long(name)}
+    return table
 
 
 class JsonFile:
@@ -51,11 +89,22 @@ class JsonFile:
         """Where the version before the newest one lies."""
         return self.path.with_name(self.path.name + ".bak")
 
+    @property
+    def damaged_path(self) -> Path:
+        """Where a file lies that could not be read, when the backup could."""
+        return self.path.with_name(self.path.name + ".damaged")
+
+    def _put_aside(self) -> None:
+        # Where that is not possible, nothing can be written either.
+        with contextlib.suppress(OSError):
+            self.path.replace(self.damaged_path)
+
     def load(self, table_type: type[_Table]) -> _Table | None:
         """The table; None when there is no file.
 
         Raises:
-            StoreError: file and backup can't be read or are broken; says what to do.
+            StoreError: file and backup can't be read or are broken; says what to do. Nothing is
+                changed then: a table is not lost because it can't be read.
         """
         reasons = []
         for path in (self.path, self.backup_path):
@@ -67,7 +116,13 @@ class JsonFile:
                 reasons.append(f"{path}: {getattr(error, 'strerror', None) or error}")
                 continue
             if reasons:
-                _log.warning("%s; the backup %s is used instead", reasons[0], path)
+                self._put_aside()
+                _log.warning(
+                    "%s; the backup %s is used instead, the file is kept as %s",
+                    reasons[0],
+                    path,
+                    self.damaged_path.name,
+                )
                 self._is_backup_spared = True
             return table
         if reasons:
@@ -151,22 +206,45 @@ class JsonFile:
 
 def _read(path: Path, table_type: type[_Table]) -> _Table:
     with path.open("rb") as file:
-        data = file.read(JSON_FILE_BYTES_MAX + 1)
-    if len(data) > JSON_FILE_BYTES_MAX:
-        raise BodyError(f"larger than {JSON_FILE_BYTES_MAX} bytes")
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
     if not data.strip():
         raise BodyError("the file is empty")
-    return decode_body(data, table_type)
+    try:
+        # Reading what fastjson writes as it stands takes half a second a MiB.
+        quoted = fastjson.quoted_numbers(data)
+        return msgspec.json.decode(quoted, type=table_type, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_body(data, table_type)
+
+
+class _Writer:
+    """The pieces of a file, on their way to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = 0
+
+    def append(self, text: str, /) -> None:
+        data = text.encode()
+        self._size += len(data)
+        if self._size > FILE_BYTES_MAX:
+            raise OSError(
+                errno.EFBIG,
+                f"the table takes over {FILE_BYTES_MAX} bytes, which no start would read; delete "
+                "what nobody uses",
+            )
+        self._file.write(data)
 
 
 def _store(path: Path, backup: Path | None, value: object) -> None:
     """Write the file; what stands there becomes the backup, unless that is None."""
-    data = fastjson.dumps_pretty(wire_value(value))
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
             keep_mode(path, file.fileno())
-            file.write(data)
+            fastjson.write_pretty(value, _Writer(file))
             file.flush()
             os.fsync(file.fileno())
     except OSError:

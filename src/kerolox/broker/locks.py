@@ -20,6 +20,12 @@ __all__ = ["LOCKS_MAX", "QueueLocks"]
 LOCKS_MAX = 200_000
 """Locks of all groups together; who wants one more is refused."""
 
+LOCK_BYTES = 400
+"""What a lock takes besides its names, at the most."""
+
+LOCKS_BYTES_MAX = 128 * 1024 * 1024
+"""What all locks take."""
+
 
 class QueueLocks:
     """The queue locks of all groups."""
@@ -29,7 +35,7 @@ class QueueLocks:
         self._now_ms = now_ms
         self._live_ms = live_ms
         self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
-        self._count = 0
+        self._count = self._bytes = 0
 
     def lock(
         self, group: str, queues: Iterable[MessageQueue], client_id: str
@@ -40,14 +46,18 @@ class QueueLocks:
             BrokerError: code 2; there would be too many. Those that were free are taken.
         """
         now = self._now_ms()
-        locks = self._locks.setdefault(group, {})
         held = []
         for queue in queues:
+            locks = self._locks.get(group, {})
             known = locks.get(queue)
             if known is None:
-                self._count_one_more()
+                self._check_room(_bytes_of(group, queue, client_id))
+                locks = self._locks.setdefault(group, locks)
             elif known[0] != client_id and now - known[1] <= self._live_ms:
                 continue
+            else:
+                self._count_lock(group, queue, known[0], -1)
+            self._count_lock(group, queue, client_id, 1)
             locks[queue] = (client_id, now)
             held.append(queue)
         return held
@@ -59,20 +69,21 @@ class QueueLocks:
         """Forget the locks that nobody renewed: whoever asks next has them anyway."""
         oldest = self._now_ms() - self._live_ms
         for group, locks in list(self._locks.items()):
-            kept = {queue: lock for queue, lock in locks.items() if lock[1] >= oldest}
-            self._count -= len(locks) - len(kept)
-            if kept:
-                self._locks[group] = kept
-            else:
+            for queue in [queue for queue, lock in locks.items() if lock[1] < oldest]:
+                self._count_lock(group, queue, locks.pop(queue)[0], -1)
+            if not locks:
                 del self._locks[group]
 
-    def _count_one_more(self) -> None:
-        if self._count >= LOCKS_MAX:
+    def _check_room(self, size: int) -> None:
+        if self._count >= LOCKS_MAX or self._bytes + size > LOCKS_BYTES_MAX:
             raise BrokerError(
-                f"[OVERLOAD]system busy, {LOCKS_MAX} queues are locked already; try again later",
+                f"[OVERLOAD]system busy, {self._count} queues are locked already; try again later",
                 code=ResponseCode.SYSTEM_BUSY,
             )
-        self._count += 1
+
+    def _count_lock(self, group: str, queue: MessageQueue, client_id: str, sign: int) -> None:
+        self._count += sign
+        self._bytes += sign * _bytes_of(group, queue, client_id)
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         """Give up the locks that the client holds; those of others stay."""
@@ -80,6 +91,12 @@ class QueueLocks:
         for queue in queues:
             if locks.get(queue, ("", 0))[0] == client_id:
                 del locks[queue]
-                self._count -= 1
+                self._count_lock(group, queue, client_id, -1)
         if not locks:
             self._locks.pop(group, None)
+
+
+def _bytes_of(group: str, queue: MessageQueue, client_id: str) -> int:
+    # Four bytes a character at the most, in memory; nearly all names are plain.
+    names = (group, queue.topic, queue.broker_name, client_id)
+    return LOCK_BYTES + sum(len(name) if name.isascii() else 4 * len(name) for name in names)

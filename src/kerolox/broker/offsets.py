@@ -7,13 +7,20 @@ reader never sees an older offset than the one it is told of.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerolox.broker.json_file import JsonFile
+from kerolox.broker.json_file import (
+    TABLE_BYTES_MAX,
+    JsonFile,
+    text_bytes,
+    without_long_names,
+)
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.names import NAME_BYTES_MAX, RETRY_PREFIX, length_fault
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -24,11 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["OffsetTable"]
 
 SEPARATOR = "@"
+KEY_BYTES_MAX = len(RETRY_PREFIX) + NAME_BYTES_MAX + len(SEPARATOR) + NAME_BYTES_MAX
+"""Longest ``topic@group`` that a request can name."""
 LIGHT_QUEUE = 0
 """A light message queue is the only one of its name."""
 
 OFFSETS_MAX = 1_000_000
 """Offsets, each of a queue and a group; further queues and groups can't commit."""
+
+PAIR_BYTES, OFFSET_BYTES = 400, 100
+"""What a topic of a group takes, besides its key, and what each of its queues, at the most."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +68,8 @@ class OffsetTable:
         self._store = store
         self._has_lmq = has_lmq
         self._offsets: dict[str, dict[int, int]] = {}
-        self._count = 0
+        self._count = self._bytes = 0
+        self._was_full = False
         names = (LIGHT_FILE, PLAIN_FILE) if has_lmq else (PLAIN_FILE, LIGHT_FILE)
         self.file, self._other_file = (
             JsonFile(config_folder / name, self.snapshot) for name in names
@@ -72,27 +85,25 @@ class OffsetTable:
         loaded = self.file.load(_OffsetFile) or self._other_file.load(_OffsetFile)
         if loaded is None:
             return
-        self._offsets = loaded.offsetTable
+        self._offsets = without_long_names(loaded.offsetTable, self.file, _is_long)
         for key, offset in loaded.lmqOffsetTable.items():
             self._offsets[key] = {LIGHT_QUEUE: offset}
         for key, queues in self._offsets.items():
             if self._is_light(key.partition(SEPARATOR)[2]) and LIGHT_QUEUE not in queues:
                 queues[LIGHT_QUEUE] = max(queues.values(), default=0)
         self._count = sum(map(len, self._offsets.values()))
+        self._bytes = self._count * OFFSET_BYTES + sum(map(_pair_bytes, self._offsets))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Set the offset of a queue; going back is allowed and logged.
 
         Raises:
-            BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already.
+            BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already, or as many as
+                ``TABLE_BYTES_MAX`` hold.
         """
         self.drain()
-        if self._count >= OFFSETS_MAX and self.query(group, topic, queue_id) < 0:
-            raise BrokerError(
-                f"this broker keeps {self._count} offsets, and no room for another one; delete "
-                "consumer groups that nobody uses",
-                code=ResponseCode.SYSTEM_ERROR,
-            )
+        if not self._has_room(group, topic, queue_id):
+            raise self._full()
         before = self._put(group, topic, queue_id, offset)
         if before is not None and offset < before:
             _log.warning(
@@ -136,17 +147,26 @@ class OffsetTable:
         return [group for each, group in self._pairs() if each == topic]
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give group ``target`` the offsets that ``source`` has for a topic."""
+        """Give group ``target`` the offsets that ``source`` has for a topic.
+
+        Raises:
+            BrokerError: code 1; there is no room for them, see :meth:`commit`.
+        """
         offsets = self.of_topic(source, topic)
-        if offsets:
-            self._count -= len(self._offsets.pop(topic + SEPARATOR + target, {}))
+        if not offsets:
+            return
+        key = topic + SEPARATOR + target
+        more = len(offsets) - len(self._offsets.get(key, ()))
+        if more > 0 and not self._has_room(target, topic, None, more):
+            raise self._full()
+        self._forget(key)
         for queue_id, offset in offsets.items():
             self._put(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         for topic in self.topics_of(group):
-            self._count -= len(self._offsets.pop(topic + SEPARATOR + group))
+            self._forget(topic + SEPARATOR + group)
             self.file.touch()
 
     def lowest(self, topic: str, without_groups: set[str]) -> dict[int, int]:
@@ -160,11 +180,11 @@ class OffsetTable:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
-    def snapshot(self) -> dict[str, dict[str, Any]]:
-        """A copy of everything, as the file holds it."""
+    def snapshot(self) -> dict[str, Mapping[str, Any]]:
+        """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
         self.drain()
         if not self._has_lmq:
-            return {"offsetTable": {key: dict(each) for key, each in self._offsets.items()}}
+            return {"offsetTable": _Rows(dict(self._offsets))}
         plain: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
         for key, queues in self._offsets.items():
@@ -175,9 +195,17 @@ class OffsetTable:
         return {"lmqOffsetTable": light, "offsetTable": plain}
 
     def drain(self) -> None:
-        """Take over what hot pulls committed."""
+        """Take over what hot pulls committed; new ones without room are left out, with a line in
+        the log: whoever asked has the messages already."""
+        is_full = False
         for group, topic, queue_id, offset in self._store.take_commits():
-            self._put(group, topic, queue_id, offset)
+            if self._has_room(group, topic, queue_id):
+                self._put(group, topic, queue_id, offset)
+            else:
+                is_full = True
+        if is_full and not self._was_full:
+            _log.warning("offsets that pulls commit are left out: %s", self._full().remark)
+        self._was_full = is_full
 
     async def persist(self) -> None:
         """Write the file when something changed.
@@ -191,14 +219,46 @@ class OffsetTable:
     def _put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         if self._is_light(group):
             queue_id = LIGHT_QUEUE
-        queues = self._offsets.setdefault(topic + SEPARATOR + group, {})
+        key = topic + SEPARATOR + group
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+            self._bytes += _pair_bytes(key)
         before = queues.get(queue_id)
         if before is None:
             self._count += 1
+            self._bytes += OFFSET_BYTES
         if before != offset:
             queues[queue_id] = offset
             self.file.touch()
         return before
+
+    def _has_room(self, group: str, topic: str, queue_id: int | None, more: int = 1) -> bool:
+        """Whether ``more`` offsets may come, unless the queue has one."""
+        key = topic + SEPARATOR + group
+        size = more * OFFSET_BYTES
+        if self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX // 2:
+            # Far from full: the key alone is not measured.
+            return True
+        known = self._offsets.get(key)
+        if known is None:
+            size += _pair_bytes(key)
+        elif (LIGHT_QUEUE if self._is_light(group) else queue_id) in known:
+            return True
+        return self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX
+
+    def _full(self) -> BrokerError:
+        return BrokerError(
+            f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no room "
+            "for another one; delete consumer groups that nobody uses",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+
+    def _forget(self, key: str) -> None:
+        queues = self._offsets.pop(key, None)
+        if queues is not None:
+            self._count -= len(queues)
+            self._bytes -= len(queues) * OFFSET_BYTES + _pair_bytes(key)
 
     def _pairs(self) -> list[tuple[str, str]]:
         pairs = []
@@ -210,3 +270,28 @@ class OffsetTable:
 
     def _is_light(self, group: str) -> bool:
         return self._has_lmq and group.startswith(LMQ_PREFIX)
+
+
+class _Rows(Mapping[str, dict[int, int]]):
+    """Offsets by key, each copied when it is looked at: a thread writes them while others commit,
+    and to copy all at once would hold the loop up."""
+
+    def __init__(self, table: dict[str, dict[int, int]]) -> None:
+        self._table = table
+
+    def __getitem__(self, key: str) -> dict[int, int]:
+        return dict(self._table[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def _pair_bytes(key: str) -> int:
+    return PAIR_BYTES + text_bytes(key)
+
+
+def _is_long(key: str) -> bool:
+    return length_fault("", key, KEY_BYTES_MAX) is not None

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import JsonFile
+from kerolox.broker.json_file import (
+    TABLE_BYTES_MAX,
+    JsonFile,
+    text_bytes,
+    without_long_names,
+)
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
@@ -23,6 +28,7 @@ from kerolox.protocol.names import (
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
+    length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
 from kerolox.store.multi_dispatch import LMQ_PREFIX
@@ -56,6 +62,10 @@ SYSTEM_PREFIX = "rmq_sys_"
 
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
+QUEUES_OF_ALL_MAX = 2_000_000
+"""Queues of all topics together: the kernel has 40 bytes for each, used or not."""
+TOPIC_BYTES = 400
+"""What a topic takes in the file besides its name, which is there twice, at the most."""
 
 SCHEDULE_QUEUES = 18
 
@@ -112,6 +122,7 @@ class TopicTable:
         self._store = store
         self._now_ms = now_ms
         self._topics: dict[str, TopicConfig] = {}
+        self._bytes = self._queues = 0
         self._system = set(_SYSTEM)
         self._unsettled: set[str] = set()
         """Topics that were made on the way of a request and may not be in the file yet."""
@@ -133,7 +144,8 @@ class TopicTable:
             self._system.add(topic.topic_name)
         loaded = self.file.load(TopicConfigTable)
         if loaded is not None:
-            self._topics.update(loaded.topic_config_table)
+            table = without_long_names(loaded.topic_config_table, self.file, _is_long)
+            self._topics.update(table)
             self.version = loaded.data_version
         template = self._topics.get(AUTO_CREATE_TOPIC)
         if template is not None and not self._config.auto_create_topic_enable:
@@ -141,6 +153,8 @@ class TopicTable:
             self._topics[AUTO_CREATE_TOPIC] = plain
         for topic in self._topics.values():
             self._push(topic)
+        self._bytes = sum(map(_bytes_of, self._topics.values()))
+        self._queues = sum(map(_queues_of, self._topics.values()))
 
     def get(self, topic: str) -> TopicConfig | None:
         """The configuration of a topic; None when there is none.
@@ -251,16 +265,15 @@ class TopicTable:
         :meth:`is_settled`.
 
         Raises:
-            BrokerError: code 1; it is new, and there are ``TOPICS_MAX`` already.
+            BrokerError: code 1; it is new, and there are ``TOPICS_MAX`` already, or they would have
+                more than ``QUEUES_OF_ALL_MAX`` queues, or take more than ``TABLE_BYTES_MAX``.
         """
         if self._is_lmq(topic.topic_name):
             return
-        if len(self._topics) >= TOPICS_MAX and topic.topic_name not in self._topics:
-            raise BrokerError(
-                f"this broker has {len(self._topics)} topics, and no room for another one; delete "
-                "some that nobody uses",
-                code=ResponseCode.SYSTEM_ERROR,
-            )
+        old = self._topics.get(topic.topic_name)
+        self._check_room(old, topic)
+        self._count(old, -1)
+        self._count(topic, 1)
         if not is_settled:
             self._unsettled.add(topic.topic_name)
         self._topics[topic.topic_name] = topic
@@ -282,8 +295,10 @@ class TopicTable:
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
         self._unsettled.discard(topic)
-        if self._topics.pop(topic, None) is None:
+        old = self._topics.pop(topic, None)
+        if old is None:
             return False
+        self._count(old, -1)
         self._store.delete_topic(topic)
         self._changed()
         return True
@@ -299,6 +314,31 @@ class TopicTable:
         if changed:
             self.version = self.version.next(self._now_ms())
             self.file.write_soon()
+
+    def _check_room(self, old: TopicConfig | None, new: TopicConfig) -> None:
+        """Whether a topic may come, or become what it is to be."""
+        more_queues, more_bytes = _queues_of(new), _bytes_of(new)
+        if old is not None:
+            more_queues -= _queues_of(old)
+            more_bytes -= _bytes_of(old)
+        full = ""
+        if old is None and len(self._topics) >= TOPICS_MAX:
+            full = f"{len(self._topics)} topics"
+        elif more_queues > 0 and self._queues + more_queues > QUEUES_OF_ALL_MAX:
+            full = f"topics with {self._queues} queues"
+        elif more_bytes > 0 and self._bytes + more_bytes > TABLE_BYTES_MAX:
+            full = f"topics that take {self._bytes} bytes"
+        if full:
+            raise BrokerError(
+                f"this broker has {full}, and no room for another one; delete some that nobody "
+                "uses",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+
+    def _count(self, topic: TopicConfig | None, sign: int) -> None:
+        if topic is not None:
+            self._queues += sign * _queues_of(topic)
+            self._bytes += sign * _bytes_of(topic)
 
     def _changed(self) -> None:
         self.version = self.version.next(self._now_ms())
@@ -351,3 +391,15 @@ def _never(_topic: str) -> bool:
 
 def _nothing() -> None:
     pass
+
+
+def _bytes_of(topic: TopicConfig) -> int:
+    return TOPIC_BYTES + 2 * text_bytes(topic.topic_name) + text_bytes(topic.topic_filter_type)
+
+
+def _queues_of(topic: TopicConfig) -> int:
+    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
+
+
+def _is_long(name: str) -> bool:
+    return length_fault("", name, is_topic=True) is not None

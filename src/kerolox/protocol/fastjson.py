@@ -11,13 +11,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from kerolox.message import MessageQueue
 
-__all__ = ["FastjsonError", "dumps", "dumps_pretty", "dumps_strict", "loads"]
+__all__ = [
+    "FastjsonError",
+    "dumps",
+    "dumps_pretty",
+    "dumps_strict",
+    "loads",
+    "quoted_numbers",
+    "write_pretty",
+]
 
 DEPTH_MAX = 64
 """Deepest nesting that ``loads`` follows."""
@@ -32,7 +40,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _BARE = re.compile(r"[^\s,:\]\[{}\"]+")
 _SPACE = re.compile(r"\s*")
+_BARE_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([{,]\s*+)(-?\d++)\s*+:', re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class _Texts(Protocol):
+    """Takes the pieces of a text, in order."""
+
+    def append(self, text: str, /) -> None: ...
 
 
 class FastjsonError(ValueError):
@@ -58,6 +73,23 @@ def dumps_pretty(value: Any) -> bytes:  # noqa: ANN401
     parts: list[str] = []
     _write_pretty(value, parts, 0)
     return "".join(parts).encode()
+
+
+def write_pretty(value: Any, texts: _Texts) -> None:  # noqa: ANN401
+    """Write as :func:`dumps_pretty`, piece by piece: no copy of a large table is made. Structs are
+    written without their None members."""
+    _write_pretty(value, texts, 0)
+
+
+def quoted_numbers(data: bytes) -> bytes:
+    """The same text with its bare number keys in quotes: what fastjson writes of a map whose keys
+    are numbers, as the decoder in C reads it."""
+    return _BARE_NUMBER.sub(_quote_number, data)
+
+
+def _quote_number(found: re.Match[bytes]) -> bytes:
+    number = found[2]
+    return found[0] if number is None else b'%b"%b":' % (found[1], number)
 
 
 def loads(
@@ -124,7 +156,7 @@ def _is_flat(value: object) -> bool:
     )
 
 
-def _write(value: Any, parts: list[str], *, bare_keys: bool) -> None:  # noqa: ANN401
+def _write(value: Any, parts: _Texts, *, bare_keys: bool) -> None:  # noqa: ANN401
     if bare_keys and _is_flat(value):
         parts.append(str(_encode(value), "utf-8"))
         return
@@ -151,8 +183,10 @@ def _write(value: Any, parts: list[str], *, bare_keys: bool) -> None:  # noqa: A
         parts.append(str(_encode(value), "utf-8"))
 
 
-def _write_pretty(value: Any, parts: list[str], depth: int) -> None:  # noqa: ANN401
-    if isinstance(value, MessageQueue):
+def _write_pretty(value: Any, parts: _Texts, depth: int) -> None:  # noqa: ANN401
+    if isinstance(value, msgspec.Struct):
+        value = _members(value)
+    elif isinstance(value, MessageQueue):
         value = _queue_members(value)
     indent = "\t" * (depth + 1)
     if value and _is_flat(value):
@@ -177,6 +211,12 @@ def _write_pretty(value: Any, parts: list[str], depth: int) -> None:  # noqa: AN
         parts.append("\n" + "\t" * depth + "]")
     else:
         _write(value, parts, bare_keys=True)
+
+
+def _members(struct: msgspec.Struct) -> dict[str, Any]:
+    names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+    members = ((wire, getattr(struct, name)) for wire, name in names)
+    return {wire: member for wire, member in members if member is not None}
 
 
 class _Reader:

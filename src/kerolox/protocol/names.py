@@ -30,6 +30,7 @@ __all__ = [
     "NAME_CHARACTERS",
     "PROPERTIES_BYTES_MAX",
     "RETRY_PREFIX",
+    "SHOWN_CHARACTERS",
     "TOPIC_BYTES_MAX",
     "TOPIC_CHARACTERS_MAX",
     "Address",
