@@ -5,6 +5,10 @@
 become one registration). A name server that does not answer is logged and tried again, at first
 after :data:`RETRY_SECONDS_MIN`; one whose connection closes, because it was restarted perhaps, has
 forgotten us and hears of us again after the same time. At the stop the broker unregisters.
+
+A name server may refuse us, since another broker that is alive has our name or our address: clients
+do not find us there, so each round says so as an error. And it may tell us that another broker
+claims our place, which was refused: a warning.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from kerolox.errors import BrokerError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.namesrv import CHALLENGED_BY
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.client import RemotingClient
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -32,6 +38,16 @@ COALESCE_SECONDS = 0.01
 RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
+
+REFUSAL_SECONDS = 10.0
+"""Time between two lines about the refusals of a name server."""
+
+PLAIN_BYTES_MAX = 8 * 1024 * 1024
+"""A larger registration is compressed, whatever ``compressedRegister`` says: no frame might hold
+it. The order and the system flags of topics are lost on that way."""
+
+REASON_CHARACTERS_MAX = 2_000
+"""Characters of a name server's reason that are shown."""
 
 ANSWER_SECONDS_MAX = 1.0
 """How long the answer to a client may wait for the registration of a topic that it made."""
@@ -67,6 +83,8 @@ class Registration:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
+        self._refusals: dict[str, str] = {}
+        self._told_at: dict[str, float] = {}
         self._turns = 0
         self._in_turn = False
         self._turn_done = asyncio.Condition()
@@ -80,6 +98,11 @@ class Registration:
     def failing(self) -> list[str]:
         """The name servers whose last registration failed."""
         return sorted(self._failures)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """The name servers that answered the last registration with an error, and that error."""
+        return dict(self._refusals)
 
     async def start(self) -> None:
         """Register with all name servers once, then keep on doing it."""
@@ -143,10 +166,10 @@ class Registration:
             return
         self._in_turn = True
         # A thread's work: ten thousand topics take 40 ms.
-        body = await asyncio.to_thread(
-            encode_registration,
+        body, is_compressed = await asyncio.to_thread(
+            _encoded,
             RegisterBody(topic_config_serialize_wrapper=self._topics()),
-            compressed=(is_compressed := self._config.compressed_register),
+            self._config.compressed_register,
         )
         header = {
             **self._identity,
@@ -154,7 +177,9 @@ class Registration:
             "compressed": is_compressed,
             "haServerAddr": self._ha_address,
         }
-        self._failures = {each: n for each, n in self._failures.items() if each in servers}
+        for table in (self._failures, self._refusals, self._told_at):
+            for gone in table.keys() - set(servers):
+                del table[gone]
         answers = await asyncio.gather(*(self._register(each, header, body) for each in servers))
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
@@ -175,14 +200,40 @@ class Registration:
             if response.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_response(response.code, response.remark, server)
         except KeroloxError as error:
-            count = self._failures.get(server, 0)
-            self._failures[server] = count + 1
-            if not count:
-                _log.warning("name server %s: registration failed, tried again: %s", server, error)
+            self._failed(server, error)
             return None
+        self._refusals.pop(server, None)
+        challenger = response.ext_fields.get(CHALLENGED_BY)
+        if challenger is not None:
+            _log.warning(
+                "name server %s: another broker claims this one's place, and was refused: %s; give "
+                "one of them another brokerName or brokerId, or stop it",
+                server,
+                printable(challenger, characters_max=REASON_CHARACTERS_MAX),
+            )
         if self._failures.pop(server, 0):
             _log.info("name server %s: registered", server)
         return _order_topics(response.body)
+
+    def _failed(self, server: str, error: KeroloxError) -> None:
+        count = self._failures.get(server, 0)
+        self._failures[server] = count + 1
+        if not isinstance(error, BrokerError):
+            self._refusals.pop(server, None)
+            if not count:
+                _log.warning("name server %s: registration failed, tried again: %s", server, error)
+            return
+        reason = printable(str(error), characters_max=REASON_CHARACTERS_MAX)
+        self._refusals[server] = reason
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at.get(server, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
+            self._told_at[server] = now
+            _log.error(
+                "name server %s refuses this broker, so that clients do not find it there; it is "
+                "tried again: %s",
+                server,
+                reason,
+            )
 
     async def _unregister(self, server: str) -> None:
         request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, self._identity)
@@ -190,6 +241,14 @@ class Registration:
             await self._client.invoke(server, request, timeout_seconds=UNREGISTER_SECONDS_MAX)
         except KeroloxError as error:
             _log.warning("name server %s: not unregistered: %s", server, error)
+
+
+def _encoded(body: RegisterBody, compressed: bool) -> tuple[bytes, bool]:
+    """The body, and whether it is compressed."""
+    data = encode_registration(body, compressed=compressed)
+    if compressed or len(data) <= PLAIN_BYTES_MAX:
+        return data, compressed
+    return encode_registration(body, compressed=True), True
 
 
 def _order_topics(body: bytes) -> list[str] | None:

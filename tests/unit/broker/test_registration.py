@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
+from kerolox.broker import registration
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.message import MessageId
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
 from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.registration import RegisterBody, decode_registration
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from tests.support.eventually import until
 from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
-    from kerolox.protocol.command import RemotingCommand
+    import pytest
 
-pytestmark = pytest.mark.asyncio
+    from kerolox.protocol.command import RemotingCommand
 
 
 class NameServerEar:
@@ -156,3 +159,72 @@ async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_pat
             await two.server.start()
             await until(lambda: len(two.heard) > before and not broker.registration.failing)
             assert set(two.topics()) == set(broker.topics.names)
+
+
+async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.02)
+    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.02)
+    monkeypatch.setattr("kerolox.broker.registration.REFUSAL_SECONDS", 0.0)
+    namesrv_config = NamesrvConfig(
+        listen_port=0,
+        listen_host="127.0.0.1",
+        kv_config_path=tmp_path / "kvConfig.json",
+        config_store_path=tmp_path / "namesrv.properties",
+    )
+
+    def told(level: str, *parts: str) -> int:
+        lines = [r.message for r in caplog.records if r.levelname == level]
+        return sum(all(part in line for part in parts) for line in lines)
+
+    async with NameServer(namesrv_config) as server:
+        address = f"127.0.0.1:{server.port}"
+        settings = {"namesrv_addr": address, "register_name_server_period": 20}
+        first = Broker(small_config(tmp_path / "1", **settings))
+        async with first, Broker(small_config(tmp_path / "2", **settings)) as second:
+            assert server.routes.brokers["broker-t"].addresses == {0: first.address}
+            both = (first.address, second.address)
+            # The loser says so at each round, with what to do; the name server and the winner too.
+            loser = f"name server {address} refuses this broker"
+            await until(lambda: told("ERROR", loser, "another brokerName", *both) >= 3)
+            await until(lambda: told("WARNING", "registration refused", *both) >= 3)
+            winner = f"name server {address}: another broker claims this one's place"
+            await until(lambda: told("WARNING", winner, second.address) >= 1)
+            assert list(second.registration.refusals) == [address]
+            assert first.registration.refusals == {}
+            await first.stop()
+            await until(lambda: server.routes.live.keys() == {second.address})
+            await until(lambda: not second.registration.refusals)
+
+
+async def test_the_lines_about_refusals_are_limited_in_time(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
+    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.01)
+    heard = 0
+
+    async def refuse(command: RemotingCommand, _connection: ServerConnection) -> RemotingCommand:
+        nonlocal heard
+        heard += 1
+        return command.response(1, "no\x1b[2J\nroom")
+
+    server = RemotingServer(refuse, host="127.0.0.1", port=0)
+    await server.start()
+    config = small_config(
+        tmp_path, namesrv_addr=f"127.0.0.1:{server.port}", register_name_server_period=10
+    )
+    async with Broker(config):
+        await until(lambda: heard >= 5)
+    await server.stop()
+    [line] = [r.message for r in caplog.records if "refuses this broker" in r.message]
+    assert "no\\x1b[2J\\nroom" in line
+
+
+def test_a_registration_that_no_frame_might_hold_is_compressed(monkeypatch):
+    topics = {f"T{number}": TopicConfig(topic_name=f"T{number}") for number in range(1_000)}
+    body = RegisterBody(topic_config_serialize_wrapper=TopicConfigTable(topic_config_table=topics))
+    plain, is_compressed = registration._encoded(body, False)
+    assert (plain[:1], is_compressed) == (b"{", False)
+    monkeypatch.setattr(registration, "PLAIN_BYTES_MAX", len(plain) - 1)
+    data, is_compressed = registration._encoded(body, False)
+    assert is_compressed
+    assert len(data) < len(plain) // 10
+    assert decode_registration(data, compressed=True) == body
