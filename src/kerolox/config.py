@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import logging
 import os
 import re
@@ -193,7 +194,7 @@ def load_settings(
     without_effect = [key for key in values if key in known_unused and key not in keys]
     if warn and without_effect:
         _log.warning("%s: without effect: %s", where, _with_reasons(without_effect, known_unused))
-    hints = typing.get_type_hints(settings_type)
+    hints = _hints(settings_type)
     fields = {field.name: field for field in dataclasses.fields(settings_type)}  # type: ignore[arg-type]
     given = convert_settings(settings_type, values, where=where)
     for name, value in (overrides or {}).items():
@@ -221,7 +222,7 @@ def convert_settings(
     Raises:
         ConfigError: a value does not fit; the text names ``where`` and the key.
     """
-    hints = typing.get_type_hints(settings_type)
+    hints = _hints(settings_type)
     metadata = {each.name: each.metadata for each in dataclasses.fields(settings_type)}
     return {
         name: convert_setting(values[key], hints[name], metadata[name], where=f"{where}: {key}")
@@ -286,6 +287,12 @@ def _with_reasons(keys: Sequence[str], reasons: Mapping[str, str]) -> str:
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     best = nearest(name, known)
     return f" (did you mean {best!r}?)" if best else ""
+
+
+@functools.cache
+def _hints(settings_type: type[Any]) -> dict[str, object]:
+    """Field name → type. It takes milliseconds to find out."""
+    return typing.get_type_hints(settings_type)
 
 
 def _plain_type(hint: object) -> object:

@@ -22,10 +22,10 @@ from kerolox.text import printable
 
 __all__ = ["PENDING_PREFIX", "LiveSettings"]
 
-CHANGE_BYTES_MAX = 64 * 1024
+CHANGE_BYTES_MAX = 16 * 1024
 """Bytes of a request that changes settings; all settings as text have some 6,000."""
 
-CHANGE_KEYS_MAX = 1000
+CHANGE_LINES_MAX = 1000
 WAITING_MAX = 16
 """Changes that wait for the file; further ones are refused as busy."""
 
@@ -161,10 +161,25 @@ class LiveSettings(Generic[_Settings]):
             await self._apply(live)
         if failure is not None:
             raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
-        waiting = [key for key, name in later.items() if name in self._pending]
-        if not waiting:
-            return ""
-        return f"written to {config.settings_file}, in force at the next start: {_list(waiting)}"
+        return self._not_in_force({key: names[key] for key in values})
+
+    def _not_in_force(self, names: Mapping[str, str]) -> str:
+        """What a success does not say: key → field name of what was changed."""
+        config = self._config
+        overridden = [key for key, name in names.items() if config.is_overridden(name)]
+        waiting = [
+            key for key, name in names.items() if name in self._pending and key not in overridden
+        ]
+        texts = []
+        if waiting:
+            file = config.settings_file
+            texts.append(f"written to {file}, in force at the next start: {_list(waiting)}")
+        if overridden:
+            texts.append(
+                f"an option that the server was started with is stronger than the file, and counts "
+                f"at the next start: {_list(overridden)}"
+            )
+        return "; ".join(texts)
 
     def _write(self, values: Mapping[str, str]) -> None:
         config = self._config
@@ -231,14 +246,14 @@ _EDIT = "edit the settings file and restart"
 def _parsed(body: bytes, asker: str) -> dict[str, str]:
     if len(body) > CHANGE_BYTES_MAX:
         raise ConfigError(f"{asker}: {len(body)} bytes of settings; at most {CHANGE_BYTES_MAX}")
+    lines = body.count(b"\n") + body.count(b"\r") + 1
+    if lines > CHANGE_LINES_MAX:
+        raise ConfigError(f"{asker}: {lines} lines of settings; at most {CHANGE_LINES_MAX}")
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{asker}: the settings are not UTF-8") from None
-    values = parse_properties(text, where=asker)
-    if len(values) > CHANGE_KEYS_MAX:
-        raise ConfigError(f"{asker}: {len(values)} settings; at most {CHANGE_KEYS_MAX}")
-    return values
+    return parse_properties(text, where=asker)
 
 
 def _wire_if(settings_type: type[RoleSettings], name: str) -> str | None:

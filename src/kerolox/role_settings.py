@@ -91,7 +91,8 @@ class RoleSettings:
         """
         if path is None:
             return cls._made({}, "the settings", overrides)
-        overrides[cls.file_field] = path.absolute()
+        path = path.absolute()
+        overrides[cls.file_field] = path
         values = read_properties(path)
         return cls._from(path, values, overrides, str(path))
 
@@ -153,6 +154,10 @@ class RoleSettings:
             self.source, overrides={**self.source.overrides, **overrides}
         )
         return dataclasses.replace(self, source=source, **overrides)  # type: ignore[arg-type]
+
+    def is_overridden(self, name: str) -> bool:
+        """Whether something stronger than the file gives this field at a start."""
+        return self.source is not None and self.source.overrides.get(name) is not None
 
     def reloaded(self) -> Self:
         """The settings that a start in the same way has now. Only with a ``source``.

@@ -12,7 +12,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.config import read_properties, setting_keys
-from kerolox.live_settings import CHANGE_BYTES_MAX, CHANGE_KEYS_MAX, WAITING_MAX
+from kerolox.live_settings import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_MAX
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
@@ -152,12 +152,12 @@ async def test_a_request_with_many_or_huge_keys_costs_three_comparisons_at_most(
     monkeypatch.setattr(
         "kerolox.config.difflib.get_close_matches", lambda name, *_, **__: compared.append(name)
     )
-    many = "".join(f"traceO{number}=1\n" for number in range(CHANGE_KEYS_MAX))
+    many = "".join(f"traceO{number}=1\n" for number in range(CHANGE_LINES_MAX - 1))
     answer = await change(peer, many)
     assert (answer.code, len(compared)) == (1, 3)
     assert len(answer.remark) < 300
-    answer = await change(peer, many + "one=more\n")
-    assert (answer.code, f"at most {CHANGE_KEYS_MAX}" in answer.remark) == (1, True)
+    answer = await change(peer, many + "one=more\n\n")
+    assert (answer.code, f"at most {CHANGE_LINES_MAX}" in answer.remark) == (1, True)
     answer = await change(peer, "k" * (CHANGE_BYTES_MAX - 2) + "=1")
     assert (answer.code, len(compared)) == (1, 3)
     assert len(answer.remark) < 300
@@ -251,3 +251,15 @@ async def test_a_cancelled_request_leaves_nothing_half_done(broker: Broker) -> N
     await work
     assert broker.config.region_id == "north"
     assert read_properties(broker.config.settings_file) == {"regionId": "north"}
+
+
+async def test_an_option_stronger_than_the_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("updateNamesrvAddrEnable=true\n")
+    config = small_config(tmp_path, path=path, namesrv_addr="127.0.0.1:1")
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        answer = await change(peer, "namesrvAddr=127.0.0.1:2\n")
+        assert answer.code == 0
+        assert answer.remark.endswith("and counts at the next start: namesrvAddr")
+        assert broker.config.name_servers == ("127.0.0.1:2",)
+    assert config.reloaded().name_servers == ("127.0.0.1:1",)
