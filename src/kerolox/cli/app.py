@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 an error of ours, the peer's or the settings', 2 wrong usa
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -125,5 +126,6 @@ def _open_standard_files() -> None:
 
 
 def _fail(text: str) -> NoReturn:
-    complain(f"kerolox: error: {text}")
+    with contextlib.suppress(OSError):
+        complain(f"kerolox: error: {text}")
     sys.exit(EXIT_ERROR)

@@ -7,22 +7,37 @@ every record holds, so that no line can be forged and no call site has to think 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from kerolox.cli.log_limit import LogLimit
+from kerolox.errors import ConfigError
 from kerolox.text import printable
 
-__all__ = ["LINE_CHARACTERS_MAX", "LogFormatter", "configure_logging", "traceback_lines"]
+__all__ = [
+    "LINE_CHARACTERS_MAX",
+    "LogFormatter",
+    "configure_logging",
+    "log_stream",
+    "reopen_log",
+    "traceback_lines",
+    "write_lines",
+]
 
 LINE_CHARACTERS_MAX = 2048
 """A longer message, or text of an exception, is cut."""
 
 CHAIN_MAX = 8
 """Exceptions of one traceback that are shown: the raised one, its causes, members of a group."""
+
+_log = logging.getLogger(__name__)
+_file: ReopenedFile | None = None
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -51,15 +66,66 @@ def traceback_lines(error: BaseException) -> list[str]:
     return list(_chain(error, "", set()))
 
 
-def configure_logging(level: str) -> None:
-    """Log lines of that level and above go to stderr, of each kind a few a second. What ends a
-    thread, or the process, is shown the same way."""
-    handler = logging.StreamHandler(sys.stderr)
+class ReopenedFile(logging.FileHandler):
+    """A log file that is opened again when it is asked to, after somebody has moved it away."""
+
+    def reopen(self) -> None:
+        """Go on in the file that has the name now; it is made. Where that fails the old one stays.
+
+        Raises:
+            OSError: it can't be opened.
+        """
+        assert self.stream is not None
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.baseFilename, flags, 0o666)
+        try:
+            # The number stays: what is to be written in a crash knows nothing else.
+            os.dup2(descriptor, self.stream.fileno(), inheritable=False)
+        finally:
+            os.close(descriptor)
+
+
+def configure_logging(level: str, file: Path | None = None) -> None:
+    """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
+    What ends a thread, or the process, is shown the same way.
+
+    Raises:
+        ConfigError: the file can't be opened.
+    """
+    global _file
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        try:
+            handler = _file = ReopenedFile(file, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigError(f"the log file {file} can't be opened: {error.strerror}") from error
     handler.addFilter(LogLimit())
     handler.setFormatter(LogFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
     threading.excepthook = _log_ended_thread
     sys.excepthook = _show_uncaught
+
+
+def reopen_log() -> None:
+    """Open the log file anew, if there is one. A failure is a line in the old one."""
+    if _file is not None:
+        try:
+            _file.reopen()
+        except OSError as error:
+            _log.error("%s can't be opened: %s; the old file goes on", _file.baseFilename, error)
+
+
+def log_stream() -> TextIO:
+    """Where log lines go; the same for the life of the process."""
+    return (_file and _file.stream) or sys.stderr
+
+
+def write_lines(lines: list[str]) -> None:
+    """Write lines that are no records to where log lines go, escaped as those are."""
+    stream = log_stream()
+    if stream is not None:
+        stream.write("".join(f"{_shown(line)}\n" for line in lines))
+        stream.flush()
 
 
 def _chain(error: BaseException, indent: str, seen: set[int]) -> Iterator[str]:
@@ -90,7 +156,7 @@ def _shown(text: str) -> str:
 def _log_ended_thread(ended: threading.ExceptHookArgs) -> None:
     if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
         name = "a thread" if ended.thread is None else ended.thread.name
-        logging.getLogger(__name__).error("%s ended", name, exc_info=ended.exc_value)
+        _log.error("%s ended", name, exc_info=ended.exc_value)
 
 
 def _show_uncaught(

@@ -8,17 +8,20 @@ import faulthandler
 import logging
 import os
 import resource
-import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kerolox.cli.logs import configure_logging, log_stream, reopen_log
+from kerolox.cli.notify import notify_ready, notify_reloading, notify_stopping
 from kerolox.cli.output import print_line
+from kerolox.cli.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "make_files_private", "raise_descriptor_limit", "run", "say", "serve"]
+__all__ = ["Role", "Started", "make_files_private", "prepare_server", "run", "say", "serve"]
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -38,6 +41,10 @@ class Role(Protocol):
         """Release everything, in bounded time."""
         ...
 
+    async def reload_settings(self) -> None:
+        """Read the settings file again."""
+        ...
+
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run in a new event loop, uvloop's where it is installed."""
@@ -50,7 +57,8 @@ def say(text: str) -> None:
     try:
         print_line(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
+        # A pipe without a reader, or a terminal that is gone.
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.close(devnull)
@@ -74,35 +82,32 @@ def raise_descriptor_limit() -> None:
         _log.warning("at most %d files and sockets can be open: %s", soft, error)
 
 
-@asynccontextmanager
-async def stopping_signals() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set; a second one ends the process at once."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+def prepare_server(log_level: str, log_file: Path | None) -> None:
+    """What a process does before it becomes a server.
 
-    def on_signal() -> None:
-        if stopping.is_set():
-            os._exit(130)
-        stopping.set()
-
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield stopping
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+    Raises:
+        ConfigError: the log file can't be opened.
+    """
+    ignore_early_signals()
+    make_files_private()
+    configure_logging(log_level, log_file)
+    raise_descriptor_limit()
 
 
-async def serve(
-    started: AbstractAsyncContextManager[dict[str, str]], ready_file: Path | None
-) -> None:
-    """Start servers, say so, wait for SIGTERM or SIGINT, stop them.
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Servers that answer."""
+
+    addresses: dict[str, str]
+    """Name → address of each (``{"namesrv": "127.0.0.1:9876"}``): the lines of the ready file."""
+    roles: tuple[Role, ...]
+
+
+async def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None) -> None:
+    """Start servers, say so, reload at each SIGHUP, wait for SIGTERM or SIGINT, stop them.
 
     Args:
-        started: starts the servers on entry and stops them on exit; gives name → address of each
-            (``{"namesrv": "127.0.0.1:9876"}``), which become the lines of the ready file.
+        started: starts the servers on entry and stops them on exit.
         ready_file: written whole when the servers answer, removed when they stop.
 
     Raises:
@@ -110,27 +115,52 @@ async def serve(
         KeroloxError: what a start raises.
     """
     # A page of a mapped file that can't be read, for example, is a signal that ends the process.
-    with contextlib.suppress(RuntimeError, OSError):
-        faulthandler.enable()
+    with contextlib.suppress(RuntimeError, OSError, ValueError):
+        faulthandler.enable(log_stream())
     _remove(ready_file)
-    async with stopping_signals() as stopping:
-        addresses = await _started(started, stopping)
-        if addresses is None:
+    with ServerSignals() as signals:
+        servers = await _started(started, signals.stopping)
+        if servers is None:
             say("stopped before the start was done")
             return
+        reloading = asyncio.ensure_future(_reload_always(signals, servers))
         try:
-            if not stopping.is_set():
-                _write_ready(ready_file, addresses)
-                await stopping.wait()
+            if not signals.stopping.is_set():
+                _write_ready(ready_file, servers.addresses)
+                notify_ready(_status(servers))
+                await signals.stopping.wait()
+            notify_stopping()
             say("stopping")
         finally:
+            reloading.cancel()
+            await asyncio.wait((reloading,))
             _remove(ready_file)
             await _stop(started)
 
 
+async def _reload_always(signals: ServerSignals, servers: Started) -> None:
+    """At each SIGHUP open the log file anew and read the settings again."""
+    while True:
+        await signals.reloading.wait()
+        signals.reloading.clear()
+        notify_reloading()
+        reopen_log()
+        _log.info("SIGHUP: the log file was opened anew, settings are read again")
+        for role in servers.roles:
+            try:
+                await role.reload_settings()
+            except Exception:
+                _log.exception("settings could not be read again; those in force stay")
+        notify_ready(_status(servers))
+
+
+def _status(servers: Started) -> str:
+    return ", ".join(f"{name} {address}" for name, address in servers.addresses.items())
+
+
 async def _started(
-    started: AbstractAsyncContextManager[dict[str, str]], stopping: asyncio.Event
-) -> dict[str, str] | None:
+    started: AbstractAsyncContextManager[Started], stopping: asyncio.Event
+) -> Started | None:
     """What the start gives; None when a signal came first. A start that fails or is cancelled
     releases all that it took."""
     starting = asyncio.ensure_future(started.__aenter__())
@@ -144,7 +174,7 @@ async def _started(
     return None
 
 
-async def _stop(started: AbstractAsyncContextManager[dict[str, str]]) -> None:
+async def _stop(started: AbstractAsyncContextManager[Started]) -> None:
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             await started.__aexit__(None, None, None)

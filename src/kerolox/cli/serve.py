@@ -1,4 +1,7 @@
-"""``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground."""
+"""``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground.
+
+SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/signals.py``).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kerolox.addresses import is_loopback, join_address, split_address
-from kerolox.cli.logs import configure_logging
 from kerolox.cli.output import complain
 from kerolox.cli.running import (
-    make_files_private,
-    raise_descriptor_limit,
+    Started,
+    prepare_server,
     run,
     running,
     say,
@@ -56,7 +58,13 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["debug", "info", "warning", "error"]),
             default="info",
             show_default=True,
-            help="What is logged to stderr.",
+            help="What is logged.",
+        ),
+        click.option(
+            "--log-file",
+            type=_PATH,
+            metavar="FILE",
+            help="Logged to, instead of stderr; SIGHUP opens it anew.",
         ),
         click.option(
             "--ready-file",
@@ -105,6 +113,7 @@ def up(
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
+    log_file: Path | None,
     log_level: str,
 ) -> None:
     """Run a name server and a broker in one process.
@@ -115,9 +124,7 @@ def up(
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig
 
-    configure_logging(log_level)
-    make_files_private()
-    raise_descriptor_limit()
+    prepare_server(log_level, log_file)
     given = {} if config_file is None else read_properties(config_file)
     broker_config = BrokerConfig.load_for_start(
         config_file,
@@ -145,14 +152,13 @@ def namesrv(
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
+    log_file: Path | None,
     log_level: str,
 ) -> None:
-    """Run a name server."""
+    """Run a name server, on all addresses of this machine unless it is told otherwise."""
     from kerolox.namesrv.config import NamesrvConfig
 
-    configure_logging(log_level)
-    make_files_private()
-    raise_descriptor_limit()
+    prepare_server(log_level, log_file)
     files = _namesrv_files(data) if data is not None else {}
     if config_file is not None:
         files["config_store_path"] = config_file
@@ -181,14 +187,17 @@ def broker(
     data: Path | None,
     config_file: Path | None,
     ready_file: Path | None,
+    log_file: Path | None,
     log_level: str,
 ) -> None:
-    """Run a broker. Its name, cluster and id come from the settings file."""
+    """Run a broker, on all addresses of this machine unless it is told otherwise.
+
+    Its name, cluster and id come from the settings file. SIGHUP reads that again and reopens the
+    log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is told (Type=notify).
+    """
     from kerolox.broker.config import BrokerConfig
 
-    configure_logging(log_level)
-    make_files_private()
-    raise_descriptor_limit()
+    prepare_server(log_level, log_file)
     config = BrokerConfig.load_for_start(
         config_file,
         listen_port=port,
@@ -226,7 +235,7 @@ def _namesrv_files(data: Path) -> dict[str, object]:
 @asynccontextmanager
 async def _up_started(
     namesrv_config: NamesrvConfig, broker_config: BrokerConfig
-) -> AsyncIterator[dict[str, str]]:
+) -> AsyncIterator[Started]:
     from kerolox.broker.broker import Broker
     from kerolox.namesrv.server import NameServer
 
@@ -242,22 +251,23 @@ async def _up_started(
             _say_broker(server, config)
             _warn_of_strangers(name_server, server)
             gc.freeze()
-            yield {"namesrv": address, "broker": server.address}
+            addresses = {"namesrv": address, "broker": server.address}
+            yield Started(addresses, (name_server, server))
 
 
 @asynccontextmanager
-async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[dict[str, str]]:
+async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[Started]:
     from kerolox.namesrv.server import NameServer
 
     name_server = NameServer(config)
     async with running(name_server):
         _say_namesrv(name_server)
         _warn_of_strangers(name_server)
-        yield {"namesrv": _near_address(name_server)}
+        yield Started({"namesrv": _near_address(name_server)}, (name_server,))
 
 
 @asynccontextmanager
-async def _broker_started(config: BrokerConfig) -> AsyncIterator[dict[str, str]]:
+async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
     from kerolox.broker.broker import Broker
 
     server = Broker(config)
@@ -265,7 +275,7 @@ async def _broker_started(config: BrokerConfig) -> AsyncIterator[dict[str, str]]
         _say_broker(server, config)
         _warn_of_strangers(server)
         gc.freeze()
-        yield {"broker": server.address}
+        yield Started({"broker": server.address}, (server,))
 
 
 async def _registered(name_server: NameServer, server: Broker) -> None:
