@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import functools
 import logging
 import os
 import re
@@ -71,6 +70,8 @@ NUMBER_CHARACTERS_MAX = 64
 
 _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings")
+
+_HINTS: dict[type[Any], dict[str, object]] = {}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TRAILING_COMMENT = re.compile(r"\s[#!]")
@@ -289,10 +290,11 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {best!r}?)" if best else ""
 
 
-@functools.cache
 def _hints(settings_type: type[Any]) -> dict[str, object]:
     """Field name → type. It takes milliseconds to find out."""
-    return typing.get_type_hints(settings_type)
+    if settings_type not in _HINTS:
+        _HINTS[settings_type] = typing.get_type_hints(settings_type)
+    return _HINTS[settings_type]
 
 
 def _plain_type(hint: object) -> object:
