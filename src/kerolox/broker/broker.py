@@ -50,7 +50,7 @@ from kerolox.broker.locks import QueueLocks
 from kerolox.broker.offsets import OffsetTable
 from kerolox.broker.registration import Registration
 from kerolox.broker.replies import RepliesUnderWay
-from kerolox.broker.router import Router, not_supported
+from kerolox.broker.router import Router
 from kerolox.broker.schedule import DelaySchedule
 from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
 from kerolox.broker.topics import TopicTable
@@ -65,6 +65,7 @@ from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import RemotingServer
+from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -279,6 +280,7 @@ class Broker:
         self.locks = QueueLocks(self.now_ms, config.rebalance_lock_max_live_time)
         self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
+        self.unserved = UnservedCodes("broker")
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.traffic = Traffic(config, store, self.now_ms)
@@ -421,7 +423,7 @@ class Broker:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
-            return not_supported(command)
+            return self.unserved.answer(command, connection)
         return await _ROUTER.dispatch(self, command, connection)
 
     def _connection_closed(self, connection: ServerConnection) -> None:

@@ -106,7 +106,7 @@ class Router:
         """Answer one request; None: nothing is answered now."""
         route = self._routes.get(command.code)
         if route is None:
-            return not_supported(command)
+            return broker.unserved.answer(command, connection)
         decode, handler = route
         try:
             header = decode(command.ext_fields)
@@ -123,10 +123,3 @@ class Router:
         if code in self._routes:
             raise ValueError(f"request code {code} has a handler already")
         self._routes[code] = route
-
-
-def not_supported(command: RemotingCommand) -> RemotingCommand:
-    """The answer to a code that nobody handles here."""
-    return command.response(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-    )

@@ -41,6 +41,7 @@ from kerolox.protocol.namesrv import (
 )
 from kerolox.protocol.registration import RegistrationReader
 from kerolox.remoting.turns import SharedTurns
+from kerolox.remoting.unserved import UnservedCodes
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class NameServerHandlers:
         self._key_values = key_values
         self._clock_ms = clock_ms
         self._turns = SharedTurns()
+        self._unserved = UnservedCodes("name server")
         self._listing = asyncio.Lock()
         """One list of all topics is made at a time: a large one has megabytes."""
         self._registering: dict[int, asyncio.Lock] = {}
@@ -110,10 +112,7 @@ class NameServerHandlers:
         """Answer one request."""
         handler = _HANDLERS.get(command.code)
         if handler is None:
-            return command.response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
+            return self._unserved.answer(command, connection)
         try:
             return await handler(self, command, connection)
         except (HeaderFieldError, BodyError, ConfigError) as error:

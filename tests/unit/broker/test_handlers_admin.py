@@ -167,8 +167,9 @@ async def test_the_settings_have_what_mqadmin_exports(peer: Peer):
     assert set(wanted.split()) - settings.keys() == set()
 
 
-async def test_an_unknown_code_is_code_3(peer: Peer):
+async def test_an_unknown_code_is_code_3_and_told(peer: Peer, caplog):
     answer = await peer.ask(7777)
+    assert "broker: request code 7777 of" in caplog.text
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark == " request type 7777 not supported"
 

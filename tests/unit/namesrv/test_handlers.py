@@ -590,9 +590,12 @@ async def test_a_wrong_setting_is_code_1_and_changes_nothing(
     assert not server.config.config_store_path.exists()
 
 
-async def test_a_code_that_name_servers_do_not_know_is_code_3(server: Server) -> None:
+async def test_a_code_that_name_servers_do_not_know_is_code_3_and_told(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     for code in (RequestCode.SEND_MESSAGE, RequestCode.HEART_BEAT, 99_999):
         command = RemotingCommand.request(code)
         answer = await server.handlers.handle(command, FakeConnection())
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert str(int(code)) in (answer.remark or "")
+        assert f"name server: request code {int(code)} of " in caplog.text
