@@ -281,6 +281,7 @@ class Broker:
         self.writer = RecordWriter(config, store, self.filters, self.now_ms)
         self.transactions = Transactions(self, self.now_ms)
         self.unserved = UnservedCodes("broker")
+        self.unserved_by_vip = UnservedCodes("VIP port of the broker")
         self.replies = RepliesUnderWay(config.reply_thread_pool_queue_capacity)
         self.statistics = Statistics(store, self.now_ms, self.writer)
         self.traffic = Traffic(config, store, self.now_ms)
@@ -423,7 +424,7 @@ class Broker:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
-            return self.unserved.answer(command, connection)
+            return self.unserved_by_vip.answer(command, connection)
         return await _ROUTER.dispatch(self, command, connection)
 
     def _connection_closed(self, connection: ServerConnection) -> None:

@@ -1,10 +1,12 @@
 """Telling the name servers what this broker has.
 
 :class:`Registration` registers with every name server at the start, every
-``registerNameServerPeriod``, and soon after each change (changes within :data:`COALESCE_SECONDS`
-become one registration). A name server that does not answer is logged and tried again, at first
-after :data:`RETRY_SECONDS_MIN`; one whose connection closes, because it was restarted perhaps, has
-forgotten us and hears of us again after the same time. At the stop the broker unregisters.
+``registerNameServerPeriod``, and at once after a change. Changes made while a registration is under
+way become the next one, which follows after a rest as long as that one took (at most
+:data:`REST_SECONDS_MAX`), so that a thousand new topics are not a thousand registrations. A name
+server that does not answer is logged and tried again, at first after :data:`RETRY_SECONDS_MIN`; one
+whose connection closes, because it was restarted perhaps, has forgotten us and hears of us again
+after the same time. At the stop the broker unregisters.
 
 A name server may refuse us, since another broker that is alive has our name or our address: clients
 do not find us there, so each round says so as an error. And it may tell us that another broker
@@ -34,7 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_SECONDS_MAX", "OPERATOR_SECONDS_MAX", "Registration"]
 
-COALESCE_SECONDS = 0.01
+REST_SECONDS_MAX = 0.5
+"""Longest rest between two registrations, of which each may have ten thousand topics."""
+
+ON_THE_SPOT_TOPICS_MAX = 256
+"""A table of more topics is encoded in a thread: ten thousand take 40 ms."""
+
 RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
@@ -87,6 +94,8 @@ class Registration:
         self._told_at: dict[str, float] = {}
         self._turns = 0
         self._in_turn = False
+        self._rest_until = 0.0
+        """No other registration before: the time of the loop."""
         self._turn_done = asyncio.Condition()
 
     @property
@@ -143,6 +152,7 @@ class Registration:
             asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         period = self._config.register_name_server_period / 1000
         period = min(max(period, PERIOD_SECONDS_MIN), PERIOD_SECONDS_MAX)
         while True:
@@ -153,24 +163,29 @@ class Registration:
             try:
                 async with asyncio.timeout(seconds):
                     await self._wanted.wait()
-                # What changes together is registered together.
-                await asyncio.sleep(COALESCE_SECONDS)
             except TimeoutError:
                 pass
+            begin = loop.time()
+            if begin < self._rest_until:
+                await asyncio.sleep(self._rest_until - begin)
+                begin = loop.time()
             self._wanted.clear()
             await self._register_all()
+            end = loop.time()
+            self._rest_until = end + min(end - begin, REST_SECONDS_MAX)
 
     async def _register_all(self) -> None:
         servers = self._servers
         if not servers:
             return
         self._in_turn = True
-        # A thread's work: ten thousand topics take 40 ms.
-        body, is_compressed = await asyncio.to_thread(
-            _encoded,
-            RegisterBody(topic_config_serialize_wrapper=self._topics()),
-            self._config.compressed_register,
-        )
+        table = self._topics()
+        content = RegisterBody(topic_config_serialize_wrapper=table)
+        may_compress = self._config.compressed_register
+        if len(table.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
+            body, is_compressed = _encoded(content, may_compress)
+        else:
+            body, is_compressed = await asyncio.to_thread(_encoded, content, may_compress)
         header = {
             **self._identity,
             "bodyCrc32": body_crc(body),

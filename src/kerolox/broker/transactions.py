@@ -233,7 +233,7 @@ class Transactions:
         topic = await self._topic(CHECK_MAX_TIME_TOPIC)
         _log.warning(
             "half message %s is open after %s checks; it goes to %s",
-            half.unique_key,
+            half.unique_key or half.offset_message_id,
             half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "no"),
             CHECK_MAX_TIME_TOPIC,
         )

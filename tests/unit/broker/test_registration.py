@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kerolox.broker import registration
@@ -32,12 +33,17 @@ class NameServerEar:
         self.heard: list[RemotingCommand] = []
         self.connections: set[ServerConnection] = set()
 
+        self.answers = asyncio.Event()
+        """Set: registrations are answered at once."""
+        self.answers.set()
+
     async def _handle(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand:
         if command.code == RequestCode.REGISTER_BROKER:
             self.heard.append(command)
             self.connections.add(connection)
+            await self.answers.wait()
         return command.response()
 
     async def __aenter__(self) -> NameServerEar:
@@ -100,6 +106,39 @@ async def test_a_groups_topics_have_a_route_once_the_client_has_its_answer(tmp_p
             fields = {"offset": offset, "group": "group", "delayLevel": -1}
             assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
             assert "%DLQ%group" in ear.topics()
+
+
+async def test_a_change_is_registered_without_a_rest_before(tmp_path, monkeypatch):
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker, peer_of(broker) as peer:
+            slept: list[float] = []
+            sleep = asyncio.sleep
+
+            async def noted(seconds: float) -> None:
+                slept.append(seconds)
+                await sleep(seconds)
+
+            monkeypatch.setattr("kerolox.broker.registration.asyncio.sleep", noted)
+            await peer.heartbeat("member", "group")
+            assert "%RETRY%group" in ear.topics()
+            assert all(seconds == 0 for seconds in slept)
+
+
+async def test_changes_during_a_registration_are_the_next_one_together(tmp_path):
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker:
+            before = len(ear.heard)
+            ear.answers.clear()
+            for name in ["A", "B", "C", "D"]:
+                broker.topics.put(TopicConfig(topic_name=name))
+                await until(lambda: len(ear.heard) == before + 1)
+            assert "A" in ear.topics()
+            assert "B" not in ear.topics()
+            ear.answers.set()
+            await until(lambda: len(ear.heard) == before + 2)
+            assert {"A", "B", "C", "D"} <= ear.topics().keys()
 
 
 async def test_who_makes_no_topic_waits_for_no_registration(tmp_path, monkeypatch):

@@ -203,6 +203,30 @@ async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
         assert broker.transactions.open_halves == 1
 
 
+@pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        ({"transactionId": "t1", "msgId": "m1"}, "transaction t1 of "),
+        ({"transactionId": "", "msgId": "m1"}, "transaction m1 of "),
+        ({"transactionId": "", "msgId": ""}, "transaction at offset 4711 of "),
+    ],
+)
+async def test_an_undecided_end_is_told_with_the_id_that_there_is(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture, ids: dict[str, str], shown: str
+) -> None:
+    fields: dict[str, object] = {
+        "producerGroup": GROUP,
+        "tranStateTableOffset": 0,
+        "commitLogOffset": 4711,
+        "commitOrRollback": UNDECIDED,
+    }
+    caplog.set_level("INFO")
+    command = RemotingCommand.request(RequestCode.END_TRANSACTION, fields | ids)
+    await peer.client.invoke_oneway(peer.address, command)
+    await until(lambda: "is undecided" in caplog.text)
+    assert shown in caplog.text
+
+
 async def test_a_young_half_is_left_alone(broker: Broker, peer: Peer) -> None:
     text = half_properties("U1")
     await peer.send("T", b"x", properties=text, g=broker.now_ms())

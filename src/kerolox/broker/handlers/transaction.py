@@ -42,7 +42,8 @@ async def end_transaction(
     ):
         _log.info(
             "transaction %s of %s is undecided: %s",
-            header.transaction_id,
+            # Producers in other languages may send neither.
+            header.transaction_id or header.msg_id or f"at offset {header.commit_log_offset}",
             request.connection.remote_address,
             request.command.remark,
         )
