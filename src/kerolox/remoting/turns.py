@@ -12,6 +12,9 @@ __all__ = ["TURN_SECONDS_MAX", "SharedTurns", "Turns"]
 TURN_SECONDS_MAX = 0.005
 """How long a request works before others get their turn."""
 
+BEGIN_SECONDS_MAX = 0.001
+"""How long work that shares its turns with others may begin with, before it waits for its turn."""
+
 _Step = TypeVar("_Step")
 
 
@@ -44,26 +47,25 @@ class SharedTurns:
     async def run(self, steps: Iterable[_Step], take: Callable[[_Step], None]) -> None:
         """Call ``take`` with each step, as many in a turn as its time allows.
 
-        Work that is done within its first turn, with nobody else at work, waits for nothing.
-        Whatever was looked at before may have changed between two steps.
+        Work that is done within ``BEGIN_SECONDS_MAX`` waits for nothing and nobody, as any small
+        request. Whatever was looked at before may have changed between two steps.
 
         Args:
             steps: each made, and taken, in much less than ``TURN_SECONDS_MAX``.
             take: what to do with one; what it or ``steps`` raises ends the work.
         """
         rest = iter(steps)
-        is_over = False
+        is_over = _take_some(rest, take, BEGIN_SECONDS_MAX)
         while not is_over:
             async with self._lock:
-                is_over = _take_some(rest, take)
-                if not is_over:
-                    # Whoever waits for the lock begins in a later turn of the loop than this one.
-                    await asyncio.sleep(0)
+                # Whoever waits for the lock begins in a later turn of the loop than this one.
+                await asyncio.sleep(0)
+                is_over = _take_some(rest, take, TURN_SECONDS_MAX)
 
 
-def _take_some(rest: Iterable[_Step], take: Callable[[_Step], None]) -> bool:
+def _take_some(rest: Iterable[_Step], take: Callable[[_Step], None], seconds_max: float) -> bool:
     """One turn; whether all is done."""
-    end = time.monotonic() + TURN_SECONDS_MAX
+    end = time.monotonic() + seconds_max
     for step in rest:
         take(step)
         if time.monotonic() >= end:

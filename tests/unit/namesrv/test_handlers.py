@@ -316,6 +316,12 @@ async def test_a_5_3_broker_registers_asks_and_leaves(server: Server) -> None:
     assert server.routes.topics == {}
 
 
+def each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine's pace is."""
+    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 0.0)
+
+
 class TurnOfOthers:
     """Counts the turns that others have while something is awaited."""
 
@@ -339,8 +345,7 @@ class TurnOfOthers:
 async def test_a_registration_of_many_topics_lets_others_have_their_turns(
     server: Server, compressed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each step is a turn of its own then, whatever the machine's pace is.
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     topics = [f"T{number}" for number in range(3_000)]
     async with TurnOfOthers() as others:
         assert (await server.register(*topics, compressed=compressed)).code == 0
@@ -356,7 +361,7 @@ async def test_a_registration_of_many_topics_lets_others_have_their_turns(
 async def test_registrations_of_one_connection_are_taken_in_their_order(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     connection = FakeConnection()
     large = registration(*(f"T{n}" for n in range(2_000)), counter=1)
     small = registration("T0", "New", counter=2)
@@ -373,7 +378,7 @@ async def test_registrations_of_one_connection_are_taken_in_their_order(
 async def test_a_small_registration_does_not_wait_for_the_end_of_a_large_one(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     large = asyncio.ensure_future(
         server.register(*(f"T{n}" for n in range(5_000)), connection=FakeConnection(7))
     )
@@ -387,7 +392,7 @@ async def test_a_small_registration_does_not_wait_for_the_end_of_a_large_one(
 async def test_a_connection_that_closes_meanwhile_registers_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     connection = FakeConnection()
     under_way = asyncio.ensure_future(
         server.register(*(f"T{n}" for n in range(2_000)), connection=connection)

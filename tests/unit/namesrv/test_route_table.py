@@ -430,7 +430,7 @@ def test_addresses_of_brokers_are_bounded_in_all_and_by_connection(monkeypatch) 
 
 @pytest.mark.parametrize(
     ("bound", "most"),
-    [("ENTRIES_OF_BROKER_MAX", 5), ("ENTRIES_MAX", 5), ("ROUTES_BYTES_MAX", 5 * (400 + 150 + 2))],
+    [("ENTRIES_OF_BROKER_MAX", 5), ("ENTRIES_MAX", 5), ("ROUTES_BYTES_MAX", 5 * (280 + 80 + 2))],
 )
 def test_a_topic_too_many_is_refused_and_the_broker_stays(monkeypatch, bound, most) -> None:
     monkeypatch.setattr(route_table, bound, most)
@@ -450,7 +450,7 @@ def test_what_is_counted_is_what_is_there() -> None:
     table = RouteTable()
     register(table, *(f"T{n}" for n in range(50)))
     register(table, "T1", "U", name="broker-b", address="10.0.0.3:10911", connection=3)
-    assert (table.entries, table.bytes) == (52, 52 * 150 + 51 * 400 + 40 * 3 + 10 * 2 + 1)
+    assert (table.entries, table.bytes) == (52, 52 * 80 + 51 * 280 + 40 * 3 + 10 * 2 + 1)
     table.delete_topic("T1")
     table.connection_closed(3)
     table.connection_closed(1)

@@ -12,6 +12,7 @@ from kerolox.remoting.turns import SharedTurns
 @pytest.fixture(autouse=True)
 def _each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 0.0)
 
 
 async def test_all_who_share_have_their_turn_one_after_the_other() -> None:
@@ -27,7 +28,10 @@ async def test_however_many_share_the_loop_does_one_turn_at_a_time() -> None:
     turns = SharedTurns()
     taken: list[int] = []
     work = [asyncio.ensure_future(turns.run(range(5), taken.append)) for _ in range(50)]
-    seen = 0
+    # Each begins at once with a little.
+    await asyncio.sleep(0)
+    seen = len(taken)
+    assert seen == 50
     while not all(each.done() for each in work):
         await asyncio.sleep(0)
         # The next one may begin in the turn of the loop in which one gives the lock back.
@@ -36,13 +40,19 @@ async def test_however_many_share_the_loop_does_one_turn_at_a_time() -> None:
     assert seen == 250
 
 
-async def test_work_of_one_turn_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 60.0)
+async def test_small_work_waits_for_nothing_though_others_have_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = SharedTurns()
+    endless = asyncio.ensure_future(turns.run(iter(int, 1), lambda _: None))
+    await asyncio.sleep(0)
+    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 60.0)
     taken: list[int] = []
-    work = SharedTurns().run(range(100), taken.append)
+    work = turns.run(range(100), taken.append)
     with pytest.raises(StopIteration):
         work.send(None)
     assert len(taken) == 100
+    endless.cancel()
 
 
 async def test_work_that_fails_or_is_cancelled_gives_its_turn_to_the_others() -> None:
