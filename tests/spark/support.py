@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kerolox.errors import RemotingError
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -15,8 +19,11 @@ from tests.support.requests import topic_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
-__all__ = ["Sent", "Topics"]
+    from pyspark.sql import DataFrame
+
+__all__ = ["Gathered", "Sending", "Sent", "Topics"]
 
 IN_FLIGHT_MAX = 256
 SECONDS_MAX = 60.0
@@ -44,7 +51,7 @@ class Topics:
 
     def __init__(self, namesrv: str, broker: str) -> None:
         self.namesrv = namesrv
-        self._broker = broker
+        self.broker = broker
 
     def create(self, topic: str, queues: int = 4) -> str:
         """Create a topic, or change its number of queues, and wait for its route."""
@@ -62,7 +69,7 @@ class Topics:
     def send(self, topic: str, messages: Iterable[Sent]) -> list[Sent]:
         """Send in order of each queue; fills in queue offset and message id."""
         sent = list(messages)
-        with BlockingConnection(self._broker) as connection:
+        with BlockingConnection(self.broker) as connection:
             for first in range(0, len(sent), IN_FLIGHT_MAX):
                 group = sent[first : first + IN_FLIGHT_MAX]
                 by_opaque = {connection.send(_request(topic, each)): each for each in group}
@@ -79,9 +86,64 @@ class Topics:
         self.send(topic, [Sent(str(n).encode(), queue_id=n % queues) for n in numbers])
 
     def _invoke(self, code: int, fields: dict[str, object]) -> None:
-        with BlockingConnection(self._broker) as connection:
+        with BlockingConnection(self.broker) as connection:
             answer = connection.invoke(RemotingCommand.request(code, fields), SECONDS_MAX)
         assert answer.code == ResponseCode.SUCCESS, answer
+
+
+class Sending:
+    """Sends to a topic as long as the context lasts, whatever happens to the broker."""
+
+    def __init__(self, broker: str, topic: str, *, queues: int = 4, pause: float = 0.002) -> None:
+        self._broker, self._topic = broker, topic
+        self._queues, self._pause = queues, pause
+        self.acknowledged: list[tuple[int, int]] = []
+        """(queue id, queue offset)"""
+        self.failures = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: len(self.acknowledged) >= 20, what="the first messages")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(SECONDS_MAX)
+
+    def _send(self) -> None:
+        number = 0
+        while not self._ending.wait(self._pause):
+            self.failures += 1
+            with contextlib.suppress(RemotingError), BlockingConnection(self._broker) as connection:
+                while not self._ending.wait(self._pause):
+                    number += 1
+                    sent = Sent(str(number).encode(), queue_id=number % self._queues)
+                    answer = connection.invoke(_request(self._topic, sent), 3.0)
+                    if answer.code == ResponseCode.SUCCESS:
+                        offset = int(answer.ext_fields["queueOffset"])
+                        self.acknowledged.append((sent.queue_id, offset))
+
+
+class Gathered:
+    """The places of all rows that a query has given; its ``take`` is for ``foreachBatch``."""
+
+    def __init__(self) -> None:
+        self.places: Counter[tuple[int, int]] = Counter()
+
+    def take(self, frame: DataFrame, batch_id: int) -> None:
+        rows = frame.select("queueId", "queueOffset").collect()
+        self.places.update((row.queueId, row.queueOffset) for row in rows)
+
+    def check(self, acknowledged: Iterable[tuple[int, int]]) -> None:
+        """Each message once, and from the first one of each queue none is missing."""
+        assert set(self.places.values()) <= {1}
+        first: dict[int, int] = {}
+        for queue_id, offset in self.places:
+            first[queue_id] = min(first.get(queue_id, offset), offset)
+        wanted = {place for place in acknowledged if place[1] >= first.get(place[0], 1 << 62)}
+        assert wanted <= self.places.keys()
 
 
 def _request(topic: str, message: Sent) -> RemotingCommand:

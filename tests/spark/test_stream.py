@@ -145,7 +145,7 @@ def test_a_query_killed_midway_and_restarted_gives_each_record_once(
     topics.send_numbers(topic, range(total))
     output, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "log"))
     command = [sys.executable, str(HERE / "kill_me.py"), topics.namesrv, topic]
-    command += [str(output), str(checkpoint), str(per_batch)]
+    command += [str(output), str(checkpoint), str(per_batch), "earliest"]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
     try:

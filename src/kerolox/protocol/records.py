@@ -28,12 +28,14 @@ __all__ = [
     "encode_batch",
     "encode_record",
     "iterate_batch",
+    "store_time_of",
 ]
 
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
 
 _HEAD = struct.Struct(">IIIiiqqiq")
+_SYS_FLAG_AT = 36
 _TAIL = struct.Struct(">iqi")
 _BATCH_ITEM = struct.Struct(">iIIii")
 
@@ -114,6 +116,21 @@ def decode_record(
         body_error=body_error,
     )
     return message, position + size
+
+
+def store_time_of(data: bytes | memoryview) -> int:
+    """When the first record of ``data`` was stored, ms.
+
+    Raises:
+        RemoteProtocolError: it is torn.
+    """
+    try:
+        (sys_flag,) = struct.unpack_from(">i", data, _SYS_FLAG_AT)
+        at = _HEAD.size + (20 if sys_flag & _BORN_HOST_V6 else 8)
+        (store_timestamp,) = struct.unpack_from(">q", data, at)
+    except struct.error as error:
+        raise RemoteProtocolError(f"torn record: {error}") from error
+    return int(store_timestamp)
 
 
 def decode_records(

@@ -26,9 +26,8 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
-from kerolox.protocol.codes import ResponseCode
 from kerolox.spark.brokers import Errand, Master, TopicBounds
-from kerolox.spark.routes import Lookup, Masters, NameServers
+from kerolox.spark.routes import PASSING_CODES, Lookup, Masters, NameServers
 
 if TYPE_CHECKING:
     from kerolox.spark.offsets import Bounds
@@ -51,16 +50,6 @@ UNKNOWN_SECONDS = 3.0
 """How long a topic that was never seen, and that no name server knows, is asked for."""
 
 RETRY_PAUSE_SECONDS = 0.2
-
-_PASSING = frozenset(
-    [
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-    ]
-)
-"""Refusals that may be over when the broker has started, or the topic is made again."""
 
 _log = logging.getLogger(__name__)
 
@@ -303,7 +292,7 @@ class Cluster:
             if topic not in by_topic:
                 continue
             if isinstance(answer, BrokerError):
-                if answer.code not in _PASSING:
+                if answer.code not in PASSING_CODES:
                     raise answer
                 self._note(topic, name, answer)
                 continue
@@ -319,7 +308,7 @@ class Cluster:
         except RemoteProtocolError:
             raise
         except (RemotingError, BrokerError) as error:
-            if isinstance(error, BrokerError) and error.code not in _PASSING:
+            if isinstance(error, BrokerError) and error.code not in PASSING_CODES:
                 raise
             self._note("", broker_name, error)
             raise AwayError(broker_name, error) from error

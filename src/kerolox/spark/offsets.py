@@ -19,6 +19,8 @@ __all__ = [
     "PARTITION_ROWS_MIN",
     "Bounds",
     "DataLossError",
+    "Known",
+    "Mark",
     "Offsets",
     "OffsetsJson",
     "QueueRange",
@@ -57,6 +59,24 @@ class Bounds(NamedTuple):
     maximum: int
     last_time: int = 0
     """When the message before ``maximum`` was stored, ms; 0: unknown."""
+
+
+class Mark(NamedTuple):
+    """A message by which a life of a topic is known."""
+
+    end: int
+    """The offset behind the message."""
+    time: int
+    """When it was stored, ms."""
+
+
+class Known(NamedTuple):
+    """What a task has to know of a queue that it reads."""
+
+    mark: Mark | None = None
+    """The last message when the range was planned."""
+    from_minimum: bool = False
+    """The range begins with the queue's first message, so what retention deletes is no loss."""
 
 
 class QueueRange(NamedTuple):

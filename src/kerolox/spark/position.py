@@ -17,29 +17,20 @@ Version 1, which Kerolox wrote first, was ``offsets`` alone and is still read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import ConfigError
-from kerolox.spark.offsets import Bounds, Offsets, from_json, to_json
+from kerolox.spark.offsets import Bounds, Mark, Offsets, from_json, to_json
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
-__all__ = ["Document", "Mark", "Position", "marked"]
+__all__ = ["Document", "Position", "marked"]
 
 VERSION = 2
 
 Document = dict[str, Any]
 """What Spark keeps: JSON."""
-
-
-class Mark(NamedTuple):
-    """A message by which a life of a topic is known."""
-
-    end: int
-    """The offset behind the message."""
-    time: int
-    """When it was stored, ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ turned out to be, asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the ans
 - after many full answers longer slots are tried.
 
 So a range is read exactly, from its start to before its end, whatever a filter leaves out. A lost
-connection is made again, and reading goes on behind the last record that was handed out, as long as
-something arrives within ``pollTimeoutMs``. Offsets that the broker does not have any more are a
+connection is made again, at another address if the name servers say so, and reading goes on behind
+the last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets
+that the broker does not have any more, and messages of a later life of the topic, are a
 :class:`DataLossError`, or a warning when ``failOnDataLoss`` is false.
 """
 
@@ -22,7 +23,7 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -36,10 +37,14 @@ from kerolox.protocol.codes import (
     ResponseCode,
 )
 from kerolox.protocol.command import FLAG_RESPONSE
+from kerolox.protocol.records import store_time_of
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.spark.offsets import DataLossError, QueueRange
+from kerolox.spark.brokers import Master
+from kerolox.spark.offsets import DataLossError, Known, QueueRange
+from kerolox.spark.routes import PASSING_CODES, NameServers
 
 if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
     from kerolox.spark.options import SourceOptions
 
 __all__ = ["Pulled", "RangePuller"]
@@ -102,11 +107,19 @@ class RangePuller:
     Args:
         address: the broker.
         options: of the query; group, tags, ``pollTimeoutMs`` and ``failOnDataLoss`` count here.
+        known: what was known of the queues when the ranges were planned.
     """
 
-    def __init__(self, address: str, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        address: str,
+        options: SourceOptions,
+        known: Mapping[MessageQueue, Known] | None = None,
+    ) -> None:
         self._address = address
         self._options = options
+        self._known = dict(known or {})
+        self._names = NameServers(options.name_servers, answer_seconds_max=1.0)
         self._connection: BlockingConnection | None = None
         self._stride = SLOT_OFFSETS_MAX
         self._learned = False
@@ -116,7 +129,11 @@ class RangePuller:
         self._arrived: dict[int, _Answer] = {}
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connections. Idempotent."""
+        self._names.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -136,14 +153,15 @@ class RangePuller:
             try:
                 self._ask_ahead(template, position, queue_range.end)
                 answer = self._answer_of(self._slots[0])
+                pulled, position = self._take(answer, template, queue_range)
             except RemoteProtocolError:
                 raise
             except RemotingError as error:
-                self._wait_or_raise(error)
-                self.close()
-                self._forget_requests()
+                if not self._wait(error):
+                    raise
+                self._drop_requests()
+                self._find_again(queue_range.queue)
                 continue
-            pulled, position = self._take(answer, template, queue_range)
             if pulled is not None:
                 yield pulled
 
@@ -197,6 +215,10 @@ class RangePuller:
                     f"{self._address} answers {remark} for offset {slot.start} of "
                     f"{queue_range.queue} but says to go on at {next_offset}"
                 )
+            if answer.body and self._is_replaced(answer.body, queue_range):
+                self._drop_requests()
+                what = "the topic was deleted and created again"
+                return None, self._lose(queue_range, slot.start, queue_range.end, what)
             self._failing_since = None
             self._adapt(slot, next_offset)
             self._ask_rest(slot, next_offset, template)
@@ -205,20 +227,21 @@ class RangePuller:
                 records = _cut_records(records, slot.end)
             stop = min(next_offset, slot.end)
             return Pulled(records, stop - slot.start), stop
-        busy = code == ResponseCode.SYSTEM_BUSY
-        if busy or (code == ResponseCode.PULL_NOT_FOUND and not moved):
+        if code in PASSING_CODES or (code == ResponseCode.PULL_NOT_FOUND and not moved):
             # Nothing there yet: the broker is busy, or its queues are still being rebuilt.
             error = BrokerError.from_response(code, remark, self._address)
-            if self._wait(error):
-                self._drop_requests()
-                return None, slot.start
-            if busy:
-                raise error
             self._drop_requests()
+            if self._wait(error):
+                return None, slot.start
+            if code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+                raise error
             return None, self._lose(queue_range, slot.start, queue_range.end, remark)
         if code in _GONE:
             self._drop_requests()
             lost_to = min(next_offset, queue_range.end) if moved else queue_range.end
+            known = self._known.get(queue_range.queue)
+            if moved and slot.start == queue_range.start and known and known.from_minimum:
+                return None, lost_to
             return None, self._lose(queue_range, slot.start, lost_to, remark)
         raise BrokerError.from_response(code, answer.header.remark, self._address)
 
@@ -257,7 +280,7 @@ class RangePuller:
 
     def _drop_requests(self) -> None:
         """Answers to what is in flight must not be taken for answers to new requests."""
-        self.close()
+        self._disconnect()
         self._forget_requests()
 
     def _lose(self, queue_range: QueueRange, start: int, end: int, remark: str) -> int:
@@ -283,9 +306,36 @@ class RangePuller:
         time.sleep(RETRY_PAUSE_SECONDS)
         return True
 
-    def _wait_or_raise(self, error: RemotingError) -> None:
-        if not self._wait(error):
-            raise error
+    def _find_again(self, queue: MessageQueue) -> None:
+        """Look where the broker is now: it may be back elsewhere."""
+        try:
+            found = self._names.find([queue.topic]).found.get(queue.topic, {})
+        except RemoteProtocolError:
+            return
+        address, _ = found.get(queue.broker_name, (self._address, 0))
+        if address != self._address:
+            _log.info("broker %s is at %s now", queue.broker_name, address)
+            self._address = address
+
+    def _is_replaced(self, records: bytes, queue_range: QueueRange) -> bool:
+        """Whether the records are of another life of the topic than the range.
+
+        Those that were there when the range was planned are not newer than the last of them was,
+        unless the broker's clock was set; so a newer one is a reason to look at that last one.
+        """
+        known = self._known.get(queue_range.queue)
+        mark = known.mark if known else None
+        if mark is None or mark.end < queue_range.end or store_time_of(records) <= mark.time:
+            return False
+        queue = queue_range.queue
+        master = Master(queue.broker_name, self._address)
+        try:
+            stored = master.store_time(queue, mark.end - 1, self._options.consumer_group)
+        finally:
+            master.close()
+        if stored == mark.time:
+            del self._known[queue]
+        return stored != mark.time
 
 
 _GONE = frozenset(

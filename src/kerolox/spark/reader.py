@@ -12,6 +12,8 @@ from kerolox.spark.cluster import Cluster
 from kerolox.spark.offsets import (
     Bounds,
     DataLossError,
+    Known,
+    Mark,
     Offsets,
     QueueRange,
     plan_partitions,
@@ -41,8 +43,15 @@ _log = logging.getLogger(__name__)
 class QueuePartition(InputPartition):  # type: ignore[misc]
     """Ranges that one Spark task reads, each with the address of its broker."""
 
-    def __init__(self, ranges: Sequence[tuple[str, QueueRange]]) -> None:
+    def __init__(
+        self,
+        ranges: Sequence[tuple[str, QueueRange]],
+        known: Mapping[MessageQueue, Known] | None = None,
+    ) -> None:
         super().__init__(tuple(ranges))
+        self.known = {
+            each.queue: known[each.queue] for _, each in ranges if known and each.queue in known
+        }
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -69,7 +78,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         start = check_start(start, bounds, fail_on_data_loss=loss_is_error)
         for queue, offset in end.items():
             end[queue] = _checked_end(queue, offset, bounds[queue], fail_on_data_loss=loss_is_error)
-        return plan(start, end, addresses, options)
+        known = {
+            queue: Known(Mark(held.maximum, held.last_time) if held.last_time else None)
+            for queue, held in bounds.items()
+        }
+        return plan(start, end, addresses, options, known)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one partition, in a worker."""
@@ -81,11 +94,12 @@ def plan(
     end: Mapping[MessageQueue, int],
     addresses: Mapping[str, str],
     options: SourceOptions,
+    known: Mapping[MessageQueue, Known] | None = None,
 ) -> list[InputPartition]:
     """Partitions for ``[start, end)`` of every queue of ``end``."""
     ranges = [QueueRange(queue, start[queue], stop) for queue, stop in end.items()]
     return [
-        QueuePartition([(addresses[each.queue.broker_name], each) for each in group])
+        QueuePartition([(addresses[each.queue.broker_name], each) for each in group], known)
         for group in plan_partitions(ranges, min_partitions=options.min_partitions)
     ]
 
@@ -137,10 +151,11 @@ def read_partition(
     if not ranges:
         return
     decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
+    known = partition.known if isinstance(partition, QueuePartition) else {}
     pullers: dict[str, RangePuller] = {}
     try:
         for address, queue_range in ranges:
-            puller = pullers.setdefault(address, RangePuller(address, options))
+            puller = pullers.setdefault(address, RangePuller(address, options, known))
             yield from _read_range(puller, decoder, queue_range, options)
     finally:
         for puller in pullers.values():

@@ -21,13 +21,23 @@ from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection, parse_address
 
-__all__ = ["IN_FLIGHT_MAX", "Lookup", "Masters", "NameServers", "ask_all"]
+__all__ = ["IN_FLIGHT_MAX", "PASSING_CODES", "Lookup", "Masters", "NameServers", "ask_all"]
 
 IN_FLIGHT_MAX = 64
 """Most open requests on one connection."""
 
 ANSWER_SECONDS_MAX = 3.0
 """Longest wait for a name server."""
+
+PASSING_CODES = frozenset(
+    [
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+    ]
+)
+"""Refusals that may be over when the broker has started, or the topic is made again."""
 
 Masters = dict[str, tuple[str, int]]
 """Of one topic, by broker name: the master's address and how many queues may be read there."""

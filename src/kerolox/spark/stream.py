@@ -30,6 +30,7 @@ from kerolox.spark.lives import Replaced, replaced_queues
 from kerolox.spark.offsets import (
     Bounds,
     DataLossError,
+    Known,
     Offsets,
     OffsetsJson,
     resolve,
@@ -162,14 +163,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if end != self._made:
             held = self._without_replaced(stop, held)
             wanted = {queue: wanted[queue] for queue in held}
+        known: dict[MessageQueue, Known] = {}
         for queue, offset in wanted.items():
-            if offset == EARLIEST or self._starts_at_minimum(begin, queue):
+            from_minimum = offset == EARLIEST or self._starts_at_minimum(begin, queue)
+            known[queue] = Known(stop.marks.get(queue), from_minimum)
+            if from_minimum:
                 wanted[queue] = max(offset, held[queue].minimum)
         loss_is_error = self._options.fail_on_data_loss
         wanted = check_start(wanted, held, fail_on_data_loss=loss_is_error)
         addresses = {queue.broker_name: self._connected().address(queue) for queue in wanted}
         ends = {queue: max(stop.offsets[queue], offset) for queue, offset in wanted.items()}
-        return plan(wanted, ends, addresses, self._options)
+        return plan(wanted, ends, addresses, self._options, known)
 
     def commit(self, end: Document) -> None:
         """Nothing to do: the checkpoint is the only place where progress is kept.

@@ -49,6 +49,7 @@ class Queue:
         self.per_answer = per_answer
         self.scan = scan
         self.tags_of: Callable[[int], str] = lambda offset: ""
+        self.time_of: Callable[[int], int] = lambda offset: 0
         self.pulls: list[tuple[int, int]] = []
 
     def __call__(self, request: RemotingCommand) -> RemotingCommand:
@@ -73,7 +74,10 @@ class Queue:
         if not found:
             code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
             return self.answer(request, code, position, remark)
-        body = b"".join(record(each, tags=self.tags_of(each)) for each in found)
+        body = b"".join(
+            record(each, tags=self.tags_of(each), store_timestamp=self.time_of(each))
+            for each in found
+        )
         return self.answer(request, ResponseCode.SUCCESS, position, "FOUND", body)
 
     def answer(

@@ -1,3 +1,4 @@
+import json
 import logging
 
 import pytest
@@ -6,7 +7,7 @@ from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.records import decode_records
-from kerolox.spark.offsets import DataLossError, QueueRange
+from kerolox.spark.offsets import DataLossError, Known, Mark, QueueRange
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from tests.support.up import deaf_address
@@ -176,3 +177,89 @@ def test_names_with_percent_signs_and_quotes_reach_the_broker():
     assert seen["topic"] == "%RETRY%g"
     assert seen["consumerGroup"] == 'g"%d'
     assert seen["sysFlag"] == "4"
+
+
+# -- brokers that move, topics that are made again --------------------------------------------
+def test_a_broker_that_is_back_elsewhere_is_found_by_its_route():
+    queue = Queue(100)
+    with FakeBroker(queue) as broker, deaf_address() as gone:
+        addresses = {"brokerName": "broker-a", "cluster": "c", "brokerAddrs": {"0": broker.address}}
+        queues = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        route = json.dumps({"brokerDatas": [addresses], "queueDatas": [queues]}).encode()
+        with FakeBroker(lambda request: request.response(body=route)) as names:
+            given = options(nameServer=names.address, pollTimeoutMs="20000")
+            puller = RangePuller(gone, given)
+            pulled = list(puller.pull(QueueRange(QUEUE, 0, 100)))
+            puller.close()
+    assert sum(each.offsets for each in pulled) == 100
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+    ],
+)
+def test_a_broker_that_is_about_to_start_or_stop_is_asked_again(code: int):
+    queue = Queue(100)
+    refusals = iter([True, True])
+
+    def answer(request):
+        return request.response(code, "not now") if next(refusals, False) else queue(request)
+
+    with FakeBroker(answer) as broker:
+        assert pull(broker, 0, 100, pollTimeoutMs="20000")[0] == list(range(100))
+
+
+def test_a_topic_that_stays_away_is_an_error_or_left_out():
+    def answer(request):
+        return request.response(ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist")
+
+    with FakeBroker(answer) as broker:
+        with pytest.raises(DataLossError, match="not exist"):
+            pull(broker, 0, 100)
+        assert pull(broker, 0, 100, failOnDataLoss="false") == ([], 0)
+
+
+def known_pull(queue: Queue, known: Known, start: int, end: int, **given: str) -> list[int]:
+    with FakeBroker(queue) as broker:
+        puller = RangePuller(broker.address, options(**given), {QUEUE: known})
+        try:
+            pulled = list(puller.pull(QueueRange(QUEUE, start, end)))
+        finally:
+            puller.close()
+    return [each.queue_offset for part in pulled for each in decode_records(part.records)]
+
+
+def test_messages_of_a_later_life_are_an_error_or_left_out():
+    queue = Queue(200)
+    queue.time_of = lambda offset: 5_000 + offset
+    known = Known(Mark(120, 1_119))
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        known_pull(queue, known, 10, 90)
+    assert known_pull(queue, known, 10, 90, failOnDataLoss="false") == []
+
+
+def test_a_life_that_ends_while_it_is_read_is_left_at_that_place():
+    queue = Queue(200)
+    # The topic is made again when 64 messages have been read.
+    queue.time_of = lambda offset: offset if len(queue.pulls) < 3 else 5_000 + offset
+    assert known_pull(queue, Known(Mark(120, 119)), 0, 120, failOnDataLoss="false") == list(
+        range(64)
+    )
+
+
+def test_a_clock_that_was_set_back_is_no_other_life():
+    queue = Queue(200)
+    queue.time_of = lambda offset: 9_000 if offset < 50 else offset
+    assert known_pull(queue, Known(Mark(120, 119)), 0, 100) == list(range(100))
+
+
+def test_retention_at_the_start_of_a_range_from_earliest_is_no_loss(caplog):
+    queue = Queue(100)
+    queue.minimum = 40
+    with caplog.at_level(logging.WARNING):
+        assert known_pull(queue, Known(None, True), 10, 90) == list(range(40, 90))
+    assert not caplog.records
