@@ -22,6 +22,7 @@ from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
+from tests.support.up import deaf_address, free_port
 
 STOPPED_SECONDS_MAX = 15.0
 """A stop takes tenths of a second; a machine may stand still for some."""
@@ -62,6 +63,7 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
             socket.create_connection((host, int(port)), timeout=30).close()
         said = server.log.read_text()
         assert f"broker       listens on {addresses['broker']}" in said
+        assert "registered as {broker} with {namesrv}\n".format(**addresses) in said
         assert f"stores in {tmp_path / 'store'}" in said
         assert f"name server  listens on {addresses['namesrv']}" in said
         assert server.stop(number) < STOPPED_SECONDS_MAX
@@ -98,9 +100,35 @@ def test_a_name_server_and_a_broker_in_two_processes(tmp_path: Path) -> None:
         assert name_server.stop() < STOPPED_SECONDS_MAX
 
 
-def test_a_broker_starts_while_its_name_server_is_down(tmp_path: Path) -> None:
-    arguments = ["broker", "--port", 0, "-n", "127.0.0.1:1", "-c", small_store(tmp_path)]
+def test_a_broker_says_which_name_servers_know_it_and_which_do_not(tmp_path: Path) -> None:
+    names, port = ["namesrv", "--host", "127.0.0.1", "--data", tmp_path / "names"], free_port()
+    there, late = tmp_path / "there", tmp_path / "late"
+    with Server(there, *names, "--port", 0) as name_server, deaf_address() as deaf:
+        address = name_server.addresses["namesrv"]
+        servers = f"{address};127.0.0.1:{port};{deaf}"
+        arguments = ["broker", "--port", 0, "-n", servers, "-c", small_store(tmp_path)]
+        with Server(tmp_path, *arguments, "--data", tmp_path / "store") as server:
+            own, said = server.addresses["broker"], server.log.read_text()
+            assert f"\n             registered as {own} with {address}\n" in said
+            for missing in (f"127.0.0.1:{port}", deaf):
+                assert f"\n             NOT registered with {missing}, tried again: " in said
+                assert f"WARNING kerolox.broker.registration: name server {missing}: " in said
+            assert f"name server {address}: registered as {own}\n" in said
+            with Server(late, *names, "--port", port):
+                line = f"name server 127.0.0.1:{port}: registered as {own}\n"
+                wait_until(lambda: line in server.log.read_text())
+                assert server.stop() < STOPPED_SECONDS_MAX
+
+
+@pytest.mark.parametrize("names", [[], ["-n", "127.0.0.1:1"]])
+def test_a_broker_that_no_name_server_knows_does_not_claim_to_be_registered(
+    tmp_path: Path, names: list[str]
+) -> None:
+    arguments = ["broker", "--port", 0, *names, "-c", small_store(tmp_path)]
     with Server(tmp_path, *arguments, "--data", tmp_path / "store") as server:
+        said = server.log.read_text()
+        assert "registered as" not in said
+        assert ("NOT registered with 127.0.0.1:1" if names else "registered nowhere") in said
         assert server.stop() < STOPPED_SECONDS_MAX
 
 

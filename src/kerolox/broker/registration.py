@@ -91,6 +91,9 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
         self._refusals: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
+        """Name server → why the last registration with it failed."""
+        self._registered: set[str] = set()
         self._told_at: dict[str, float] = {}
         self._turns = 0
         self._in_turn = False
@@ -107,6 +110,20 @@ class Registration:
     def failing(self) -> list[str]:
         """The name servers whose last registration failed."""
         return sorted(self._failures)
+
+    @property
+    def registered(self) -> list[str]:
+        """The name servers whose last registration succeeded, in the order of ``namesrvAddr``."""
+        return [server for server in self._servers if server in self._registered]
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """The name servers that do not know the broker, and why."""
+        return {
+            each: self._reasons.get(each, "not asked yet")
+            for each in self._servers
+            if each not in self._registered
+        }
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -192,7 +209,8 @@ class Registration:
             "compressed": is_compressed,
             "haServerAddr": self._ha_address,
         }
-        for table in (self._failures, self._refusals, self._told_at):
+        self._registered.intersection_update(servers)
+        for table in (self._failures, self._refusals, self._reasons, self._told_at):
             for gone in table.keys() - set(servers):
                 del table[gone]
         answers = await asyncio.gather(*(self._register(each, header, body) for each in servers))
@@ -226,20 +244,24 @@ class Registration:
                 server,
                 printable(challenger, characters_max=REASON_CHARACTERS_MAX),
             )
-        if self._failures.pop(server, 0):
-            _log.info("name server %s: registered", server)
+        self._failures.pop(server, None)
+        self._reasons.pop(server, None)
+        if server not in self._registered:
+            self._registered.add(server)
+            _log.info("name server %s: registered as %s", server, self._identity["brokerAddr"])
         return _order_topics(response.body)
 
     def _failed(self, server: str, error: KeroloxError) -> None:
         count = self._failures.get(server, 0)
         self._failures[server] = count + 1
+        self._registered.discard(server)
+        self._reasons[server] = printable(str(error), characters_max=REASON_CHARACTERS_MAX)
         if not isinstance(error, BrokerError):
             self._refusals.pop(server, None)
             if not count:
                 _log.warning("name server %s: registration failed, tried again: %s", server, error)
             return
-        reason = printable(str(error), characters_max=REASON_CHARACTERS_MAX)
-        self._refusals[server] = reason
+        reason = self._refusals[server] = self._reasons[server]
         now = asyncio.get_running_loop().time()
         if now - self._told_at.get(server, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
             self._told_at[server] = now

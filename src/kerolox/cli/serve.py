@@ -5,7 +5,6 @@ SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/signal
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kerolox.addresses import is_loopback, join_address, split_address
-from kerolox.cli.output import complain
 from kerolox.cli.running import (
     Started,
     prepare_server,
@@ -246,7 +244,7 @@ async def _up_started(
         config = broker_config.overridden(namesrv_addr=address)
         server = Broker(config)
         async with running(server):
-            await _registered(name_server, server)
+            await _registered(server)
             _say_namesrv(name_server)
             _say_broker(server, config)
             _warn_of_strangers(name_server, server)
@@ -278,14 +276,10 @@ async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
         yield Started({"broker": server.address}, (server,))
 
 
-async def _registered(name_server: NameServer, server: Broker) -> None:
-    """Wait until clients can find the broker."""
-    deadline = asyncio.get_running_loop().time() + REGISTERED_SECONDS_MAX
-    while server.address not in name_server.routes.live:
-        if asyncio.get_running_loop().time() > deadline:
-            complain("the broker is not registered yet")
-            return
-        await asyncio.sleep(0.002)
+async def _registered(server: Broker) -> None:
+    """Wait until clients can find the broker; what is said then tells whether they can."""
+    if server.registration.reasons:
+        await server.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
 
 
 def _near_address(name_server: NameServer) -> str:
@@ -328,12 +322,24 @@ def _say_namesrv(name_server: NameServer) -> None:
 
 
 def _say_broker(server: Broker, config: BrokerConfig) -> None:
-    say(
-        f"broker       listens on {_shown(server.listen_addresses)}, registered as {server.address}"
-    )
+    say(f"broker       listens on {_shown(server.listen_addresses)}")
+    _say_registered(server)
     say(f"             stores in {config.store_path_root_dir}")
     _say_settings(config)
     _warn_of_nobody(server)
+
+
+def _say_registered(server: Broker) -> None:
+    """Which name servers know the broker. What changes later is in the log."""
+    registration = server.registration
+    if registration.registered:
+        say(
+            f"             registered as {server.address} with {', '.join(registration.registered)}"
+        )
+    for name_server, reason in registration.reasons.items():
+        say(f"             NOT registered with {name_server}, tried again: {reason}")
+    if not server.config.name_servers:
+        say("             registered nowhere: no name server is given (-n, namesrvAddr)")
 
 
 def _shown(addresses: tuple[str, ...]) -> str:
