@@ -196,10 +196,10 @@ class Registration:
         if not servers:
             return
         self._in_turn = True
-        table = self._topics()
-        content = RegisterBody(topic_config_serialize_wrapper=table)
+        topics = self._topics()
+        content = RegisterBody(topic_config_serialize_wrapper=topics)
         may_compress = self._config.compressed_register
-        if len(table.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
+        if len(topics.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
             body, is_compressed = _encoded(content, may_compress)
         else:
             body, is_compressed = await asyncio.to_thread(_encoded, content, may_compress)
