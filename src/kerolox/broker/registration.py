@@ -210,9 +210,9 @@ class Registration:
             "haServerAddr": self._ha_address,
         }
         self._registered.intersection_update(servers)
-        for table in (self._failures, self._refusals, self._reasons, self._told_at):
-            for gone in table.keys() - set(servers):
-                del table[gone]
+        for kept in (self._failures, self._refusals, self._reasons, self._told_at):
+            for gone in kept.keys() - set(servers):
+                del kept[gone]
         answers = await asyncio.gather(*(self._register(each, header, body) for each in servers))
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
