@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,12 +107,14 @@ class RoleSettings:
         """
         if path is not None:
             config = cls.load(path, **overrides)
-            if config.kept_file.exists() and config.kept_file.resolve() != path.resolve():
-                _log.warning("%s is not read, since %s is given", config.kept_file, path)
+            kept = config.kept_file
+            # Not Path.exists: a folder that is closed to us is for the start to complain of.
+            if os.path.exists(kept) and kept.resolve() != path.resolve():
+                _log.warning("%s is not read, since %s is given", kept, path)
             return config
         plain = cls.load(None, **overrides)
         kept = plain.kept_file
-        if not kept.exists():
+        if not os.path.exists(kept):
             return cls._from(None, {}, overrides, str(kept))
         values, left_out = plain._kept(read_properties(kept))
         if left_out:

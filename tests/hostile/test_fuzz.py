@@ -34,10 +34,7 @@ EXAMPLES = int(os.environ.get("KEROLOX_FUZZ_EXAMPLES", "0"))
 MEMORY_MIB_MAX = 96
 LOG_LINES_MAX = 3000 + 100 * EXAMPLES
 
-LEFT_OUT = {RequestCode.UPDATE_BROKER_CONFIG}
-"""An operator may turn the broker off by its settings: no fault of the broker."""
-
-CODES = sorted(_ROUTER.codes - LEFT_OUT)
+CODES = sorted(_ROUTER.codes)
 
 fuzz = settings(
     max_examples=EXAMPLES or 80,

@@ -37,6 +37,7 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
+from kerolox.protocol.names import NAME_CHARACTERS, TOPIC_CHARACTERS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
@@ -46,10 +47,9 @@ __all__ = ["BrokerConfig"]
 
 QUEUE_ENTRY_BYTES = 20
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
-BROKER_NAME_CHARACTERS_MAX = 127
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
-_BROKER_NAME = re.compile(r"(?!\.+\Z)[%|a-zA-Z0-9._-]+")
+_BROKER_NAME = re.compile(rf"(?!\.+\Z)[.{NAME_CHARACTERS}]+")
 """Of a topic's characters, and dots, since a host's full name is RocketMQ's default. Names of dots
 alone would be other folders: a topic of the broker's name has one."""
 _LEVEL = re.compile(r"([0-9]+)([smhd])")
@@ -69,7 +69,7 @@ _UNSUPPORTED_SWITCHES = {
 
 
 def _host_name() -> str:
-    name = re.sub(r"[^A-Za-z0-9._%|-]", "-", socket.gethostname())[:BROKER_NAME_CHARACTERS_MAX]
+    name = re.sub(rf"[^.{NAME_CHARACTERS}]", "-", socket.gethostname())[:TOPIC_CHARACTERS_MAX]
     return name if _BROKER_NAME.fullmatch(name) else "broker-a"
 
 
@@ -454,10 +454,10 @@ def _check_names(config: BrokerConfig) -> None:
         ("brokerName", config.broker_name),
         ("brokerClusterName", config.broker_cluster_name),
     ):
-        if not _BROKER_NAME.fullmatch(value) or len(value) > BROKER_NAME_CHARACTERS_MAX:
+        if not _BROKER_NAME.fullmatch(value) or len(value) > TOPIC_CHARACTERS_MAX:
             raise ConfigError(
                 f"{key}={value!r}: a topic of that name is made, so only letters, digits and %|_-. "
-                f"are allowed, at most {BROKER_NAME_CHARACTERS_MAX}, and not dots alone"
+                f"are allowed, at most {TOPIC_CHARACTERS_MAX}, and not dots alone"
             )
 
 
