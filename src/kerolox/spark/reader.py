@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from kerolox.kernel import kernel_name
+from kerolox.message import MessageQueue
 from kerolox.spark.cluster import Cluster
 from kerolox.spark.offsets import (
     Bounds,
@@ -22,12 +26,11 @@ from kerolox.spark.offsets import (
 from kerolox.spark.options import Bound, SourceOptions
 from kerolox.spark.pull import RangePuller
 from kerolox.spark.schema import ColumnDecoder, check_schema
+from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
-
-    from kerolox.message import MessageQueue
 
 __all__ = ["BatchReader", "QueuePartition", "check_start", "plan", "read_partition"]
 
@@ -53,6 +56,11 @@ class QueuePartition(InputPartition):  # type: ignore[misc]
             each.queue: known[each.queue] for _, each in ranges if known and each.queue in known
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker without Kerolox must be able to unpickle it, so that it can say what it lacks.
+        plain = [(address, (tuple(each[0]), *each[1:])) for address, each in self.value]
+        return InputPartition, (plain,)
+
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Reads what the topics hold between two offsets, fixed when the query is planned."""
@@ -63,6 +71,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._schema = schema
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return packed(self._options, self._schema)
+
+    @plain_errors
     def partitions(self) -> list[InputPartition]:
         """Ask for routes and bounds, cut them into partitions."""
         options = self._options
@@ -147,9 +159,14 @@ def read_partition(
 ) -> Iterator[pyarrow.RecordBatch]:
     """The record batches of one partition; runs in a Spark worker."""
     # Spark asks for one partition of nothing when there is nothing to read; 4.1 for None.
-    ranges: Sequence[tuple[str, QueueRange]] | None = partition.value if partition else None
-    if not ranges:
+    given: Sequence[tuple[str, QueueRange]] | None = partition.value if partition else None
+    if not given:
         return
+    ranges = [
+        (address, QueueRange(MessageQueue(*queue), start, end))
+        for address, (queue, start, end) in given
+    ]
+    _warn_of_python_kernel()
     decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
     known = partition.known if isinstance(partition, QueuePartition) else {}
     pullers: dict[str, RangePuller] = {}
@@ -160,6 +177,18 @@ def read_partition(
     finally:
         for puller in pullers.values():
             puller.close()
+
+
+@cache
+def _warn_of_python_kernel() -> None:
+    """Once in each worker process."""
+    if kernel_name() == "python":
+        _log.warning(
+            "Kerolox decodes with its Python kernel here (%s), several times slower than with the "
+            "native one; install kerolox-kernel where the Spark workers run, "
+            "and leave KEROLOX_KERNEL unset",
+            sys.executable,
+        )
 
 
 def _read_range(

@@ -2,14 +2,18 @@
 
 Spark imports this module in each session through ``pyspark_rocketmq``, also in those that never
 read a topic. So it imports little: what reads (Arrow, the protocol, the kernel) is imported by the
-methods that need it.
+methods that need it. The class is pickled by value (:mod:`kerolox.spark.worker`).
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
+
+from kerolox.spark.worker import RefusedStreamReader, plain_errors, require_kerolox
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,27 +41,35 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """The format's name."""
         return FORMAT
 
+    @plain_errors
     def schema(self) -> StructType:
         """All columns, or those of option ``columns``."""
+        require_kerolox()
         from kerolox.spark.options import SourceOptions
         from kerolox.spark.schema import full_schema, schema_of
 
         columns = SourceOptions.parse(self.options).columns
         return full_schema() if columns is None else schema_of(columns)
 
+    @plain_errors
     def reader(self, schema: StructType) -> BatchReader:
         """A reader for a batch query."""
+        require_kerolox()
         from kerolox.spark.options import SourceOptions
         from kerolox.spark.reader import BatchReader
 
         return BatchReader(SourceOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStreamReader:
         """A reader for a stream query."""
-        from kerolox.spark.options import SourceOptions
-        from kerolox.spark.stream import StreamReader
+        try:
+            require_kerolox()
+            from kerolox.spark.options import SourceOptions
+            from kerolox.spark.stream import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options), schema)
+            return StreamReader(SourceOptions.parse(self.options), schema)
+        except Exception as error:
+            return RefusedStreamReader(error)
 
 
 def register(spark: SparkSession) -> None:
@@ -67,3 +79,6 @@ def register(spark: SparkSession) -> None:
     sources on a path that Spark does not search.
     """
     spark.dataSource.register(RocketMQDataSource)
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

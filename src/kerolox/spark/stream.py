@@ -40,6 +40,7 @@ from kerolox.spark.options import EARLIEST, Bound, SourceOptions
 from kerolox.spark.position import Document, Position, marked
 from kerolox.spark.reader import check_start, plan, read_partition
 from kerolox.spark.schema import check_schema
+from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:
     import pyarrow
@@ -90,11 +91,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._asked_at = 0.0
         self._idle = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The reader travels to the workers; connections stay here.
-        return self.__dict__ | {"_cluster": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What travels to the workers only reads; connections stay here.
+        return packed(self._options, self._schema)
 
     # -- called by Spark in the planning process ---------------------------------------------
+    @plain_errors
     def initialOffset(self) -> Document:
         """Where a query without a checkpoint starts: ``startingOffsets``, default latest.
 
@@ -114,11 +116,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the queues end now; this run reads no further."""
         held = self._connected().complete(self._options.topics)
         self._target = {queue: now.maximum for queue, now in held.items()}
 
+    @plain_errors
     def latestOffset(
         self,
         start: Document | None = None,
@@ -142,6 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """The newest bounds seen, for the query's progress report."""
         return None if self._newest is None else to_json(self._newest)
 
+    @plain_errors
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """The partitions of a batch."""
         self._last = end
