@@ -33,6 +33,7 @@ class HeldPull:
         "connection_id",
         "deadline_ms",
         "group",
+        "is_waking",
         "key",
         "live",
         "max_count",
@@ -66,6 +67,7 @@ class HeldPull:
         self.deadline_ms = deadline_ms
         self.sequence = 0
         self.live = False
+        self.is_waking = False
 
     def __lt__(self, other: HeldPull) -> bool:
         return (self.deadline_ms, self.sequence) < (other.deadline_ms, other.sequence)

@@ -65,6 +65,7 @@ from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import RemotingServer
+from kerolox.remoting.turns import Turns
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
@@ -490,7 +491,9 @@ class Broker:
         self.statistics.sample()
 
     async def _sample_traffic(self) -> None:
-        self.traffic.sample()
+        turns = Turns()
+        for _ in self.traffic.sample_in_steps():
+            await turns.give()
 
     def _set_writable(self, writable: bool) -> None:
         self.writer.writable = writable

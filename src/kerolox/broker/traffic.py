@@ -161,12 +161,18 @@ class Traffic:
 
     def sample(self) -> None:
         """Take the kernel's counters and make samples; every ``SAMPLE_SECONDS``."""
+        for _ in self.sample_in_steps():
+            pass
+
+    def sample_in_steps(self) -> Iterator[None]:
+        """The same, with a step for each figure, between which others may have their turns."""
         self.refresh()
         now_ms = self._now_ms()
         is_hourly = self._samples % SAMPLES_PER_TEN_MINUTES == 0
         is_daily = self._samples % SAMPLES_PER_HOUR == 0
         self._samples += 1
-        for figure in self._figures.values():
+        for figure in list(self._figures.values()):
+            yield
             figure.minute.sample(now_ms, figure.times, figure.value)
             if is_hourly:
                 figure.hour.sample(now_ms, figure.times, figure.value)

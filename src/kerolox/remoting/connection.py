@@ -77,6 +77,9 @@ CLOSE_SECONDS_MAX = 2.0
 TURN_SECONDS_MAX = 0.002
 """How long the frames of one connection may be handled before the others get their turn."""
 
+FAILED_AT_ONCE_MAX = 200
+"""Calls that end with an error in one turn of the loop, when a connection with thousands closes."""
+
 _TIMER_SECONDS_MIN = 0.01
 
 PAUSED_BY_WRITES = 1
@@ -144,9 +147,19 @@ class OpenCalls:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for future, _deadline, what in calls.values():
+        self._fail_some(list(calls.values()), make_error)
+
+    def _fail_some(
+        self,
+        calls: list[tuple[asyncio.Future[RemotingCommand], float, str]],
+        make_error: Callable[[str], RemotingError],
+    ) -> None:
+        """Those who called go on; where they are thousands, others have turns in between."""
+        for future, _deadline, what in calls[:FAILED_AT_ONCE_MAX]:
             if not future.done():
                 future.set_exception(make_error(what))
+        if len(calls) > FAILED_AT_ONCE_MAX:
+            self._loop.call_soon(self._fail_some, calls[FAILED_AT_ONCE_MAX:], make_error)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -158,10 +171,10 @@ class OpenCalls:
         self._timer = None
         now = self._loop.time()
         overdue = [opaque for opaque, call in self._calls.items() if call[1] <= now]
-        for opaque in overdue:
-            future, _deadline, what = self._calls.pop(opaque)
-            if not future.done():
-                future.set_exception(RequestTimeoutError(f"no response in time to {what}"))
+        self._fail_some(
+            [self._calls.pop(opaque) for opaque in overdue],
+            lambda what: RequestTimeoutError(f"no response in time to {what}"),
+        )
         if self._calls:
             self._arm(min(call[1] for call in self._calls.values()))
 
@@ -196,6 +209,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._in_flight_max = in_flight_max
         self._tasks = tasks
         self._waiting: deque[bytes] = deque()
+        self._is_taking = False
         self._paused = 0
         self._writable: asyncio.Future[None] | None = None
 
@@ -252,8 +266,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
         self._resume(PAUSED_BY_WRITES)
-        if self._waiting and not self.closed:
-            self.loop.call_soon(self._take_waiting)
+        if self._waiting and not self._is_taking and not self.closed:
+            self._take_soon()
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
@@ -341,8 +355,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             if is_over or self._is_full():
                 self._waiting.extend(frames[index:])
                 self._pause(PAUSED_BY_HANDLERS)
-                if is_over:
-                    self.loop.call_soon(self._take_waiting)
+                if is_over and not self._is_taking:
+                    self._take_soon()
                 break
             try:
                 self._take_frame(frame, answers)
@@ -395,15 +409,21 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._in_flight_bytes -= size
         if answer:
             self.send(answer)
-        if not self._is_full():
-            self._take_waiting()
+        # Once, however many end in this turn: each slice has TURN_SECONDS_MAX.
+        if self._waiting and not self._is_taking and not self._is_full():
+            self._take_soon()
 
     def _is_full(self) -> bool:
         return (
             self._in_flight >= self._in_flight_max or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
         )
 
+    def _take_soon(self) -> None:
+        self._is_taking = True
+        self.loop.call_soon(self._take_waiting)
+
     def _take_waiting(self) -> None:
+        self._is_taking = False
         if self.closed or not self._waiting or self._paused & PAUSED_BY_WRITES:
             return
         frames = list(self._waiting)
