@@ -28,6 +28,17 @@ __all__ = [
 REPAIRED_BYTES_MAX = 256 * 1024
 """Longest JSON header whose text is repaired."""
 
+HEADER_BYTES_MAX = 4 * 1024 * 1024
+"""Longest header. The longest text that one may need is a subscription of a MiB."""
+
+FIELDS_MAX = 1_024
+"""Members of a header. Requests have some twenty."""
+
+CROWDED_BYTES_MIN = 64 * 1024
+QUOTES_MAX = 16 * FIELDS_MAX
+"""A JSON header from so many bytes on has at most so many quotation marks: millions of members
+would take a second to read."""
+
 _FIXED = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
@@ -85,8 +96,12 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     """Decode a JSON header.
 
     Raises:
-        RemoteProtocolError: it is no JSON object, or a member has the wrong type.
+        RemoteProtocolError: it is no JSON object, a member has the wrong type, or it is too large.
     """
+    if len(data) >= CROWDED_BYTES_MIN:
+        _check_size(data)
+        if bytes(data).count(b'"') > QUOTES_MAX:
+            raise _crowded()
     try:
         header = _json_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -95,6 +110,8 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
             raise RemoteProtocolError(f"header is no JSON header: {error}") from None
         header = repaired
     given = header.extFields or {}
+    if len(given) > FIELDS_MAX:
+        raise _crowded()
     return HeaderFields(
         header.code,
         _LANGUAGES.get("JAVA" if header.language is None else header.language, LanguageCode.OTHER),
@@ -157,8 +174,9 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
     """Decode a ROCKETMQ header. A zero-length remark is None.
 
     Raises:
-        RemoteProtocolError: a length points outside the header.
+        RemoteProtocolError: a length points outside the header, or it is too large.
     """
+    _check_size(data)
     view = memoryview(data)
     try:
         code, language, version, opaque, flag = _FIXED.unpack_from(view)
@@ -170,7 +188,11 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
             raise RemoteProtocolError(f"extFields of {ext_size} bytes in a {len(view)} byte header")
         end = position + ext_size
         ext_fields: dict[str, str] = {}
+        count = 0
         while position < end:
+            count += 1
+            if count > FIELDS_MAX:
+                raise _crowded()
             key, position = _text(view, position, _SHORT)
             value, position = _text(view, position, _INT)
             if key is not None and value is not None:
@@ -182,6 +204,17 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
     except ValueError:
         known_language = LanguageCode.OTHER
     return HeaderFields(code, known_language, version, opaque, flag, remark, ext_fields)
+
+
+def _check_size(data: bytes | memoryview) -> None:
+    if len(data) > HEADER_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"a header of {len(data)} bytes; at most {HEADER_BYTES_MAX} are read"
+        )
+
+
+def _crowded() -> RemoteProtocolError:
+    return RemoteProtocolError(f"the header has more than {FIELDS_MAX} members")
 
 
 def _text(view: memoryview, position: int, length: struct.Struct) -> tuple[str | None, int]:

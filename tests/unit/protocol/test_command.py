@@ -190,3 +190,32 @@ def test_a_command_that_no_frame_holds_is_an_error_of_ours() -> None:
 def test_a_frame_without_its_header_is_an_error_of_the_peer(frame: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         RemotingCommand.decode(frame)
+
+
+def fields_of(count: int, *, more: str = "x") -> HeaderFields:
+    ext_fields = {f"{number:x}": "1" for number in range(count)} | {"more": more}
+    return HeaderFields(105, LanguageCode.JAVA, 1, 2, 0, None, ext_fields)
+
+
+ENCODINGS = [(encode_json_header, decode_json_header), (encode_binary_header, decode_binary_header)]
+
+
+@pytest.mark.parametrize(("encode", "decode"), ENCODINGS)
+def test_a_header_has_a_length_and_a_number_of_members(encode, decode) -> None:
+    most = fields_of(1_023)
+    assert decode(encode(most)) == most
+    long = fields_of(20, more='a "quoted" text, ' * 7_000)
+    assert decode(encode(long)) == long
+    for count in (1_024, 100_000):
+        with pytest.raises(RemoteProtocolError, match="more than 1024 members"):
+            decode(encode(fields_of(count)))
+    with pytest.raises(RemoteProtocolError, match="at most 4194304 are read"):
+        decode(encode(fields_of(1, more="x" * (4 << 20))))
+
+
+def test_a_crowded_json_header_is_refused_before_it_is_read(monkeypatch) -> None:
+    data = encode_json_header(fields_of(100_000))
+    # Decoding it is what takes long.
+    monkeypatch.setattr("kerolox.protocol.serialize._json_decoder", None)
+    with pytest.raises(RemoteProtocolError, match="more than 1024 members"):
+        decode_json_header(data)
