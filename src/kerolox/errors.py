@@ -6,6 +6,7 @@
     ├── ConfigError              a setting, option or argument is wrong; nothing was started
     ├── StoreError               the files of a store can't be used; says which and why
     ├── ClientError              our own side can't do what was asked (no route, not started ...)
+    │   ├── TopicExistsError         a topic that was to be made is there already
     │   ├── TopicRouteNotFoundError  no name server knows a route for the topic
     │   ├── MessageRejectedError     the message itself is illegal, found before it was sent
     │   └── ClientClosedError        used before start or after close
@@ -50,6 +51,7 @@ __all__ = [
     "SubscriptionNotFoundError",
     "SubscriptionNotLatestError",
     "SubscriptionParseError",
+    "TopicExistsError",
     "TopicNotFoundError",
     "TopicRouteNotFoundError",
 ]
@@ -73,6 +75,10 @@ class ClientError(KeroloxError):
 
 class TopicRouteNotFoundError(ClientError):
     """No name server knows a route for the topic (client code 10005)."""
+
+
+class TopicExistsError(ClientError):
+    """A topic that was to be made is there already; nothing was changed."""
 
 
 class MessageRejectedError(ClientError):

@@ -25,8 +25,6 @@ def test_a_topic_is_created_listed_described_and_deleted(cluster: Server, name_s
     ]
     assert len(json.loads(as_json)["queues"]) == 3
 
-    changed = kerolox("topic", "create", "Orders", "--queues", 5, "-n", name_server)
-    assert "5 queues" in changed.stdout
     deleted = kerolox("topic", "delete", "Orders", "-n", name_server)
     assert deleted.stdout == f"topic Orders deleted on {broker}\n"
     assert kerolox("topic", "list", "-n", name_server).stdout == ""
@@ -36,6 +34,50 @@ def test_an_ordered_topic_has_its_queues_in_the_name_server(name_server: str) ->
     done = kerolox("topic", "create", "Ordered", "--queues", 2, "--order", "-n", name_server)
     assert done.returncode == 0
     assert kerolox("topic", "delete", "Ordered", "-n", name_server).returncode == 0
+
+
+def queue_counts(topic: str, name_server: str) -> tuple[int, int]:
+    """Read and write queues of its only broker."""
+    done = kerolox("topic", "describe", topic, "-o", "json", "-n", name_server)
+    [data] = json.loads(done.stdout)["queueData"]
+    return data["readQueueNums"], data["writeQueueNums"]
+
+
+def test_a_topic_that_is_there_is_left_as_it_is(cluster: Server, name_server: str) -> None:
+    at = ("-n", name_server)
+    assert kerolox("topic", "create", "There", "--queues", 4, *at).returncode == 0
+    check_error(
+        f"topic 'There' is there already: 4 read, 4 write queues, perm 6 on "
+        f"{cluster.addresses['broker']}; nothing was changed. 'kerolox topic update There' changes",
+        *("topic", "create", "There", "--queues", 2, *at),
+    )
+    assert queue_counts("There", name_server) == (4, 4)
+
+
+def test_an_update_says_what_changes_and_keeps_read_queues(
+    cluster: Server, name_server: str
+) -> None:
+    at, begin = ("-n", name_server), f"topic Grows on {cluster.addresses['broker']}: "
+    update = ("topic", "update", "Grows", *at)
+    assert kerolox("topic", "create", "Grows", "--queues", 4, *at).returncode == 0
+    tried = kerolox(*update, "--queues", 6, "--dry-run").stdout
+    assert tried.splitlines() == [
+        begin + "read queues 4 → 6, write queues 4 → 6",
+        "nothing was changed (--dry-run)",
+    ]
+    assert queue_counts("Grows", name_server) == (4, 4)
+    grown = kerolox(*update, "--queues", 6, "--perm", 4).stdout
+    assert grown == begin + "read queues 4 → 6, write queues 4 → 6, perm 6 → 4\n"
+    assert queue_counts("Grows", name_server) == (6, 6)
+    shrunk = kerolox(*update, "--queues", 2).stdout.splitlines()
+    assert shrunk[0] == begin + "write queues 6 → 2"
+    assert shrunk[1].startswith("  read queues stay 6: ")
+    assert queue_counts("Grows", name_server) == (6, 2)
+    assert kerolox(*update, "--queues", 2, "--shrink-read-queues").returncode == 0
+    assert queue_counts("Grows", name_server) == (2, 2)
+    assert kerolox(*update, "--queues", 2).stdout == begin + "nothing changes\n"
+    assert kerolox(*update).returncode == 2
+    check_error("there is no topic 'Gone'", "topic", "update", "Gone", "--queues", 2, *at)
 
 
 def check_error(reason: str, *arguments: object) -> None:

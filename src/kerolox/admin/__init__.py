@@ -9,6 +9,7 @@
 """
 
 from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
+from kerolox.admin.topic_update import TopicChange, update_topic
 from kerolox.admin.topics import (
     QueueStatus,
     TopicDescription,
@@ -17,12 +18,14 @@ from kerolox.admin.topics import (
     describe_topic,
     is_internal_topic,
     list_topics,
+    topic_settings,
 )
 
 __all__ = [
     "Access",
     "ClusterInfo",
     "QueueStatus",
+    "TopicChange",
     "TopicDescription",
     "cluster_info",
     "create_topic",
@@ -30,4 +33,6 @@ __all__ = [
     "describe_topic",
     "is_internal_topic",
     "list_topics",
+    "topic_settings",
+    "update_topic",
 ]

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
@@ -21,23 +21,37 @@ from kerolox.errors import (
     MessageRejectedError,
     NotFoundError,
     RemoteProtocolError,
+    RequestCodeNotSupportedError,
+    TopicExistsError,
     TopicNotFoundError,
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import BodyError, TopicConfig, TopicConfigTable, decode_body
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+
+_Body = TypeVar("_Body")
+
 __all__ = [
     "QueueStatus",
     "TopicDescription",
+    "ask_each",
+    "beside",
+    "brokers_of",
     "create_topic",
     "delete_topic",
     "describe_topic",
     "is_internal_topic",
     "list_topics",
+    "listed",
+    "put_topic",
+    "topic_settings",
 ]
 
 QUEUES_DEFAULT = 8
@@ -99,7 +113,9 @@ async def create_topic(
     perm: int = Perm.READ | Perm.WRITE,
     order: bool = False,
 ) -> list[str]:
-    """Create a topic, or change it (code 17); the addresses of the brokers that did.
+    """Create a topic that is not there (code 17); the addresses of the brokers that have it now.
+    Code 17 itself would change one that is there, and the queues it then lacks are not read any
+    more: see :func:`~kerolox.admin.topic_update.update_topic`.
 
     Args:
         access: the cluster.
@@ -112,6 +128,7 @@ async def create_topic(
 
     Raises:
         MessageRejectedError: the name is illegal or RocketMQ's own.
+        TopicExistsError: all of those brokers have it, or one has it with other settings.
         ClientError: no such cluster, or several to choose from; or not all that was to be done
             could be: the text says what is done, what is not and why. Another run finishes it.
         BrokerError, RemotingError: no broker made it: it refused, or does not answer.
@@ -121,41 +138,107 @@ async def create_topic(
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
     info = await cluster_info(access)
     addresses = [broker] if broker else info.masters(cluster or _only_cluster(info))
-    fields = {
-        "topic": topic,
-        "defaultTopic": CREATE_TOPIC_KEY,
-        "readQueueNums": queues,
-        "writeQueueNums": queues,
-        "perm": int(perm),
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": order,
-    }
+    wanted = TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=int(perm),
+        order=order,
+    )
+    await _check_absent(access, wanted, addresses)
     if order:
         # Before the brokers: a run that ends here has made no topic, and the next one finishes it.
         names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
         value = ";".join(f"{name}:{queues}" for name in sorted(names))
         entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
-        noted, failed = await _each(
+        noted, failed = await ask_each(
             access.name_servers, lambda a: access.ask(a, RequestCode.PUT_KV_CONFIG, entry)
         )
         if failed:
             raise ClientError(
                 f"topic {topic!r} is not made on any broker: its order could not be written to "
-                f"name server {_listed(failed)}{_beside('it is at', noted)}; run the command again "
+                f"name server {listed(failed)}{beside('it is at', noted)}; run the command again "
                 "when all answer, or name only those that do (-n)"
             )
-    made, failed = await _each(
-        addresses, lambda a: access.ask(a, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-    )
+    made, failed = await ask_each(addresses, lambda a: put_topic(access, a, wanted))
     if not made:
         raise next(iter(failed.values()))
     if failed:
         raise ClientError(
-            f"topic {topic!r} could not be made on broker {_listed(failed)}"
-            f"{_beside('it is on', made)}; run the command again when all answer"
+            f"topic {topic!r} could not be made on broker {listed(failed)}"
+            f"{beside('it is on', made)}; run the command again when all answer"
         )
     return addresses
+
+
+async def topic_settings(access: Access, address: str, topic: str) -> TopicConfig | None:
+    """What a broker has of a topic (code 351); None: it has none of that name.
+
+    Raises:
+        BrokerError: it refused.
+        RemotingError: it does not answer, or with something else.
+    """
+    try:
+        response = await access.ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        return _decoded(response, address, TopicConfig)
+    except (TopicNotFoundError, NotFoundError):
+        return None
+    except RequestCodeNotSupportedError:
+        # Before RocketMQ 5 there are only all topics together.
+        response = await access.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return _decoded(response, address, TopicConfigTable).topic_config_table.get(topic)
+
+
+def _decoded(response: RemotingCommand, address: str, body_type: type[_Body]) -> _Body:
+    try:
+        return decode_body(response.body, body_type)
+    except BodyError as error:
+        raise RemoteProtocolError(f"the topic of {address} has an unknown shape: {error}") from None
+
+
+async def put_topic(access: Access, address: str, settings: TopicConfig) -> None:
+    """Have a broker make a topic, or replace all settings of one (code 17). Errors: see ``Access``.
+
+    Args:
+        access: the cluster.
+        address: of the broker.
+        settings: all of them.
+    """
+    fields = {
+        "topic": settings.topic_name,
+        "defaultTopic": CREATE_TOPIC_KEY,
+        "readQueueNums": settings.read_queue_nums,
+        "writeQueueNums": settings.write_queue_nums,
+        "perm": settings.perm,
+        "topicFilterType": settings.topic_filter_type,
+        "topicSysFlag": settings.topic_sys_flag,
+        "order": settings.order,
+    }
+    await access.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+
+async def _check_absent(access: Access, wanted: TopicConfig, addresses: list[str]) -> None:
+    """Whether something is to be made and nothing would be changed. A run that was cut short may
+    have left the topic on some of the brokers as it is wanted; the next one goes on with the rest.
+
+    Raises:
+        TopicExistsError: it is not so.
+    """
+    found = {
+        address: settings
+        for address in addresses
+        if (settings := await topic_settings(access, address, wanted.topic_name)) is not None
+    }
+    if not found or (len(found) < len(addresses) and all(s == wanted for s in found.values())):
+        return
+    there = "; ".join(
+        f"{s.read_queue_nums} read, {s.write_queue_nums} write queues, perm {s.perm} on {address}"
+        for address, s in found.items()
+    )
+    raise TopicExistsError(
+        f"topic {wanted.topic_name!r} is there already: {there}; nothing was changed. "
+        f"'kerolox topic update {wanted.topic_name}' changes it"
+    )
 
 
 async def describe_topic(access: Access, topic: str) -> TopicDescription:
@@ -196,7 +279,7 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
     """
     if is_system_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
-    brokers, unasked = await _brokers_of(access, topic)
+    brokers, unasked = await brokers_of(access, topic)
     if cluster:
         (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
     masters = sorted(
@@ -208,28 +291,30 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
     )
     if cluster and not masters:
         raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
-    deleted, failed = await _each(
+    deleted, failed = await ask_each(
         masters, lambda a: access.ask(a, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     )
     if failed:
         # A broker that has it would bring it back to every name server.
         raise ClientError(
-            f"topic {topic!r} could not be deleted on broker {_listed(failed)}"
-            f"{_beside('it is deleted on', deleted)}, and still known to the name servers; "
+            f"topic {topic!r} could not be deleted on broker {listed(failed)}"
+            f"{beside('it is deleted on', deleted)}, and still known to the name servers; "
             "run the command again when all answer"
         )
-    forgot, failed = await _each(access.name_servers, lambda a: _forget(access, a, topic, cluster))
+    forgot, failed = await ask_each(
+        access.name_servers, lambda a: _forget(access, a, topic, cluster)
+    )
     failed = unasked | failed
     if failed:
         raise ClientError(
-            f"topic {topic!r} could not be deleted at name server {_listed(failed)}"
-            f"{_beside('it is deleted on', [*deleted, *forgot])}; run the command again when all "
+            f"topic {topic!r} could not be deleted at name server {listed(failed)}"
+            f"{beside('it is deleted on', [*deleted, *forgot])}; run the command again when all "
             "answer, or name only those that do (-n)"
         )
     return masters
 
 
-async def _brokers_of(
+async def brokers_of(
     access: Access, topic: str
 ) -> tuple[list[BrokerAddresses], dict[str, KeroloxError]]:
     """The brokers of a topic, as all name servers together know them, and those that did not
@@ -251,7 +336,7 @@ async def _brokers_of(
                 await one.ask(name_server, RequestCode.GET_KV_CONFIG, entry)
                 found[name_server] = ()
 
-    _, silent = await _each(access.name_servers, look)
+    _, silent = await ask_each(access.name_servers, look)
     if not found and len(silent) < len(access.name_servers):
         raise _no_such_topic(access, topic)
     if not found:
@@ -267,7 +352,7 @@ async def _forget(access: Access, name_server: str, topic: str, cluster: str) ->
         await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, entry)
 
 
-async def _each(
+async def ask_each(
     addresses: Iterable[str], ask: Callable[[str], Awaitable[object]]
 ) -> tuple[list[str], dict[str, KeroloxError]]:
     """Ask all of them, whatever becomes of one: who did it, and the errors of the others."""
@@ -282,11 +367,13 @@ async def _each(
     return [address for address in asked if address not in failed], failed
 
 
-def _listed(failed: dict[str, KeroloxError]) -> str:
+def listed(failed: dict[str, KeroloxError]) -> str:
+    """Addresses with their errors, for an error's text."""
     return ", ".join(f"{address} ({error})" for address, error in failed.items())
 
 
-def _beside(what: str, addresses: list[str]) -> str:
+def beside(what: str, addresses: list[str]) -> str:
+    """``; what addresses``, or nothing where there is none."""
     return f"; {what} {', '.join(addresses)}" if addresses else ""
 
 

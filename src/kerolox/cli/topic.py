@@ -1,20 +1,24 @@
-"""``kerolox topic``: list, create, describe, delete."""
+"""``kerolox topic``: list, create, update, describe, delete."""
 
 from __future__ import annotations
 
 import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
 from kerolox.cli.output import output_option, print_json, print_line
 
+if TYPE_CHECKING:
+    from kerolox.admin import TopicChange
+
 __all__ = ["topic"]
 
 
 @click.group()
 def topic() -> None:
-    """List, create, describe and delete topics."""
+    """List, create, change, describe and delete topics."""
 
 
 @topic.command("list")
@@ -51,7 +55,7 @@ def list_command(everything: bool, output: str, name_server: str) -> None:
 def create_command(
     name: str, queues: int, perm: str, order: bool, cluster: str, broker: str, name_server: str
 ) -> None:
-    """Create a topic, or change it."""
+    """Create a topic. One that is there already is left as it is, and that is an error."""
     from kerolox.admin import create_topic
 
     addresses = on_cluster(
@@ -67,6 +71,77 @@ def create_command(
         ),
     )
     print_line(f"topic {name} has {queues} queues on {', '.join(addresses)}")
+
+
+@topic.command("update")
+@click.argument("name")
+@click.option(
+    "--queues", type=click.IntRange(1, 65535), help="Write queues, and read queues if more."
+)
+@click.option("--perm", type=click.Choice(["2", "4", "6"]))
+@click.option("--order/--no-order", default=None, help="Producers keep to a fixed set of queues.")
+@click.option(
+    "--shrink-read-queues",
+    is_flag=True,
+    help="Fewer read queues too: what the others still hold is delivered to nobody.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--cluster", default="", help="Only there.")
+@click.option("--broker", default="", metavar="HOST:PORT", help="This broker only.")
+@name_server_option
+def update_command(
+    name: str,
+    queues: int | None,
+    perm: str | None,
+    order: bool | None,
+    shrink_read_queues: bool,
+    dry_run: bool,
+    cluster: str,
+    broker: str,
+    name_server: str,
+) -> None:
+    """Change a topic; what is not named stays as it is."""
+    from kerolox.admin import update_topic
+
+    if queues is None and perm is None and order is None:
+        raise click.UsageError("Give what to change: --queues, --perm, --order or --no-order.")
+    changes = on_cluster(
+        name_server,
+        lambda access: update_topic(
+            access,
+            name,
+            cluster=cluster,
+            broker=broker,
+            queues=queues,
+            perm=None if perm is None else int(perm),
+            order=order,
+            shrink_read_queues=shrink_read_queues,
+            dry_run=dry_run,
+        ),
+    )
+    for change in changes:
+        print_line(f"topic {name} on {change.address}: {_change_text(change)}")
+        if change.kept_read_queues:
+            print_line(
+                f"  read queues stay {change.kept_read_queues}: the others may hold messages; "
+                "--shrink-read-queues when they are consumed"
+            )
+    if dry_run:
+        print_line("nothing was changed (--dry-run)")
+
+
+def _change_text(change: TopicChange) -> str:
+    parts = []
+    for what, field in (
+        ("read queues", "read_queue_nums"),
+        ("write queues", "write_queue_nums"),
+        ("perm", "perm"),
+        ("order", "order"),
+    ):
+        old, new = getattr(change.old, field), getattr(change.new, field)
+        if old != new:
+            parts.append(f"{what} {old} → {new}")
+    return ", ".join(parts) or "nothing changes"
 
 
 @topic.command("describe")

@@ -15,6 +15,8 @@ from kerolox.admin import (
     describe_topic,
     is_internal_topic,
     list_topics,
+    topic_settings,
+    update_topic,
 )
 from kerolox.errors import (
     BrokerSystemError,
@@ -22,6 +24,7 @@ from kerolox.errors import (
     ConnectError,
     MessageRejectedError,
     RemoteProtocolError,
+    TopicExistsError,
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
@@ -47,6 +50,18 @@ LOOKS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG)
 ALL_OF_DELETE = (*LOOKS, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG)
 
 
+CREATES = RequestCode.UPDATE_AND_CREATE_TOPIC
+HAS = RequestCode.GET_TOPIC_CONFIG
+
+
+def has(read: int, write: int, *, order: bool = False, perm: int = 6) -> bytes:
+    """What a broker says of a topic that it has."""
+    return (
+        b'{"order":%s,"perm":%d,"readQueueNums":%d,"topicFilterType":"MULTI_TAG","topicName":"T",'
+        b'"topicSysFlag":4,"writeQueueNums":%d}'
+    ) % (b"true" if order else b"false", perm, read, write)
+
+
 def stats(broker: str, most: int) -> bytes:
     return (
         b'{"offsetTable":{{"brokerName":"%s","queueId":0,"topic":"T"}:'
@@ -62,6 +77,7 @@ class FakeClient:
         self.answers: dict[object, bytes | Exception | tuple[int, str]] = {
             RequestCode.GET_BROKER_CLUSTER_INFO: CLUSTERS,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: ROUTE,
+            RequestCode.GET_TOPIC_CONFIG: (17, "No topic in this broker"),
             ("a:1", RequestCode.GET_TOPIC_STATS_INFO): stats("a", 3),
             ("b:1", RequestCode.GET_TOPIC_STATS_INFO): stats("b", 4),
         }
@@ -77,6 +93,9 @@ class FakeClient:
         if isinstance(answer, tuple):
             return command.response(answer[0], answer[1])
         return command.response(body=answer)
+
+    def fields(self, code: RequestCode) -> list[dict[str, str]]:
+        return [fields for _, asked, fields in self.asked if asked == code]
 
     def addresses(self, code: RequestCode) -> list[str]:
         return [address for address, asked, _ in self.asked if asked == code]
@@ -310,3 +329,127 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_peer(
     for call in calls:
         with pytest.raises(RemoteProtocolError):
             await call()  # type: ignore[misc]
+
+
+async def test_a_topic_that_is_there_is_not_created_again(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["a:1", HAS] = has(4, 4)
+    client.answers["b:1", HAS] = has(8, 8)
+    with pytest.raises(TopicExistsError) as caught:
+        await create_topic(access, "T", cluster="C", queues=2)
+    told = str(caught.value)
+    assert "4 read, 4 write queues, perm 6 on a:1; 8 read, 8 write queues, perm 6 on b:1" in told
+    assert "'kerolox topic update T' changes it" in told
+    # Nor where one broker has it with other settings.
+    client.answers["b:1", HAS] = (17, "No topic in this broker")
+    with pytest.raises(TopicExistsError):
+        await create_topic(access, "T", cluster="C", queues=2)
+    with pytest.raises(TopicExistsError):
+        await create_topic(access, "T", broker="a:1", queues=4)
+    assert client.addresses(CREATES) == client.addresses(RequestCode.PUT_KV_CONFIG) == []
+
+
+async def test_a_creation_that_was_cut_short_is_finished_by_the_next(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["a:1", HAS] = b'{"perm":6,"readQueueNums":2,"topicName":"T","writeQueueNums":2}'
+    assert await create_topic(access, "T", cluster="C", queues=2) == ["a:1", "b:1"]
+    assert client.addresses(CREATES) == ["a:1", "b:1"]
+
+
+async def test_a_broker_that_can_not_tell_of_one_topic_tells_of_all(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[HAS] = (3, "request type 351 not supported")
+    client.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = (
+        b'{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"T":%s}}' % has(4, 2)
+    )
+    found = await topic_settings(access, "a:1", "T")
+    assert found is not None
+    assert (found.read_queue_nums, found.write_queue_nums) == (4, 2)
+    assert await topic_settings(access, "a:1", "U") is None
+    client.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = b"[]"
+    with pytest.raises(RemoteProtocolError, match="the topic of a:1 has an unknown shape"):
+        await topic_settings(access, "a:1", "T")
+
+
+async def test_an_update_changes_what_is_named_and_keeps_the_rest(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers["a:1", HAS] = has(4, 4, perm=4)
+    client.answers["b:1", HAS] = has(8, 8)
+    changes = await update_topic(access, "T", queues=8)
+    assert [(c.broker_name, c.old == c.new, c.kept_read_queues) for c in changes] == [
+        ("a", False, 0),
+        ("b", True, 0),
+    ]
+    assert client.addresses(CREATES) == ["a:1"]
+    assert client.fields(CREATES)[0] == {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "8",
+        "writeQueueNums": "8",
+        "perm": "4",
+        "topicFilterType": "MULTI_TAG",
+        "topicSysFlag": "4",
+        "order": "false",
+    }
+
+
+async def test_read_queues_shrink_only_when_that_is_asked_for(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[HAS] = has(4, 4)
+    [change] = await update_topic(access, "T", broker="a:1", queues=2)
+    assert change.kept_read_queues == 4
+    fields = client.fields(CREATES)[-1]
+    assert (fields["readQueueNums"], fields["writeQueueNums"]) == ("4", "2")
+    [change] = await update_topic(access, "T", broker="a:1", queues=2, shrink_read_queues=True)
+    assert change.kept_read_queues == 0
+    assert client.fields(CREATES)[-1]["readQueueNums"] == "2"
+
+
+async def test_a_dry_run_asks_and_changes_nothing(client: FakeClient, access: Access) -> None:
+    client.answers[HAS] = has(4, 4, order=True)
+    changes = await update_topic(access, "T", queues=8, dry_run=True)
+    assert [c.new.write_queue_nums for c in changes] == [8, 8]
+    assert client.addresses(CREATES) == client.addresses(RequestCode.PUT_KV_CONFIG) == []
+
+
+async def test_the_order_of_a_topic_follows_its_queues_and_its_end(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[HAS] = has(4, 4)
+    client.answers[RequestCode.GET_KV_CONFIG] = (22, "No config item")
+    await update_topic(access, "T", order=True, queues=6)
+    values = [fields["value"] for fields in client.fields(RequestCode.PUT_KV_CONFIG)]
+    assert values == ["a:6;b:6"] * 2
+    client.answers[HAS] = has(6, 6, order=True)
+    await update_topic(access, "T", perm=4)
+    await update_topic(access, "T", order=False)
+    assert client.addresses(RequestCode.DELETE_KV_CONFIG) == []  # the name servers had none
+
+
+async def test_an_update_that_is_half_done_says_what_is_and_what_is_not(
+    client: FakeClient, access: Access
+) -> None:
+    client.answers[HAS] = has(4, 4)
+    client.answers["a:1", CREATES] = (1, "disk full")
+    with pytest.raises(ClientError, match=r"on broker a:1 \(.*disk full.*\); it is changed on b:1"):
+        await update_topic(access, "T", queues=8)
+    client.answers["n:1", RequestCode.GET_ROUTEINFO_BY_TOPIC] = ConnectError("down")
+    with pytest.raises(ClientError, match=r"name server n:1 \(down\) does not say where"):
+        await update_topic(access, "T", queues=8)
+
+
+async def test_a_topic_that_a_broker_lacks_is_not_updated_there(
+    client: FakeClient, access: Access
+) -> None:
+    with pytest.raises(ClientError, match="topic 'T' is not on broker a:1; create it there"):
+        await update_topic(access, "T", queues=8)
+    with pytest.raises(ClientError, match="is not on cluster 'X'"):
+        await update_topic(access, "T", cluster="X", queues=8)
+    with pytest.raises(MessageRejectedError):
+        await update_topic(access, "TBW102", queues=8)
+    assert client.addresses(CREATES) == []
