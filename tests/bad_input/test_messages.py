@@ -78,7 +78,6 @@ async def test_a_batch_over_the_limit_is_code_13(broker: Broker, peer: Peer) -> 
         ("Thema-ä", "illegal characters"),
         ("T\0", "illegal characters"),
         ("t" * 128, "longer than"),
-        ("t" * 5000, "at most 255"),
     ],
 )
 async def test_an_illegal_topic_is_code_1(
@@ -95,6 +94,18 @@ async def test_an_illegal_topic_is_code_1(
     assert remark in (answer.remark or "")
     answer = await peer.pull(topic)
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert await stored(broker) == before
+
+
+@ENCODINGS
+async def test_a_topic_beyond_the_bound_of_names_is_code_1(
+    broker: Broker, peer: Peer, encoding: SerializeType
+) -> None:
+    before, topic = await stored(broker), "t" * 5000
+    sent = await peer.send(topic, serialize_type=encoding)
+    for answer in (sent, await peer.create_topic(topic), await peer.pull(topic)):
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "at most 255" in (answer.remark or "")
     assert await stored(broker) == before
 
 
