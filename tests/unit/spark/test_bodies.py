@@ -187,5 +187,4 @@ def test_a_worker_reads_bodies_that_inflate_1000_times_in_bounded_memory() -> No
             cwd=Path(__file__).parents[3],
         )
     assert not done.returncode, done.stderr
-    print(done.stdout)
     assert int(done.stdout) <= WORKER_MIB_MAX
