@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import kerolox, start
+from tests.cli.command import Server, kerolox, start
 
 
 @pytest.fixture
@@ -162,3 +162,17 @@ def test_tail_prints_no_more_than_was_asked_for_though_both_queues_have_some(
     lines = b"".join(b"%d\n" % i for i in range(20))
     assert kerolox("send", topic, "--lines", "-n", name_server, stdin=lines).returncode == 0
     assert len(tailed(topic, name_server, 3)) == 3
+
+
+@pytest.mark.parametrize("options", [["body"], ["--lines"]])
+def test_a_send_that_makes_its_topic_says_so(
+    name_server: str, options: list[str], cluster: Server
+) -> None:
+    name = f"Misspelt{len(options[0])}"
+    at = ("-n", name_server)
+    first = kerolox("send", name, *options, *at, stdin=b"a\nb\n")
+    assert first.returncode == 0
+    assert first.stderr == f"kerolox: created topic {name} (4 queues on broker-a)\n"
+    again = kerolox("send", name, *options, *at, stdin=b"a\n")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert name in kerolox("topic", "list", *at).stdout.split()

@@ -46,6 +46,7 @@ __all__ = [
     "brokers_of",
     "create_topic",
     "delete_topic",
+    "describe_route",
     "describe_topic",
     "is_internal_topic",
     "list_topics",
@@ -249,7 +250,7 @@ async def describe_topic(access: Access, topic: str) -> TopicDescription:
         BrokerError: a broker refused.
         RemotingError: a name server or master does not answer.
     """
-    route = await _route(access, topic)
+    route = await describe_route(access, topic)
     queues: list[QueueStatus] = []
     for broker in route.brokers:
         address = broker.any_address()
@@ -329,7 +330,7 @@ async def brokers_of(
     async def look(name_server: str) -> None:
         one = Access(access.client, (name_server,), access.timeout_seconds)
         try:
-            found[name_server] = tuple((await _route(one, topic)).brokers)
+            found[name_server] = tuple((await describe_route(one, topic)).brokers)
         except TopicRouteNotFoundError:
             entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
             with contextlib.suppress(NotFoundError):
@@ -377,7 +378,13 @@ def beside(what: str, addresses: list[str]) -> str:
     return f"; {what} {', '.join(addresses)}" if addresses else ""
 
 
-async def _route(access: Access, topic: str) -> TopicRoute:
+async def describe_route(access: Access, topic: str) -> TopicRoute:
+    """Where a topic is, as the first name server that answers has it (code 105).
+
+    Raises:
+        TopicRouteNotFoundError: it knows no such topic.
+        RemotingError: none answers.
+    """
     try:
         fields = {"topic": topic, "acceptStandardJsonOnly": True}
         response = await access.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)

@@ -13,13 +13,14 @@ import click
 
 from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.logs import configure_logging
-from kerolox.cli.output import print_line
+from kerolox.cli.output import complain, print_line
 from kerolox.cli.running import run
-from kerolox.errors import KeroloxError
+from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
+    from kerolox.admin import Access
     from kerolox.message import Message
 
 __all__ = ["send"]
@@ -55,7 +56,10 @@ def send(
     properties: tuple[str, ...],
     name_server: str,
 ) -> None:
-    """Send BODY, or stdin when there is none, to TOPIC."""
+    """Send BODY, or stdin when there is none, to TOPIC.
+
+    A broker makes a topic that it does not know (autoCreateTopicEnable); then stderr says so.
+    """
     if body is not None and (file is not None or lines):
         raise click.UsageError("BODY can't be given together with --file or --lines.")
     if body is None and file is None and sys.stdin.isatty():
@@ -69,13 +73,14 @@ def send(
 
     configure_logging("warning")
     if lines:
-        run(_send_lines(name_server, (message(line) for line in _lines(file) if line)))
+        following = (message(line) for line in _lines(file) if line)
+        run(_telling(name_server, topic, lambda: _send_lines(name_server, following)))
         return
     if body is not None:
         data = os.fsencode(body)
     else:
         data = file.read_bytes() if file is not None else sys.stdin.buffer.read()
-    run(_send_one(name_server, message(data)))
+    run(_telling(name_server, topic, lambda: _send_one(name_server, message(data))))
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -93,6 +98,42 @@ def _lines(file: Path | None) -> Iterator[bytes]:
     with file.open("rb") as opened:
         for line in opened:
             yield line.rstrip(b"\r\n")
+
+
+async def _telling(name_server: str, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
+    """Send, and say so when that made the topic: a typing error makes one, too."""
+    from kerolox.admin import Access
+    from kerolox.client.aio.identity import name_servers_of
+    from kerolox.remoting.client import RemotingClient
+
+    async with RemotingClient() as client:
+        access = Access(client, name_servers_of(name_server))
+        was_there = await _queues_of(access, topic) != {}
+        failed: KeroloxError | None = None
+        try:
+            await sending()
+        except KeroloxError as error:
+            # The first of many messages may have made it.
+            failed = error
+        made = {} if was_there else await _queues_of(access, topic) or {}
+        for broker_name, queues in made.items():
+            complain(f"kerolox: created topic {topic} ({queues} queues on {broker_name})")
+        if failed is not None:
+            raise failed
+
+
+async def _queues_of(access: Access, topic: str) -> dict[str, int] | None:
+    """Write queues of a topic by broker; empty: no name server knows it, None: none answers, which
+    the send tells better."""
+    from kerolox.admin import describe_route
+
+    try:
+        route = await describe_route(access, topic)
+    except TopicRouteNotFoundError:
+        return {}
+    except KeroloxError:
+        return None
+    return {each.broker_name: each.write_queues for each in route.queues}
 
 
 async def _send_one(name_server: str, message: Message) -> None:
