@@ -193,7 +193,7 @@ class BrokerConfig(RoleSettings):
         default=40, metadata=LATER | {"min": 0, "max": 100}
     )
     default_query_max_num: int = field(default=32, metadata=LIVE | _COUNT)
-    max_msgs_num_batch: int = field(default=64, metadata=LIVE | _COUNT)
+    max_msgs_num_batch: int = field(default=64, metadata=LATER | _COUNT)
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
 

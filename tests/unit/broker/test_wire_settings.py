@@ -15,6 +15,7 @@ from kerolox.config import read_properties, setting_keys
 from kerolox.live_settings import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_MAX
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
+from kerolox.store.settings import StoreSettings
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
@@ -70,6 +71,13 @@ def test_only_settings_outside_that_list_are_on_the_allow_list() -> None:
         for name in FIELDS
         if config.is_wire(name)
     )
+
+
+def test_what_the_store_has_a_copy_of_is_live_only_if_it_is_told() -> None:
+    copied = {each.name for each in dataclasses.fields(StoreSettings)} & set(FIELDS)
+    # The broker tells the store the first, and the store doesn't look at the second.
+    told = {"max_message_size", "default_query_max_num"}
+    assert {name for name in copied if BrokerConfig.is_live(name)} == told
 
 
 def extremes(name: str) -> list[str]:
