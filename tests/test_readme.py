@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("readme")) as server:
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    with Up(tmp_path) as server:
         yield server
 
 
