@@ -49,6 +49,9 @@ LENIENT_BODY_BYTES_MAX = 8 * 1024
 """Longest body that a server reads where it is no ordinary JSON, which no client sends to it: that
 is read character by character."""
 
+LOCK_QUEUES_MAX = 4_096
+"""Queues of one broker that a consumer locks or unlocks with one request."""
+
 LENIENT_BODY_VALUES_MAX = 10_000
 """Values of a body that are read as fastjson would: those of some hundred subscriptions."""
 
@@ -196,7 +199,7 @@ class LockBatchBody(_Struct, frozen=True, kw_only=True):
 
     client_id: Name
     consumer_group: Name
-    mq_set: list[_QueueMember] = []
+    mq_set: Annotated[list[_QueueMember], msgspec.Meta(max_length=LOCK_QUEUES_MAX)] = []
 
     @property
     def queues(self) -> list[MessageQueue]:

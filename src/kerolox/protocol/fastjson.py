@@ -172,6 +172,8 @@ def _write(value: Any, parts: _Texts, *, bare_keys: bool) -> None:  # noqa: ANN4
             parts.append(":")
             _write(member, parts, bare_keys=bare_keys)
         parts.append("}")
+    elif bare_keys and type(value) is list and all(map(_is_flat, value)):
+        parts.append(str(_encode(value), "utf-8"))
     elif isinstance(value, (list, tuple, set, frozenset)):
         parts.append("[")
         for index, member in enumerate(value):

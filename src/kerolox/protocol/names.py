@@ -15,6 +15,8 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
@@ -153,26 +155,50 @@ def text_fault(value: object, *, member_format: str = "{}") -> str | None:
     Returns:
         As :func:`length_fault`; None when all are short enough.
     """
-    pending: list[Any] = list(value) if isinstance(value, list) else [value]
+    # Those of one type together: a body has tens of thousands, of which few texts are long.
+    pending: list[list[Any]] = [value if isinstance(value, list) else [value]]
     while pending:
-        struct = pending.pop()
-        struct_type: Any = type(struct)
+        structs = pending.pop()
+        if not structs:
+            continue
+        struct_type: Any = type(structs[0])
         for field, wire, bound, is_nested in text_bounds(struct_type):
-            member = getattr(struct, field)
+            members = list(map(attrgetter(field), structs))
             if bound is not None:
-                name = member_format.format(wire)
-                for text in (member,) if type(member) is str else member or ():
+                for text in _texts_longer_than(bound.bytes_max // 4, members):
+                    name = member_format.format(wire)
                     fault = length_fault(name, text, bound.bytes_max, is_topic=bound.is_topic)
                     if fault is not None:
                         return fault
             if is_nested:
-                if isinstance(member, dict):
-                    pending.extend(member.values())
-                elif isinstance(member, list):
-                    pending.extend(member)
-                elif member is not None:
-                    pending.append(member)
+                pending.append(_inner_structs(members))
     return None
+
+
+def _texts_longer_than(characters: int, members: list[Any]) -> list[str]:
+    """Of texts, lists of texts and maps by texts."""
+    texts = [each for each in members if type(each) is str]
+    if len(texts) < len(members):
+        texts.extend(chain.from_iterable(filter(_is_filled_container, members)))
+    if max(map(len, texts), default=0) <= characters:
+        return []
+    return [text for text in texts if len(text) > characters]
+
+
+def _is_filled_container(member: object) -> bool:
+    return bool(member) and type(member) is not str
+
+
+def _inner_structs(members: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for member in members:
+        if isinstance(member, dict):
+            found.extend(member.values())
+        elif isinstance(member, list):
+            found.extend(member)
+        elif member is not None:
+            found.append(member)
+    return found
 
 
 @functools.cache

@@ -143,8 +143,21 @@ def test_a_number_wider_than_java_s_is_refused(body: bytes, body_type: type) -> 
         b'{"clientID":"c","consumerDataSet":[' + b"1," * 60_000 + b"1]}",
         b"{a:[" + b"1," * 4_000 + b"1]}",
         b"{a:" * 30_000 + b"1" + b"}" * 30_000,
+        b'{"clientID":"c","producerDataSet":[' + b'{"groupName":"g"},' * 50_000 + b"{}]}",
+        b'{"clientID":"c","producerDataSet":[' + b",".join([b'{"groupName":"g"}'] * 50_000) + b"]}",
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T",'
+        b'"tagsSet":[' + b",".join([b'"x"'] * 200_000) + b"]}]}]}",
     ],
-    ids=["bare keys", "objects as keys", "a long list", "a long list that is bare", "deep"],
+    ids=[
+        "bare keys",
+        "objects as keys",
+        "a long list",
+        "a long list that is bare",
+        "deep",
+        "producers and one without a name",
+        "producers",
+        "tags",
+    ],
 )
 def test_no_body_of_a_request_is_much_work(body: bytes) -> None:
     def read() -> None:

@@ -156,7 +156,9 @@ async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> 
     """Lock queues for an orderly consumer; the answer names those it holds."""
     data = decode_request(request.body, LockBatchBody)
     held = broker.locks.lock(data.consumer_group, data.queues, data.client_id)
-    return Reply(body=encode_body({"lockOKMQSet": held}))
+    # As maps, whose members stand as fastjson writes those of a queue: C encodes them.
+    members = [{"brokerName": b, "queueId": q, "topic": t} for t, b, q in held]
+    return Reply(body=encode_body({"lockOKMQSet": members}))
 
 
 @router.on(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader.decode)
