@@ -31,7 +31,6 @@ __all__ = [
     "Claim",
     "ContradictionError",
     "LiveBroker",
-    "RoomError",
     "check_address",
     "check_holder",
 ]
@@ -53,10 +52,6 @@ class ContradictionError(KeroloxError):
         super().__init__(text)
         self.holder = holder
         """The address of the live broker."""
-
-
-class RoomError(KeroloxError):
-    """A table is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +81,8 @@ class LiveBroker:
     """When and how a broker address was last heard of."""
 
     address: str
+    counted_at: str = ""
+    """The host whose share of the tables it counts to."""
     cluster: str = ""
     broker_name: str = ""
     broker_id: int = MASTER_ID

@@ -18,7 +18,8 @@ import msgspec
 
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.live_settings import LiveSettings
-from kerolox.namesrv.claims import Claim, ContradictionError, RoomError
+from kerolox.namesrv.claims import Claim, ContradictionError
+from kerolox.namesrv.room import RoomError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body

@@ -16,7 +16,8 @@ The rules, as RocketMQ has them:
 - A route needs both queues and at least one broker that is there.
 
 And those of our own: a claim on what a live broker has is refused (``namesrv/claims.py``), a name
-is in one cluster at a time (its master's), and the tables are bounded in entries and in bytes.
+is in one cluster at a time (its master's), and the tables are bounded in entries and in bytes
+(``namesrv/room.py``).
 
 What takes long is done in steps, so that others are served in between: topics come in pieces
 (:meth:`RouteTable.put_topics`), and those of a broker that is gone are out of all answers at once,
@@ -39,12 +40,11 @@ from kerolox.namesrv.claims import (
     Claim,
     ContradictionError,
     LiveBroker,
-    RoomError,
     check_address,
     check_holder,
 )
+from kerolox.namesrv.room import Room
 from kerolox.protocol.codes import Perm
-from kerolox.protocol.registration import TOPICS_MAX
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -61,26 +61,6 @@ __all__ = [
 
 BROKER_EXPIRY_MS = 120_000
 """A broker that did not register for so long is gone."""
-
-BROKERS_MAX = 2_048
-"""Addresses of brokers; further ones are refused."""
-
-BROKERS_OF_CONNECTION_MAX = 64
-"""Those that one connection may register."""
-
-ENTRIES_OF_BROKER_MAX = TOPICS_MAX + TOPICS_MAX // 4
-"""Topics of one broker name: as many as a broker has, and some that it has no more."""
-
-ENTRIES_MAX = 1_000_000
-"""Topics of all broker names together."""
-
-ROUTES_BYTES_MAX = 256 * 1024 * 1024
-"""Memory of all topics, as counted by ``TOPIC_BYTES`` and ``ENTRY_BYTES``."""
-
-TOPIC_BYTES = 280
-"""What a topic costs, besides its name."""
-ENTRY_BYTES = 80
-"""What it costs on each broker name."""
 
 SWEPT_AT_ONCE = 1_000
 """A broker of more topics leaves memory in steps."""
@@ -118,6 +98,8 @@ class BrokerData:
     addresses: dict[int, str] = field(default_factory=dict)
     life: int = 0
     """No other broker that ever had this name has the same."""
+    host: str = ""
+    """Where it first came from; what its topics cost counts there."""
     topics: set[str] = field(default_factory=set)
     kinds: dict[tuple[int, int, int, int], QueueData] = field(default_factory=dict)
 
@@ -165,13 +147,10 @@ class RouteTable:
         """broker address → when it was last heard of."""
         self.filter_servers: dict[str, list[str]] = {}
         """broker address → filter servers; legacy."""
-        self.entries = 0
-        """Topics of all broker names."""
-        self.bytes = 0
-        """What they cost; at most ``ROUTES_BYTES_MAX``."""
+        self.room = Room()
         self._of_connection: dict[int, set[str]] = {}
         self._lives = itertools.count(1)
-        self._gone: deque[tuple[str, int, Iterator[str]]] = deque()
+        self._gone: deque[tuple[BrokerData, Iterator[str]]] = deque()
 
     # -- registration -------------------------------------------------------------------------
     def register(
@@ -209,7 +188,9 @@ class RouteTable:
         )
         check_address(live, claim, now_ms)
         check_holder(holder, claim, now_ms)
-        self._check_room(claim)
+        if live is None:
+            of_connection = len(self._of_connection.get(claim.connection, ()))
+            self.room.check_address(claim.host, of_connection, claim.text)
         if holder is not None and holder.address != address:
             _log.warning(
                 "broker %s takes the place of %s, which %s",
@@ -224,7 +205,8 @@ class RouteTable:
         broker = self._placed(claim)
         if live is None:
             _log.info("broker %s registered", claim.text)
-            live = self.live[address] = LiveBroker(address)
+            live = self.live[address] = LiveBroker(address, counted_at=claim.host)
+            self.room.add_address(claim.host)
         self._of_connection.setdefault(claim.connection, set()).add(address)
         for dropped in live.heard(claim, now_ms):
             self._drop_claim(dropped, address)
@@ -334,10 +316,10 @@ class RouteTable:
     def sweep(self) -> Iterator[None]:
         """Take the topics of brokers that are gone out of memory, step by step."""
         while self._gone:
-            broker_name, life, topics = self._gone[0]
+            broker, topics = self._gone[0]
             count = 0
             for topic in itertools.islice(topics, PIECE):
-                self._drop_entry(topic, broker_name, life)
+                self._drop_entry(topic, broker)
                 count += 1
             if count < PIECE:
                 self._gone.popleft()
@@ -352,10 +334,11 @@ class RouteTable:
         """Forget a topic; with a cluster only on the brokers of that."""
         for broker_name, queues in list(self.topics.get(topic, {}).items()):
             broker = self.brokers.get(broker_name)
-            if not cluster or (broker is not None and broker.cluster == cluster):
-                if broker is not None and broker.life == queues.life:
-                    broker.topics.discard(topic)
-                self._drop_entry(topic, broker_name, queues.life)
+            # What a broker that is gone had leaves with the sweep.
+            is_there = broker is not None and broker.life == queues.life
+            if broker is not None and is_there and cluster in ("", broker.cluster):
+                broker.topics.discard(topic)
+                self._drop_entry(topic, broker)
 
     def wipe_write_permission(self, broker_name: str) -> Iterator[int]:
         """Take the write bit off all topics of a broker, step by step; of how many in each."""
@@ -418,25 +401,12 @@ class RouteTable:
         return self.topic_names(lambda queues: queues[0].topic_sys_flag & both == 2)
 
     # -- inside -------------------------------------------------------------------------------
-    def _check_room(self, claim: Claim) -> None:
-        if claim.address in self.live:
-            return
-        if len(self.live) >= BROKERS_MAX:
-            raise RoomError(
-                f"{len(self.live)} brokers are registered, and there is no room for {claim.text}"
-            )
-        if len(self._of_connection.get(claim.connection, ())) >= BROKERS_OF_CONNECTION_MAX:
-            raise RoomError(
-                f"{BROKERS_OF_CONNECTION_MAX} brokers are registered on this connection; "
-                f"{claim.text} needs another one"
-            )
-
     def _placed(self, claim: Claim) -> BrokerData:
         """Put a broker into its name and its cluster."""
         name, cluster, address = claim.broker_name, claim.cluster, claim.address
         broker = self.brokers.get(name)
         if broker is None:
-            broker = BrokerData(cluster, name, life=next(self._lives))
+            broker = BrokerData(cluster, name, life=next(self._lives), host=claim.host)
             self.brokers[name] = broker
             self.clusters.setdefault(cluster, set()).add(name)
         elif broker.cluster != cluster:
@@ -475,27 +445,12 @@ class RouteTable:
         )
         of_topic = self.topics.get(name)
         if of_topic is None or broker.broker_name not in of_topic:
-            cost = ENTRY_BYTES + (_topic_bytes(name) if of_topic is None else 0)
-            self._check_topic_room(broker, cost)
+            is_new = of_topic is None
+            self.room.add_entry(broker.host, name, broker.broker_name, len(broker.topics), is_new)
             if of_topic is None:
                 of_topic = self.topics[name] = {}
-            self.entries += 1
-            self.bytes += cost
         broker.topics.add(name)
         of_topic[broker.broker_name] = queues
-
-    def _check_topic_room(self, broker: BrokerData, cost: int) -> None:
-        advice = "delete topics that nobody uses"
-        if len(broker.topics) >= ENTRIES_OF_BROKER_MAX:
-            raise RoomError(
-                f"broker {printable(broker.broker_name)} has {len(broker.topics)} topics at this "
-                f"name server, and no room for another one; {advice}"
-            )
-        if self.entries >= ENTRIES_MAX or self.bytes + cost > ROUTES_BYTES_MAX:
-            raise RoomError(
-                f"this name server has {self.entries} topics of all brokers, {self.bytes} bytes, "
-                f"and no room for another one; {advice}"
-            )
 
     def _living(self, of_topic: dict[str, QueueData]) -> list[QueueData]:
         """The queues on brokers that are there."""
@@ -520,8 +475,10 @@ class RouteTable:
     def _forget_live(self, address: str) -> LiveBroker | None:
         live = self.live.pop(address, None)
         self.filter_servers.pop(address, None)
-        for connection in live.connections if live is not None else ():
-            self._drop_claim(connection, address)
+        if live is not None:
+            self.room.drop_address(live.counted_at)
+            for connection in live.connections:
+                self._drop_claim(connection, address)
         return live
 
     def _drop_claim(self, connection: int, address: str) -> None:
@@ -537,9 +494,9 @@ class RouteTable:
         self._leave_cluster(broker)
         if len(broker.topics) <= SWEPT_AT_ONCE:
             for topic in broker.topics:
-                self._drop_entry(topic, broker.broker_name, broker.life)
+                self._drop_entry(topic, broker)
         else:
-            self._gone.append((broker.broker_name, broker.life, iter(broker.topics)))
+            self._gone.append((broker, iter(broker.topics)))
 
     def _leave_cluster(self, broker: BrokerData) -> None:
         names = self.clusters.get(broker.cluster)
@@ -548,17 +505,15 @@ class RouteTable:
             if not names:
                 del self.clusters[broker.cluster]
 
-    def _drop_entry(self, topic: str, broker_name: str, life: int) -> None:
+    def _drop_entry(self, topic: str, broker: BrokerData) -> None:
         of_topic = self.topics.get(topic)
-        queues = None if of_topic is None else of_topic.get(broker_name)
-        if of_topic is None or queues is None or queues.life != life:
+        queues = None if of_topic is None else of_topic.get(broker.broker_name)
+        if of_topic is None or queues is None or queues.life != broker.life:
             return
-        del of_topic[broker_name]
-        self.entries -= 1
-        self.bytes -= ENTRY_BYTES
+        del of_topic[broker.broker_name]
         if not of_topic:
             del self.topics[topic]
-            self.bytes -= _topic_bytes(topic)
+        self.room.drop_entry(broker.host, topic, not of_topic)
 
     def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> Iterator[int]:
         broker = self.brokers.get(broker_name)
@@ -577,7 +532,3 @@ class RouteTable:
                     )
                     count += 1
             yield count
-
-
-def _topic_bytes(name: str) -> int:
-    return TOPIC_BYTES + len(name)
