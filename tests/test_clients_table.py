@@ -12,7 +12,9 @@ from tests.interop import (
     test_go_features,
     test_java_clients,
     test_java_features,
+    test_java_versions,
     test_node_clients,
+    test_spring,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +24,7 @@ SCENARIOS = (
     {*test_go_clients.SCENARIOS, *test_go_features.SCENARIOS},
     set(test_node_clients.SCENARIOS),
 )
-TEXT = (ROOT / "docs" / "clients.md").read_text()
+TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
 
 
 def rows() -> list[list[str]]:
@@ -46,3 +48,24 @@ def test_no_cell_is_empty_and_what_a_client_cannot_is_proved() -> None:
         assert re.search(r"`\w", cell) or re.fullmatch(r"— \(\d\)", cell), cell
         for number in re.findall(r"\((\d)\)", cell):
             assert re.search(rf"^{number}\. ", TEXT, re.MULTILINE)
+
+
+def test_the_table_of_versions_says_what_runs_and_what_a_broker_of_4_9_lacks() -> None:
+    lines = [line for line in VERSIONS_TEXT.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+    said: dict[tuple[str, str], str] = {}
+    versions: list[str] = []
+    for name, *rest in cells:
+        if name.endswith(".py"):
+            versions = rest
+        elif not name.startswith("-"):
+            said |= {(version, name): cell for version, cell in zip(versions, rest, strict=True)}
+    wanted = {
+        (version, name): "5" if version >= "5" and name in test_java_versions.NOT_OF_4_9 else "yes"
+        for version in test_java_versions.VERSIONS
+        for name in test_java_versions.scenarios(version)
+    }
+    for starter in test_spring.STARTERS:
+        for name in test_spring.SCENARIOS:
+            wanted[starter, name] = "5" if name in test_spring.NOT_OF_4_9 else "yes"
+    assert {key: cell for key, cell in said.items() if cell != "—"} == wanted

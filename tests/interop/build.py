@@ -7,11 +7,20 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["build_go_clients", "build_java_clients", "build_node_clients", "java_command"]
+__all__ = [
+    "build_go_clients",
+    "build_java_clients",
+    "build_java_version",
+    "build_node_clients",
+    "build_spring",
+    "java_command",
+    "java_of",
+]
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / ".cache" / "interop"
 BUILD_SECONDS_MAX = 600
+MAVEN = ("mvn", "-B", "-q", "-ntp")
 
 
 def _newest(folder: Path) -> float:
@@ -19,17 +28,31 @@ def _newest(folder: Path) -> float:
     return max(path.stat().st_mtime for path in files)
 
 
-def _build(name: str, command: list[str], *, marker: str) -> Path:
-    """Copy a source folder into the cache and build it there, unless that was done already."""
-    source, built = HERE / name, CACHE / name
+def _build(
+    name: str,
+    command: list[str],
+    *,
+    marker: str,
+    label: str = "",
+    left_out: tuple[str, ...] = (),
+) -> Path:
+    """Copy a source folder into the cache and build it there, unless that was done already.
+
+    Args:
+        name: the source folder; the built one is ``label``, or has the same name.
+        command: what builds it.
+        marker: a file that says that it is built.
+        left_out: names of files that are no part of this build.
+    """
+    source, built = HERE / name, CACHE / (label or name)
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
+    with (CACHE / f"{built.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = built / marker
         if stamp.exists() and stamp.stat().st_mtime >= _newest(source):
             return built
         shutil.rmtree(built, ignore_errors=True)
-        shutil.copytree(source, built, ignore=shutil.ignore_patterns("target"))
+        shutil.copytree(source, built, ignore=shutil.ignore_patterns("target", *left_out))
         done = subprocess.run(
             command, cwd=built, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
         )
@@ -40,12 +63,33 @@ def _build(name: str, command: list[str], *, marker: str) -> Path:
 
 def build_java_clients() -> Path:
     """Folder with ``target/classes`` and ``target/lib`` (all of 4.9 in Java, through Maven)."""
-    return _build("java", ["mvn", "-B", "-q", "-ntp", "process-classes"], marker="built")
+    return _build("java", [*MAVEN, "process-classes"], marker="built")
+
+
+def build_java_version(version: str, left_out: tuple[str, ...]) -> Path:
+    """As above: the scenarios of ``versions`` with the client and tools of a version."""
+    command = [*MAVEN, f"-Drocketmq.version={version}", "process-classes"]
+    return _build(
+        "versions", command, marker="built", label=f"versions-{version}", left_out=left_out
+    )
+
+
+def build_spring(version: str) -> Path:
+    """As above: the Spring application with the starter of a version."""
+    command = [*MAVEN, f"-Dstarter.version={version}", "process-classes"]
+    return _build("spring", command, marker="built", label=f"spring-{version}")
 
 
 def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
     """The command that runs a class of the Java clients, name server or broker."""
-    target = build_java_clients() / "target"
+    return java_of(build_java_clients(), main_class, *arguments, options=options)
+
+
+def java_of(
+    built: Path, main_class: str, *arguments: str, options: tuple[str, ...] = ()
+) -> list[str]:
+    """The command that runs a class of a folder that Maven built."""
+    target = built / "target"
     classpath = f"{target / 'classes'}:{target / 'lib'}/*"
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
     # A client that hangs up when an answer is late leaves its groups for a while.

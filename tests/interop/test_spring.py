@@ -1,0 +1,90 @@
+"""A Spring Boot application with RocketMQ's starter, unmodified.
+
+The newest starter runs against our broker; with ``KEROLOX_SOFTWARE=all`` older ones run too, and
+all of them against the Java 4.9 broker, which says that what fails there is the client's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.client.sync import Producer
+from tests.interop.build import build_spring, java_of
+from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers, servers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
+
+SCENARIOS = "send tags sql92 orderly delay receive transactions request_reply".split()
+
+STARTERS = ("2.3.5", "2.2.3")
+CHOSEN = STARTERS if RUNS_ALL else STARTERS[:1]
+
+NOT_OF_4_9 = ("receive",)
+"""What the starter's client, one of 5.x, asks with a code that a broker of 4.9 does not know."""
+
+TOPICS = "Plain Tags Sql Orderly Tran Request Receive".split()
+
+
+@pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Servers]:
+    with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
+def outcomes(
+    request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Scenario name to "ok" or what went wrong."""
+    version = request.param
+    prefix = f"S{version.replace('.', '')}"
+    with Producer("spring-topics", servers.namesrv) as producer:
+        for topic in TOPICS:
+            producer.create_topic(f"{prefix}-{topic}", queues=4)
+    arguments = {
+        "app.prefix": prefix,
+        "rocketmq.name-server": servers.namesrv,
+        "rocketmq.producer.group": f"{prefix}-producer",
+        "rocketmq.producer.send-message-timeout": "30000",
+        "rocketmq.pull-consumer.group": f"{prefix}-receive",
+        "rocketmq.pull-consumer.topic": f"{prefix}-Receive",
+        "logging.level.root": "WARN",
+        "spring.main.banner-mode": "off",
+    }
+    home = tmp_path_factory.mktemp(f"home-{version}")
+    done = subprocess.run(
+        java_of(
+            build_spring(version),
+            "spring.App",
+            *(f"--{name}={value}" for name, value in arguments.items()),
+            options=("-Drocketmq.client.logUseSlf4j=true", f"-Duser.home={home}"),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+    )
+    print(done.stdout, done.stderr)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return {row[1]: row[2] for row in rows if row[0] == "scenario"}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_spring_application_works_unmodified(
+    scenario: str, outcomes: dict[str, str], servers: Servers
+) -> None:
+    if servers.kind == "java" and scenario in NOT_OF_4_9:
+        assert outcomes[scenario] != "ok"
+    else:
+        assert outcomes[scenario] == "ok"
+
+
+def test_no_scenario_is_left_out(outcomes: dict[str, str]) -> None:
+    assert sorted(outcomes) == sorted(SCENARIOS)
