@@ -136,14 +136,18 @@ class Gathered:
         rows = frame.select("queueId", "queueOffset").collect()
         self.places.update((row.queueId, row.queueOffset) for row in rows)
 
-    def check(self, acknowledged: Iterable[tuple[int, int]]) -> None:
-        """Each message once, and from the first one of each queue none is missing."""
-        assert set(self.places.values()) <= {1}
-        first: dict[int, int] = {}
-        for queue_id, offset in self.places:
-            first[queue_id] = min(first.get(queue_id, offset), offset)
-        wanted = {place for place in acknowledged if place[1] >= first.get(place[0], 1 << 62)}
-        assert wanted <= self.places.keys()
+    def first(self) -> dict[int, int]:
+        """The first offset of each queue."""
+        return dict(sorted(self.places, reverse=True))
+
+    def has_all(self, acknowledged: list[tuple[int, int]]) -> bool:
+        """Whether of these messages none is missing from the first row of its queue on."""
+        if acknowledged[-1] not in self.places:
+            return False
+        first = self.first()
+        return all(
+            place in self.places for place in acknowledged if place[1] >= first.get(place[0], 0)
+        )
 
 
 def _request(topic: str, message: Sent) -> RemotingCommand:

@@ -1,0 +1,167 @@
+"""Restarts of brokers and name servers under a query that runs: it waits, and reads all once."""
+
+import os
+import signal
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.cli.command import Server
+from tests.spark.support import Gathered, Sending, Topics
+from tests.support.eventually import wait_until
+from tests.support.up import free_port
+
+SECONDS_MAX = 240
+
+
+class Servers:
+    """Two name servers and a broker, each a process."""
+
+    def __init__(self, folder) -> None:
+        self.port, self.ports = free_port(), [free_port(), free_port()]
+        self.names = [
+            Server(folder / f"n{n}", "namesrv", "--port", port, "--data", folder / f"names{n}")
+            for n, port in enumerate(self.ports)
+        ]
+        conf = folder / "broker.conf"
+        conf.write_text("brokerIP1=127.0.0.1\nregisterNameServerPeriod=10000\n")
+        arguments = ["--port", self.port, "-n", self.name_server, "--data", folder / "store"]
+        self.broker = Server(folder / "b", "broker", *arguments, "-c", conf)
+        self.all = [*self.names, self.broker]
+
+    @property
+    def name_server(self) -> str:
+        return ";".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def end(self, server: Server, how: str) -> None:
+        if how == "stop":
+            server.stop()
+        else:
+            server.process.kill()
+            server.process.wait(10)
+            server.ready_file.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    made = Servers(tmp_path_factory.mktemp("servers"))
+    with ExitStack() as stack:
+        for server in made.all:
+            stack.enter_context(server)
+        yield made
+        for server in made.all:
+            server.process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def running(spark, servers: Servers, topic: str, folder, take, **options):
+    stream = spark.readStream.format("rocketmq").option("nameServer", servers.name_server)
+    stream = stream.option("subscribe", topic).options(startingOffsets="earliest", **options)
+    writer = stream.load().writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.foreachBatch(take).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+class Story:
+    """A query that runs on a topic which is written to."""
+
+    def __init__(self, query, gathered: Gathered, sending: Sending) -> None:
+        self.query, self.gathered, self.sending = query, gathered, sending
+
+    def catch_up(self, *, more: int = 20) -> None:
+        """Wait until it has read what is sent from now on."""
+        count = len(self.sending.acknowledged) + more
+        wait_until(
+            lambda: len(self.sending.acknowledged) > count,
+            seconds=SECONDS_MAX,
+            what="messages that the broker takes",
+        )
+        place = self.sending.acknowledged[-1]
+
+        def taken() -> bool:
+            assert self.query.exception() is None, self.query.exception()
+            return place in self.gathered.places
+
+        wait_until(taken, seconds=SECONDS_MAX, what="rows up to the sender's place")
+
+
+@pytest.fixture
+def story(spark, servers, request, tmp_path):
+    topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
+    topic = topics.create(f"restarts-{os.getpid()}-{abs(hash(request.node.name))}")
+    gathered = Gathered()
+    with (
+        Sending(f"127.0.0.1:{servers.port}", topic) as sending,
+        running(spark, servers, topic, tmp_path, gathered.take) as query,
+    ):
+        made = Story(query, gathered, sending)
+        made.catch_up()
+        yield made
+        made.catch_up()
+        sent = list(sending.acknowledged)
+        wait_until(lambda: gathered.has_all(sent), seconds=SECONDS_MAX, what="the rest")
+        assert query.exception() is None, query.exception()
+    assert set(gathered.places.values()) == {1}
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("which", ["broker", "name servers", "all"])
+def test_a_query_outlives_restarts(story, servers, which, how):
+    ended = {"broker": [servers.broker], "name servers": servers.names, "all": servers.all}[which]
+    for server in ended:
+        servers.end(server, how)
+    if which == "name servers":
+        # Nobody is there to ask for routes, and the broker goes on.
+        story.catch_up()
+    for server in ended:
+        server.__enter__()
+    story.catch_up()
+
+
+def test_a_query_outlives_an_empty_name_server_beside_a_silent_one(story, servers):
+    silent, empty = servers.names
+    silent.process.send_signal(signal.SIGSTOP)
+    try:
+        servers.end(empty, "kill")
+        empty.__enter__()
+        story.catch_up()
+        servers.end(servers.broker, "kill")
+        servers.broker.__enter__()
+        story.catch_up()
+    finally:
+        silent.process.send_signal(signal.SIGCONT)
+
+
+def test_a_query_outlives_a_broker_that_is_silent_for_a_while(story, servers):
+    servers.broker.process.send_signal(signal.SIGSTOP)
+    failures = story.sending.failures
+    try:
+        wait_until(
+            lambda: story.sending.failures >= failures + 2,
+            seconds=SECONDS_MAX,
+            what="a sender that got no answer",
+        )
+        assert story.query.isActive
+    finally:
+        servers.broker.process.send_signal(signal.SIGCONT)
+
+
+def test_a_query_that_is_started_while_all_is_down_waits(spark, servers, tmp_path):
+    topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
+    topic = topics.create(f"restarts-{os.getpid()}-waits")
+    topics.send_numbers(topic, range(40))
+    for server in servers.all:
+        servers.end(server, "stop")
+    gathered = Gathered()
+    with running(spark, servers, topic, tmp_path, gathered.take) as query:
+        for server in servers.all:
+            server.__enter__()
+
+        def taken() -> bool:
+            assert query.exception() is None, query.exception()
+            return len(gathered.places) == 40
+
+        wait_until(taken, seconds=SECONDS_MAX, what="all rows")
