@@ -58,8 +58,16 @@ class QueuePartition(InputPartition):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker without Kerolox must be able to unpickle it, so that it can say what it lacks.
-        plain = [(address, (tuple(each[0]), *each[1:])) for address, each in self.value]
-        return InputPartition, (plain,)
+        return InputPartition, (self.plain(),)
+
+    def plain(self) -> list[tuple[Any, ...]]:
+        """All of it without a class of ours."""
+        plain: list[tuple[Any, ...]] = []
+        for address, each in self.value:
+            mark, from_minimum = self.known.get(each.queue, Known())
+            plain_known = (tuple(mark) if mark else None, from_minimum)
+            plain.append((address, (tuple(each.queue), each.start, each.end), plain_known))
+        return plain
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -159,16 +167,16 @@ def read_partition(
 ) -> Iterator[pyarrow.RecordBatch]:
     """The record batches of one partition; runs in a Spark worker."""
     # Spark asks for one partition of nothing when there is nothing to read; 4.1 for None.
-    given: Sequence[tuple[str, QueueRange]] | None = partition.value if partition else None
-    if not given:
+    if not partition or not partition.value:
         return
-    ranges = [
-        (address, QueueRange(MessageQueue(*queue), start, end))
-        for address, (queue, start, end) in given
-    ]
+    ranges: list[tuple[str, QueueRange]] = []
+    known: dict[MessageQueue, Known] = {}
+    given = partition.plain() if isinstance(partition, QueuePartition) else partition.value
+    for address, (queue, start, end), (mark, from_minimum) in given:
+        ranges.append((address, QueueRange(MessageQueue(*queue), start, end)))
+        known[ranges[-1][1].queue] = Known(Mark(*mark) if mark else None, from_minimum)
     _warn_of_python_kernel()
     decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
-    known = partition.known if isinstance(partition, QueuePartition) else {}
     pullers: dict[str, RangePuller] = {}
     try:
         for address, queue_range in ranges:

@@ -1,13 +1,15 @@
 import logging
+import pickle
 
 import pytest
 
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
-from kerolox.spark.offsets import Bounds, DataLossError
+from kerolox.spark.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.reader import BatchReader
+from kerolox.spark.reader import BatchReader, QueuePartition
 from kerolox.spark.schema import schema_of
+from tests.unit.spark.fake_broker import FakeBroker, Queue
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -74,3 +76,20 @@ def test_the_bounds_themselves_are_no_loss(caplog):
     assert planned(-2, -1) == [(50, 100)]
     assert planned(-2, 50) == []
     assert not caplog.records
+
+
+def test_a_task_is_told_what_was_known_of_its_queues():
+    queue = Queue(200)
+    queue.time_of = lambda offset: 5_000 + offset
+    given = SourceOptions.parse({"nameServer": "127.0.0.1:1", "subscribe": "t"})
+    with FakeBroker(queue) as broker:
+        ranges = [(broker.address, QueueRange(QUEUE, 10, 90))]
+        of_this_life = QueuePartition(ranges, {QUEUE: Known(Mark(120, 5_119))})
+        of_another = QueuePartition(ranges, {QUEUE: Known(Mark(120, 1_119))})
+        schema = schema_of(["body"])
+        for partition in (of_this_life, pickle.loads(pickle.dumps(of_this_life))):
+            batches = reader.read_partition(partition, given, schema)
+            assert sum(batch.num_rows for batch in batches) == 80
+        for partition in (of_another, pickle.loads(pickle.dumps(of_another))):
+            with pytest.raises(DataLossError, match="created again"):
+                list(reader.read_partition(partition, given, schema))

@@ -110,7 +110,7 @@ def test_a_reader_becomes_one_that_only_reads(kind: type) -> None:
 def test_a_partition_is_carried_without_our_classes() -> None:
     copy = pickle.loads(dumps(partition("b:1")))
     assert type(copy) is InputPartition
-    assert copy.value == [("b:1", (("t", "broker-a", 0), 0, 40))]
+    assert copy.value == [("b:1", (("t", "broker-a", 0), 0, 40), (None, False))]
 
 
 def test_a_stream_that_is_refused_says_why_at_its_first_call() -> None:
