@@ -12,6 +12,7 @@ force here: nobody can hold a file that the store let go of.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import os
 import time
@@ -92,6 +93,8 @@ class Cleaner:
         self._retried_ms = 0
         self._followed_offset = 0
         self._told = ""
+        self._is_stuck_told = False
+        """It was said that the disk fills up and no file may go."""
 
     # -- the disk -----------------------------------------------------------------------------
     def log_ratios(self) -> dict[str, float]:
@@ -122,11 +125,15 @@ class Cleaner:
             most = self.retention.rules.forcible_ratio
             full = [folder for folder, ratio in ratios.items() if ratio > most]
             self._store.set_full_log_paths(full)
-        if not self.retention.see_disk(list(ratios.values()), queue_ratio):
+        was_nearly_full = self.retention.is_nearly_full
+        changed = self.retention.see_disk(list(ratios.values()), queue_ratio)
+        used = ", ".join(f"{folder} {ratio:.0%}" for folder, ratio in ratios.items())
+        if self.retention.is_nearly_full != was_nearly_full:
+            self._tell_crossing(used, queue_ratio)
+        if not changed:
             return
         is_full = self.retention.is_disk_full
         self._set_writable(not is_full)
-        used = ", ".join(f"{folder} {ratio:.0%}" for folder, ratio in ratios.items())
         if is_full:
             _log.error(
                 "the disk is too full for writes (log: %s; queues: %.0f%%; most is %.0f%%, "
@@ -137,6 +144,30 @@ class Cleaner:
             )
         else:
             _log.warning("the disk has room again (log: %s), writes go on", used)
+
+    def _tell_crossing(self, used: str, queue_ratio: float) -> None:
+        """Say that a disk is fuller than ``diskMaxUsedSpaceRatio`` now and what comes next, or that
+        none is any more."""
+        rules = self.retention.rules
+        self._is_stuck_told = False
+        if not self.retention.is_nearly_full:
+            _log.info("the disk is below diskMaxUsedSpaceRatio again (log: %s)", used)
+            return
+        forced = (
+            f"above {rules.forcible_ratio:.0%} (diskSpaceCleanForciblyRatio) younger ones go too, "
+            "with what consumers have not read; "
+        )
+        _log.warning(
+            "the disk fills up (log: %s; queues: %.0f%%): more than %.0f%% are used "
+            "(diskMaxUsedSpaceRatio). Files older than fileReservedTime go now, whatever the hour; "
+            "%sabove %.0f%% (diskSpaceWarningLevelRatio) sends are refused. Give the store more "
+            "room, or keep less (fileReservedTime)",
+            used,
+            queue_ratio * 100,
+            rules.disk_max_used_ratio * 100,
+            forced if rules.clean_forcibly else "",
+            rules.warning_ratio * 100,
+        )
 
     # -- the periodic run ---------------------------------------------------------------------
     async def clean(self) -> None:
@@ -150,7 +181,8 @@ class Cleaner:
         await self._follow_minimum()
 
     async def _delete_log_files(self, plan: CleanUp) -> None:
-        count = 0
+        count = young = 0
+        begin, written_ms = self._store.min_physical_offset, 0
         pause = self._config.delete_commit_log_files_interval / 1000
         while count < DELETE_FILES_MAX and not self._hanged:
             files = self._store.log_files()
@@ -158,30 +190,54 @@ class Cleaner:
                 break
             if count and pause:
                 await asyncio.sleep(pause)
+            modified_ms = _modified_ms(files[0][0])
             path = self._store.drop_log_file()
             if path is None:
                 break
             await self._unlink(path)
             count += 1
-        if count:
+            if not self.retention.is_expired(modified_ms, self._now_ms(), at_once=False):
+                young += 1
+                written_ms = modified_ms
+        if young:
+            self._tell_loss(young, begin, written_ms)
+        if count > young:
             _log.info(
                 "deleted %d commit log files (%s), the log begins at %d",
-                count,
+                count - young,
                 "+".join(plan.reasons),
                 self._store.min_physical_offset,
             )
-        elif "space" in plan.reasons:
+        if count:
+            self._is_stuck_told = False
+        elif "space" in plan.reasons and not self._is_stuck_told:
+            self._is_stuck_told = True
             _log.warning(
                 "the disk is fuller than diskMaxUsedSpaceRatio and no commit log file may go: none "
                 "is older than fileReservedTime; give the store more room or keep less"
             )
 
+    def _tell_loss(self, count: int, begin: int, written_ms: int) -> None:
+        """Say what went before its time: whoever did not consume it has lost it."""
+        end = self._store.min_physical_offset
+        when = datetime.datetime.fromtimestamp(written_ms / 1000).isoformat(" ", "seconds")
+        _log.warning(
+            "deleted %d commit log files before their time (fileReservedTime=%d hours), since the "
+            "disk is %.0f%% full, more than %.0f%% (diskSpaceCleanForciblyRatio): messages stored "
+            "until %s are lost, offsets %d to %d (%d bytes), read or not. Give the store more room "
+            "or keep less; with cleanFileForciblyEnable=false sends are refused instead",
+            count,
+            self._config.file_reserved_time,
+            self.retention.fullest * 100,
+            self.retention.rules.forcible_ratio * 100,
+            when,
+            begin,
+            end,
+            end - begin,
+        )
+
     def _is_expired(self, path: str, plan: CleanUp) -> bool:
-        try:
-            modified_ms = os.stat(path).st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            # Somebody took it away: then it must leave the store, too.
-            modified_ms = 0
+        modified_ms = _modified_ms(path)
         return self.retention.is_expired(modified_ms, self._now_ms(), at_once=plan.at_once)
 
     async def _unlink(self, path: str) -> None:
@@ -257,3 +313,12 @@ class Cleaner:
                 deleted.append(topic)
                 await asyncio.sleep(0)
         return deleted
+
+
+def _modified_ms(path: str) -> int:
+    """When a log file was written last; 0 when somebody took it away: then it must leave the store,
+    too."""
+    try:
+        return os.stat(path).st_mtime_ns // 1_000_000
+    except FileNotFoundError:
+        return 0

@@ -31,6 +31,8 @@ DELETE_FILES_MAX = 10
 MANUAL_RUNS = 20
 """Runs that an operator's request is good for (``MAX_MANUAL_DELETE_FILE_TIMES``)."""
 HOUR_MS = 3_600_000
+ROOM_RATIO = 0.02
+"""So far below a border a disk has to be before it counts as less full again."""
 USED_RATIO_BOUNDS = (10, 95)
 """Per cents that ``diskMaxUsedSpaceRatio`` is brought into, as RocketMQ does."""
 
@@ -118,6 +120,9 @@ class Retention:
         self.is_disk_full = False
         """The store must take no writes (``DISK_FULL_BIT``)."""
         self._log_ratio = self._queue_ratio = 0.0
+        self.is_nearly_full = False
+        """A disk is fuller than ``diskMaxUsedSpaceRatio``, or was and is not yet
+        :data:`ROOM_RATIO` below: at the border it is one crossing, not many."""
 
     def delete_manually(self) -> None:
         """Let the next runs delete whatever the hour (code 329)."""
@@ -129,8 +134,15 @@ class Retention:
         self._log_ratio = min(log_ratios)
         self._queue_ratio = queue_ratio
         before = self.is_disk_full
+        most = self.rules.disk_max_used_ratio - (ROOM_RATIO if self.is_nearly_full else 0)
+        self.is_nearly_full = self._is_beyond(most)
         self.is_disk_full = self._is_beyond(self.rules.warning_ratio)
         return self.is_disk_full != before
+
+    @property
+    def fullest(self) -> float:
+        """How full the disk is that counts: of the log, or of the queues if that is fuller."""
+        return max(self._log_ratio, self._queue_ratio)
 
     def _is_beyond(self, ratio: float) -> bool:
         return self._log_ratio > ratio or self._queue_ratio > ratio

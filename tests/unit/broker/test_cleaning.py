@@ -257,3 +257,69 @@ async def test_the_cleaner_runs_by_itself(
         await fill(peer, 40)
         assert (await peer.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == ResponseCode.SUCCESS
         await until(lambda: len(broker.store.log_files()) == 1)
+
+
+def told(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    """What the cleaner said since this was asked last."""
+    found = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "kerolox.broker.cleaning" and record.levelname == level
+    ]
+    caplog.clear()
+    return found
+
+
+async def test_files_that_go_before_their_time_are_a_warning_that_says_what_is_lost(
+    broker: Broker, peer: Peer, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await fill(peer)
+    disk.ratio = 0.86
+    await disk.cleaner.clean()
+    [line] = [line for line in told(caplog, "WARNING") if line.startswith("deleted ")]
+    lost = broker.store.min_physical_offset
+    assert line.startswith(f"deleted {DELETE_FILES_MAX} commit log files before their time")
+    assert "fileReservedTime=72 hours" in line
+    assert "the disk is 86% full, more than 85% (diskSpaceCleanForciblyRatio)" in line
+    assert f"are lost, offsets 0 to {lost} ({lost} bytes), read or not" in line
+    # Those that were due are no more than a line.
+    disk.later_ms = 73 * 3_600_000
+    await disk.cleaner.clean()
+    assert not [line for line in told(caplog, "WARNING") if line.startswith("deleted ")]
+
+
+async def test_a_disk_that_fills_up_is_told_once_with_what_comes_next(
+    broker: Broker, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    disk.ratio = 0.75
+    await disk.cleaner.check_disk()
+    assert told(caplog, "WARNING") == []
+    for ratio in (0.76, 0.80, 0.75, 0.76, 0.74):
+        disk.ratio = ratio
+        await disk.cleaner.check_disk()
+    [line] = told(caplog, "WARNING")
+    assert f"(log: {broker.config.log_folders[0]} 76%; queues: 76%)" in line
+    assert "more than 75% are used (diskMaxUsedSpaceRatio)" in line
+    assert "above 85% (diskSpaceCleanForciblyRatio) younger ones go too" in line
+    assert "above 90% (diskSpaceWarningLevelRatio) sends are refused" in line
+    disk.ratio = 0.73
+    await disk.cleaner.check_disk()
+    [line] = told(caplog, "INFO")
+    assert "below diskMaxUsedSpaceRatio again" in line
+    disk.ratio = 0.91
+    await disk.cleaner.check_disk()
+    assert len(told(caplog, "WARNING")) == 1
+
+
+async def test_that_no_file_may_go_is_told_once(
+    broker: Broker, peer: Peer, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(peer)
+    disk.ratio = 0.80
+    for _ in range(3):
+        await disk.cleaner.clean()
+    assert (
+        len([line for line in told(caplog, "WARNING") if "no commit log file may go" in line]) == 1
+    )
