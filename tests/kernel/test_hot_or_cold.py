@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -470,3 +471,28 @@ def test_a_name_that_is_too_long_is_cold_although_the_table_has_it(
     assert answer.code == 0
     assert wire.is_cold(pull(encoding=encoding, consumerGroup="g" * 256, sysFlag=5))
     assert bench.store.take_commits() == []
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same", "different"])
+@ENCODINGS
+def test_a_header_with_a_great_many_members_is_cold(
+    bench: Bench, encoding: SerializeType, same: bool
+) -> None:
+    if encoding == SerializeType.JSON:
+        member = [f'"a{"" if same else number}":"1"' for number in range(50_000)]
+        fields = ",".join([*member, *(f'"{k}":"{v}"' for k, v in send_fields().items())])
+        header = ('{"code":310,"opaque":1,"extFields":{' + fields + "}}").encode()
+    else:
+        names = [f"a{'' if same else number}".encode() for number in range(50_000)]
+        entries = [struct.pack(">h", len(name)) + name + b"\0\0\0\x011" for name in names]
+        ext = b"".join(entries)
+        header = struct.pack(">hbhiiii", 310, 0, 0, 1, 0, 0, len(ext)) + ext
+    word = int(encoding) << 24 | len(header)
+    assert bench.connect().is_cold(struct.pack(">II", 4 + len(header) + 1, word) + header + b"x")
+
+
+@ENCODINGS
+def test_a_long_header_of_few_members_is_hot(bench: Bench, encoding: SerializeType) -> None:
+    wire = bench.connect()
+    (answer,) = wire.ask(send(encoding=encoding, i=properties(TAGS='"t",' * 7_000)))
+    assert answer.code == 0

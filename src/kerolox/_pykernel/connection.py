@@ -39,6 +39,7 @@ from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.framing import foreign_protocol
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
 from kerolox.store.status import PutMessageStatus
 
@@ -154,7 +155,10 @@ class Connection:
             header: HotHeader | None = None
             try:
                 if word == header_size:
-                    header = parse_json(chunk[position + 8 : body])
+                    if header_size < CROWDED_BYTES_MIN or not is_crowded(
+                        chunk[position + 8 : body]
+                    ):
+                        header = parse_json(chunk[position + 8 : body])
                 elif word >> 24 == BINARY:
                     header = parse_binary(chunk[position + 8 : body])
             except NOT_HOT:

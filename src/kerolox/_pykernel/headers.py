@@ -48,6 +48,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _INT64_CHARACTERS_MAX = 20
 
+_FIELDS_MAX = 20
+
 _PLAIN_CHARACTERS_MAX = NAME_BYTES_MAX // 4
 """So many characters are no more bytes than a name may have, whatever they are."""
 
@@ -202,7 +204,11 @@ def parse_binary(header: bytes) -> HotHeader:
     if remark_size < 0 or ext_size < 0 or at + ext_size != len(header):
         raise StructError("lengths of the header do not add up")
     fields: dict[str, str] = {}
+    count = 0
     while at < len(header):
+        count += 1
+        if count > _FIELDS_MAX:
+            raise StructError("more fields than a hot request has")
         (key_size,) = _SHORT.unpack_from(header, at)
         value_at = at + _SHORT.size + key_size
         (value_size,) = _INT.unpack_from(header, value_at)

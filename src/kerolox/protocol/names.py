@@ -101,8 +101,9 @@ Keys = Annotated[str, TextBound(PROPERTIES_BYTES_MAX)]
 """A key or an id of a message: no longer than the properties that hold it."""
 Expression = Annotated[str, TextBound(EXPRESSION_BYTES_MAX)]
 """What a consumer subscribes to."""
-Properties = Annotated[str, TextBound(_HEADER_BYTES_MAX)]
-"""A message's properties: those that are too long for a record are refused with code 13."""
+Properties = Annotated[str, TextBound(4 * PROPERTIES_BYTES_MAX)]
+"""A message's properties. Those that are too long for a record are refused by who stores it, with
+code 13, and after something was taken out of them; much longer ones are not even looked at."""
 LongText = Annotated[str, TextBound(_HEADER_BYTES_MAX)]
 """A text that its handler bounds."""
 

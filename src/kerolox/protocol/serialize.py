@@ -18,11 +18,13 @@ from kerolox.errors import LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import LanguageCode
 
 __all__ = [
+    "CROWDED_BYTES_MIN",
     "HeaderFields",
     "decode_binary_header",
     "decode_json_header",
     "encode_binary_header",
     "encode_json_header",
+    "is_crowded",
 ]
 
 REPAIRED_BYTES_MAX = 256 * 1024
@@ -36,8 +38,8 @@ FIELDS_MAX = 1_024
 
 CROWDED_BYTES_MIN = 64 * 1024
 QUOTES_MAX = 16 * FIELDS_MAX
-"""A JSON header from so many bytes on has at most so many quotation marks: millions of members
-would take a second to read."""
+"""A JSON header from so many bytes on has at most so many quotation marks, those inside of texts
+aside: millions of members would take a second to read."""
 
 _FIXED = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
@@ -100,7 +102,7 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     """
     if len(data) >= CROWDED_BYTES_MIN:
         _check_size(data)
-        if bytes(data).count(b'"') > QUOTES_MAX:
+        if is_crowded(data):
             raise _crowded()
     try:
         header = _json_decoder.decode(data)
@@ -204,6 +206,12 @@ def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
     except ValueError:
         known_language = LanguageCode.OTHER
     return HeaderFields(code, known_language, version, opaque, flag, remark, ext_fields)
+
+
+def is_crowded(data: bytes | memoryview) -> bool:
+    """Whether a JSON header has more members than it may, without reading it."""
+    text = bytes(data)
+    return text.count(b'"') - text.count(b'\\"') > QUOTES_MAX
 
 
 def _check_size(data: bytes | memoryview) -> None:

@@ -219,3 +219,11 @@ def test_a_crowded_json_header_is_refused_before_it_is_read(monkeypatch) -> None
     monkeypatch.setattr("kerolox.protocol.serialize._json_decoder", None)
     with pytest.raises(RemoteProtocolError, match="more than 1024 members"):
         decode_json_header(data)
+
+
+def test_quotes_inside_of_texts_are_no_members() -> None:
+    header = HeaderFields(10, LanguageCode.JAVA, 1, 2, 0, None, {"i": '"' * 32_767})
+    assert decode_json_header(encode_json_header(header)) == header
+    names = ",".join(f'"{number}\\\\":1' for number in range(20_000))
+    with pytest.raises(RemoteProtocolError, match="more than 1024 members"):
+        decode_json_header(f'{{"code":1,"extFields":{{{names}}}}}'.encode())
