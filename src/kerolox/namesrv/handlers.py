@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,6 +64,8 @@ DATA_VERSION_BYTES_MAX = 4 * 1024
 """Longest body of QUERY_DATA_VERSION."""
 
 CRC_STEP_BYTES = 256 * 1024
+SMALL = 64
+"""An answer of so many brokers, or queues of a topic, is made at once."""
 
 FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -102,8 +104,13 @@ class NameServerHandlers:
         self._clock_ms = clock_ms
         self._turns = SharedTurns()
         self._unserved = UnservedCodes("name server")
-        self._listing = asyncio.Lock()
-        """One list of all topics is made at a time: a large one has megabytes."""
+        # Of each kind one large answer is made at a time: it may have megabytes, and thousands may
+        # ask for it.
+        self._list_lock = asyncio.Lock()
+        self._route_lock = asyncio.Lock()
+        self._order_lock = asyncio.Lock()
+        self._order_body = (-1, b"")
+        """ORDER_TOPIC_CONFIG as each registration is answered with, and its version."""
         self._registering: dict[int, asyncio.Lock] = {}
         """Registrations of one connection come one after the other, in its order."""
 
@@ -168,7 +175,8 @@ class NameServerHandlers:
         self, command: RemotingCommand, _: ServerConnection
     ) -> RemotingCommand:
         header = NamespaceHeader.decode(command.ext_fields)
-        table = await self._namespace_body(header.namespace)
+        async with self._list_lock:
+            table = await self._namespace_body(header.namespace)
         if not table:
             return command.response(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
@@ -235,7 +243,7 @@ class NameServerHandlers:
                 "masterAddr": result.master_address,
                 CHALLENGED_BY: result.challenger,
             },
-            body=await self._namespace_body(ORDER_TOPIC_CONFIG),
+            body=await self._order_table(),
         )
 
     async def _crc(self, body: bytes) -> int:
@@ -314,8 +322,8 @@ class NameServerHandlers:
     @_on(RequestCode.GET_BROKER_CLUSTER_INFO)
     async def _cluster_info(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
         routes = self._routes
-        brokers = ({name: _broker(broker)} for name, broker in list(routes.brokers.items()))
-        clusters = ({name: sorted(names)} for name, names in list(routes.clusters.items()))
+        brokers = [{name: _broker(broker)} for name, broker in routes.brokers.items()]
+        clusters = [{name: sorted(names)} for name, names in routes.clusters.items()]
         table = await self._joined(brokers, fastjson.dumps)
         cluster_table = await self._joined(clusters, fastjson.dumps)
         body = b'{"brokerAddrTable":{%s},"clusterAddrTable":{%s}}' % (table, cluster_table)
@@ -350,8 +358,8 @@ class NameServerHandlers:
         if self.config.order_message_enable or self.config.cluster_test:
             order = self._key_values.get(ORDER_TOPIC_CONFIG, header.topic)
         dumps = fastjson.dumps_strict if standard else fastjson.dumps
-        brokers = await self._joined(([_broker(each)] for each in route.brokers), dumps)
-        queues = ([_queues(each, standard=standard)] for each in route.queues)
+        brokers = await self._joined([[_broker(each)] for each in route.brokers], dumps)
+        queues = [[_queues(each, standard=standard)] for each in route.queues]
         return command.response(
             body=b'{"brokerDatas":[%s],"filterServerTable":%s,%s"queueDatas":[%s]}'
             % (
@@ -362,11 +370,14 @@ class NameServerHandlers:
             )
         )
 
-    async def _joined(self, values: Iterable[object], dumps: Callable[[object], bytes]) -> bytes:
+    async def _joined(self, values: Collection[object], dumps: Callable[[object], bytes]) -> bytes:
         """What is inside the brackets of these maps or lists, as the inside of one."""
+        if len(values) <= SMALL:
+            return b",".join([dumps(value)[1:-1] for value in values])
         parts: list[bytes] = []
-        await self._turns.run(values, lambda value: parts.append(dumps(value)[1:-1]))
-        return b",".join(parts)
+        async with self._route_lock:
+            await self._turns.run(values, lambda value: parts.append(dumps(value)[1:-1]))
+            return b",".join(parts)
 
     @_on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     async def _all_topics(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
@@ -424,11 +435,20 @@ class NameServerHandlers:
         return command.response(body=format_properties(self.live_settings.shown()).encode())
 
     async def _namespace_body(self, namespace: str) -> bytes:
+        """All of a namespace, as the body of an answer; empty when there is no such namespace."""
         if self._key_values.namespace(namespace) is None:
             return b""
         parts: list[bytes] = []
         await self._turns.run(self._key_values.namespace_pieces(namespace), parts.append)
         return b'{"table":{%s}}' % b",".join(parts)
+
+    async def _order_table(self) -> bytes:
+        """What each registration is answered with; made once after each change."""
+        async with self._order_lock:
+            version = self._key_values.version
+            if self._order_body[0] != version:
+                self._order_body = (version, await self._namespace_body(ORDER_TOPIC_CONFIG))
+            return self._order_body[1]
 
     async def _topic_list(
         self, command: RemotingCommand, names: Iterator[list[str]], address: str | None = None
@@ -444,7 +464,7 @@ class NameServerHandlers:
             if size > FRAME_BYTES_MAX:
                 raise BodyError("the list of topics is longer than a frame may be")
 
-        async with self._listing:
+        async with self._list_lock:
             await self._turns.run(names, add)
             head = b"" if address is None else b'"brokerAddr":%s,' % _encode(address)
             return command.response(body=b'{%s"topicList":[%s]}' % (head, b",".join(parts)))

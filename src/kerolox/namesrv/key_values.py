@@ -99,6 +99,11 @@ class KeyValues:
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=CLOSE_SECONDS_MAX)
 
+    @property
+    def version(self) -> int:
+        """Another one after each change."""
+        return self._changed
+
     def get(self, namespace: str, key: str) -> str | None:
         """One value."""
         return self._table.get(namespace, {}).get(key)

@@ -483,6 +483,63 @@ async def test_cluster_info_has_all_brokers_and_clusters_with_bare_keys(server: 
     )
 
 
+async def test_large_answers_are_made_one_at_a_time_and_in_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        await server.register(
+            "T",
+            brokerName=f"b{number}",
+            brokerAddr=f"10.0.0.1:{number}",
+            connection=FakeConnection(number // 50),
+        )
+    for number in range(3_000):
+        server.key_values._table.setdefault("ORDER_TOPIC_CONFIG", {})[f"T{number}"] = "b:1"
+    each_step_is_a_turn(monkeypatch)
+    asked = [
+        (RequestCode.GET_BROKER_CLUSTER_INFO, {}),
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}),
+    ]
+    made = 0
+    most = 0
+
+    class Counted(asyncio.Lock):
+        async def __aenter__(self) -> None:
+            nonlocal made, most
+            await super().__aenter__()
+            made += 1
+            most = max(most, made)
+
+        async def __aexit__(self, *args: object) -> None:
+            nonlocal made
+            made -= 1
+            await super().__aexit__(*args)
+
+    monkeypatch.setattr(server.handlers, "_list_lock", Counted())
+    monkeypatch.setattr(server.handlers, "_route_lock", server.handlers._list_lock)
+    async with TurnOfOthers() as others:
+        answers = await asyncio.gather(*(server.ask(c, **f) for c, f in asked for _ in range(5)))
+    assert [answer.code for answer in answers] == [0] * 15
+    assert most == 1
+    assert others.count >= 5 * (100 + 2 * 100) + 3_000 // 256
+    bodies = [fastjson.loads(answer.body) for answer in answers[::5]]
+    assert len(bodies[0]["brokerAddrTable"]) == len(bodies[1]["queueDatas"]) == 100
+    assert len(bodies[2]["table"]) == 3_000
+
+
+async def test_the_order_of_topics_that_registrations_get_is_never_an_old_one(
+    server: Server,
+) -> None:
+    code, item = RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+    for value in ("b:1", "b:2"):
+        await server.ask(code, **item, value=value)
+        for _ in range(2):
+            assert json.loads((await server.register("T")).body) == {"table": {"T": value}}
+    await server.ask(RequestCode.DELETE_KV_CONFIG, **item)
+    assert json.loads((await server.register("T")).body) == {"table": {}}
+
+
 async def test_topic_lists(server: Server) -> None:
     await server.register("T", "U")
     lists = {
