@@ -39,6 +39,12 @@ MEMBERS_MAX = 1_000_000
 SUBSCRIPTIONS_MAX = 1_000_000
 """Topics that groups subscribe to, each counted in each group."""
 
+CLIENTS_BYTES_MAX = 256 * 1024 * 1024
+"""What members, the names of their groups and all subscriptions take, estimated from above."""
+
+MEMBER_BYTES, SUBSCRIPTION_BYTES, TAG_BYTES = 600, 700, 150
+"""What each of them takes besides its texts: tables' entries, in Python and in the kernel."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -130,6 +136,7 @@ class ClientTable:
         self._joined: dict[ServerConnection, _Joined] = {}
         self._members = 0
         self._subscriptions = 0
+        self._bytes = 0
         self._operations = 0
         """Counts what operators change: see :meth:`take_heartbeats_anew`."""
 
@@ -171,10 +178,11 @@ class ClientTable:
         Raises:
             BrokerError: code 1; its connection, or the broker, has too many clients already.
         """
-        self._check_room(self._producers.get(group, {}), client)
+        self._check_room(group, self._producers.get(group, {}), client)
         members = self._producers.setdefault(group, {})
         known = members.get(client.connection)
-        self._members += known is None
+        self._count_member(group, known, -1)
+        self._count_member(group, client, 1)
         members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).producer_groups.add(group)
         self._producer_ids[client.client_id] = client
@@ -196,8 +204,10 @@ class ClientTable:
         how = (data.consume_type, data.message_model, data.consume_from_where)
         group.changes += how != (group.consume_type, group.message_model, group.consume_from_where)
         group.consume_type, group.message_model, group.consume_from_where = how
-        is_new = client.connection not in group.members
-        self._members += is_new
+        known = group.members.get(client.connection)
+        is_new = known is None
+        self._count_member(group.name, known, -1)
+        self._count_member(group.name, client, 1)
         group.members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
         changed = self._subscribe(group, data.subscription_data_set) or is_new
@@ -216,7 +226,7 @@ class ClientTable:
         if not members:
             del self._producers[group]
         if left is not None:
-            self._members -= 1
+            self._count_member(group, left, -1)
             self._joined[connection].producer_groups.discard(group)
             self._forget_producer(left)
             self._left_one(connection)
@@ -225,8 +235,9 @@ class ClientTable:
         """A consumer unregistered."""
         found = self._groups.get(group)
         if found is not None:
-            if found.members.pop(connection, None) is not None:
-                self._members -= 1
+            left = found.members.pop(connection, None)
+            if left is not None:
+                self._count_member(group, left, -1)
                 self._joined[connection].consumer_groups.discard(group)
                 self._left_one(connection)
             self._left(found)
@@ -298,14 +309,28 @@ class ClientTable:
     # -- inside -------------------------------------------------------------------------------
     def _check_consumer(self, data: ConsumerData, client: Client) -> None:
         known = self._groups.get(data.group_name)
-        self._check_room({} if known is None else known.members, client)
-        more = len(data.subscription_data_set) - (0 if known is None else len(known.subscriptions))
+        self._check_room(data.group_name, {} if known is None else known.members, client)
+        wanted = {each.topic: each for each in data.subscription_data_set}
+        old = {} if known is None else known.subscriptions
+        more = len(wanted) - len(old)
         if more > 0 and self._subscriptions + more > SUBSCRIPTIONS_MAX:
             raise _too_many(client, f"{self._subscriptions} subscriptions in this broker")
+        size = sum(map(_subscription_bytes, wanted.values()))
+        size -= sum(map(_subscription_bytes, old.values()))
+        if size > 0 and self._bytes + size > CLIENTS_BYTES_MAX:
+            raise _too_many(client, f"clients that take {self._bytes} bytes in this broker")
 
-    def _check_room(self, members: Mapping[ServerConnection, Client], client: Client) -> None:
+    def _check_room(
+        self, group: str, members: Mapping[ServerConnection, Client], client: Client
+    ) -> None:
         """Whether a client may join a group with these members."""
-        if client.connection in members:
+        known = members.get(client.connection)
+        more = _member_bytes(group, client)
+        if known is not None:
+            more -= _member_bytes(group, known)
+        if more > 0 and self._bytes + more > CLIENTS_BYTES_MAX:
+            raise _too_many(client, f"clients that take {self._bytes} bytes in this broker")
+        if known is not None:
             return
         if self._members >= MEMBERS_MAX:
             raise _too_many(client, f"{self._members} members of groups in this broker")
@@ -315,6 +340,11 @@ class ClientTable:
         count = len(joined.producer_groups) + len(joined.consumer_groups)
         if count >= GROUPS_PER_CONNECTION_MAX:
             raise _too_many(client, f"{count} groups on its connection")
+
+    def _count_member(self, group: str, member: Client | None, sign: int) -> None:
+        if member is not None:
+            self._members += sign
+            self._bytes += sign * _member_bytes(group, member)
 
     def _forget_producer(self, left: Client) -> None:
         """It left a group: nobody finds it by its id, unless it is in another one too."""
@@ -346,10 +376,13 @@ class ClientTable:
             changed = changed or old is None
             group.changes += 1
             self._subscriptions += old is None
+            self._bytes += _subscription_bytes(subscription)
+            if old is not None:
+                self._bytes -= _subscription_bytes(old)
             group.subscriptions[subscription.topic] = subscription
             self._push(group, subscription)
         for topic in group.subscriptions.keys() - topics:
-            del group.subscriptions[topic]
+            self._bytes -= _subscription_bytes(group.subscriptions.pop(topic))
             group.changes += 1
             self._subscriptions -= 1
             self._store.delete_subscription(group.name, topic)
@@ -371,6 +404,7 @@ class ClientTable:
             return
         self._groups.pop(group.name, None)
         self._subscriptions -= len(group.subscriptions)
+        self._bytes -= sum(map(_subscription_bytes, group.subscriptions.values()))
         self._on_group_gone(group.name)
         for topic in group.subscriptions:
             self._store.delete_subscription(group.name, topic)
@@ -386,6 +420,21 @@ class ClientTable:
                 member.connection.send_oneway(notice)
             except RemotingError as error:
                 _log.warning("notice to %s failed: %s", member.connection.remote_address, error)
+
+
+def _member_bytes(group: str, member: Client) -> int:
+    return MEMBER_BYTES + len(group) + len(member.client_id)
+
+
+def _subscription_bytes(subscription: SubscriptionData) -> int:
+    tags = subscription.tags_set
+    return (
+        SUBSCRIPTION_BYTES
+        + len(subscription.topic)
+        + len(subscription.sub_string or "")
+        + TAG_BYTES * (len(tags) + len(subscription.code_set))
+        + sum(map(len, tags))
+    )
 
 
 def _too_many(client: Client, what: str) -> BrokerError:

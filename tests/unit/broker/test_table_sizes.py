@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.broker import groups, json_file, locks, offsets, topics
+from kerolox.broker import clients, groups, json_file, locks, offsets, topics
 from kerolox.broker.groups import GroupTable
 from kerolox.broker.json_file import JsonFile
 from kerolox.broker.locks import QueueLocks
@@ -18,7 +18,7 @@ from kerolox.errors import BrokerError, StoreError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.unit.broker.support import small_config
+from tests.unit.broker.support import peer_of, small_config
 from tests.unit.broker.test_tables import RecordingStore, topic_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WORST = "\x01" * 255
 """The name that takes most in a file: six bytes a character."""
 
-MEGABYTES = "n" * 15_000_000
+MEGABYTES = "n" * 3_000_000
 
 COMMIT: dict[str, object] = {
     "consumerGroup": "g",
@@ -56,7 +56,7 @@ async def test_an_offset_of_a_group_with_a_long_name_is_refused(broker: Broker, 
     refused = await peer.ask(code, COMMIT | {"consumerGroup": MEGABYTES})
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert '<consumerGroup> "nnnn' in (refused.remark or "")
-    assert "has 15000000 bytes; at most 255 are allowed" in (refused.remark or "")
+    assert "has 3000000 bytes; at most 255 are allowed" in (refused.remark or "")
     assert broker.offsets.snapshot()["offsetTable"] == {}
     assert (await peer.ask(code, COMMIT | {"consumerGroup": "n" * 255})).code == 0
 
@@ -298,3 +298,30 @@ async def test_number_keys_are_read_whatever_the_names_look_like(tmp_path: Path)
     table.file.path.write_text(json.dumps(compact).replace('"0"', "0 "))
     again.load()
     assert again.query("g", "T", 0) == 5
+
+
+async def test_clients_and_what_they_subscribe_to_are_bounded_by_what_they_take(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = broker.clients
+    assert table._bytes == 0
+    async with peer_of(broker) as other:
+        await other.heartbeat("d", "a", {"T": "x||y", "U": "*"}, producers=["p"])
+        taken = table._bytes
+        await other.heartbeat("d" * 200, "a", {"T": "*"}, version=2, producers=["p"])
+        assert 0 < table._bytes < taken + 400
+        monkeypatch.setattr(clients, "CLIENTS_BYTES_MAX", table._bytes + 2_000)
+        for topics_wanted in ({"T": "a" * 3_000}, {f"T{number}": "*" for number in range(3)}):
+            refused = await peer.heartbeat("c", "b", topics_wanted)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "bytes in this broker already" in (refused.remark or "")
+        refused = await peer.heartbeat("c", "", producers=[f"p{number}" for number in range(9)])
+        assert "bytes in this broker already" in (refused.remark or "")
+        assert table._bytes <= clients.CLIENTS_BYTES_MAX
+        monkeypatch.setattr(clients, "CLIENTS_BYTES_MAX", table._bytes + 2_000)
+        assert (await peer.heartbeat("c", "b", {"T": "*"})).code == ResponseCode.SUCCESS
+        leaving = {"clientID": "d", "producerGroup": "p", "consumerGroup": "a"}
+        assert (await other.ask(RequestCode.UNREGISTER_CLIENT, leaving)).code == 0
+    for connection in list(table._joined):
+        table.connection_closed(connection)
+    assert (table._bytes, table._members, table._subscriptions) == (0, 0, 0)
