@@ -321,12 +321,16 @@ class ViewBrokerStatsHeader(Header, frozen=True, kw_only=True):
 
 
 class ResetOffsetHeader(Header, frozen=True, kw_only=True):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+    """INVOKE_BROKER_TO_RESET_OFFSET (222). Tools of 5.x name a queue, and an offset of it."""
 
     topic: TopicName
     group: Name
     timestamp: Int64
     is_force: bool = False
+    queue_id: Int32 = -1
+    """-1: all queues."""
+    offset: Int64 = -1
+    """-1: that of the time."""
 
 
 class ConsumerStatusHeader(Header, frozen=True, kw_only=True):

@@ -123,3 +123,54 @@ async def test_offsets_of_a_group_that_is_not_online_are_set_from_outside(peer: 
     queue = {"consumerGroup": "readers", "topic": "T", "queueId": 0}
     answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, queue)
     assert answer.ext_fields["offset"] == "0"
+
+
+ONE_QUEUE = {"topic": "T", "group": "readers", "timestamp": 0, "isForce": True, "queueId": 1}
+"""What a tool of 5.x asks for when it is told of a queue."""
+
+
+async def test_a_reset_of_one_queue_leaves_the_others_alone(peer: Peer):
+    await peer.create_topic("T", 3)
+    for queue_id in range(3):
+        for _ in range(3):
+            await peer.send("T", queue_id=queue_id)
+        await commit(peer, "readers", queue_id, 3)
+    await peer.heartbeat("c1", topics={"T": "*"})
+    for more, offset in (({"offset": 2}, 2), ({"offset": -1}, 0), ({}, 0)):
+        answer = await peer.ask(RESET, {**ONE_QUEUE, **more})
+        expected = {"offsetTable": {MessageQueue("T", "broker-t", 1): offset}}
+        assert answer.code == ResponseCode.SUCCESS
+        assert fastjson.loads(answer.body) == expected
+        assert fastjson.loads((await told(peer)).body) == expected
+    every = await peer.ask(RESET, {**ONE_QUEUE, "queueId": -1})
+    assert len(fastjson.loads(every.body)["offsetTable"]) == 3
+
+
+async def test_one_queue_of_a_group_that_is_not_online_is_reset_by_the_broker(
+    broker: Broker, peer: Peer
+):
+    await peer.create_topic("T", 2)
+    for _ in range(3):
+        await peer.send("T", queue_id=1)
+    await commit(peer, "readers", 1, 3)
+    answer = await peer.ask(RESET, {**ONE_QUEUE, "offset": 1})
+    assert answer.code == ResponseCode.SUCCESS
+    assert fastjson.loads(answer.body)["offsetTable"] == {MessageQueue("T", "broker-t", 1): 1}
+    assert broker.offsets.query("readers", "T", 1) == 1
+    assert broker.offsets.query("readers", "T", 0) == -1
+
+
+async def test_an_offset_outside_the_queue_and_an_unknown_queue_are_no_reset(
+    broker: Broker, peer: Peer
+):
+    await peer.create_topic("T", 2)
+    await peer.send("T", queue_id=1)
+    await commit(peer, "readers", 1, 1)
+    for more, remark in (
+        ({"offset": 2}, "Target offset 2 not in consume queue range [0-1]"),
+        ({"offset": -2}, "Target offset -2 not in consume queue range [0-1]"),
+        ({"queueId": 2}, "queue 2 of T is not there; it has 2"),
+    ):
+        answer = await peer.ask(RESET, {**ONE_QUEUE, **more})
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert broker.offsets.query("readers", "T", 1) == 1

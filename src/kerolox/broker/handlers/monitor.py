@@ -183,7 +183,11 @@ async def clone_offsets(broker: Broker, header: CloneGroupOffsetHeader, request:
 
 @router.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetHeader.decode)
 async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Request) -> Reply:
-    """Make the members of a group go on at another time; -1 is the end of each queue."""
+    """Make the members of a group go on at another time; -1 is the end of each queue.
+
+    A 5.x tool may name one queue, and an offset of it; then the broker sets the offset itself where
+    nobody is online. Without that its tool would send all queues to the first message.
+    """
     topic = broker.topics.get(header.topic)
     if topic is None:
         raise _system_error(
@@ -191,6 +195,11 @@ async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Reque
         )
     table = _reset_table(broker, header, topic)
     group = broker.clients.group(header.group)
+    if group is None and header.queue_id >= 0:
+        for queue, offset in table.items():
+            address = request.connection.remote_address
+            broker.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
+        return Reply(body=encode_body({"offsetTable": table}))
     if group is None:
         raise BrokerError(
             f"Consumer not online, so can not reset offset, Group: {header.group} "
@@ -331,7 +340,14 @@ def _reset_table(
     broker: Broker, header: ResetOffsetHeader, topic: TopicConfig
 ) -> dict[MessageQueue, int]:
     table = {}
-    for queue_id in range(topic.write_queue_nums):
+    queue_ids = range(topic.write_queue_nums)
+    if header.queue_id >= 0:
+        if header.queue_id not in queue_ids:
+            raise _system_error(
+                f"queue {header.queue_id} of {header.topic} is not there; it has {len(queue_ids)}"
+            )
+        queue_ids = range(header.queue_id, header.queue_id + 1)
+    for queue_id in queue_ids:
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
         if consumed == -1:
             raise _system_error(f"THe consumer group <{header.group}> not exist")
@@ -341,8 +357,19 @@ def _reset_table(
             target = broker.store.offset_by_time(header.topic, queue_id, header.timestamp)
         target = max(target, 0)
         wanted = target if header.is_force or target < consumed else consumed
+        if header.queue_id >= 0 and header.offset != -1:
+            wanted = _checked_offset(broker, header)
         table[_queue(broker, header.topic, queue_id)] = wanted
     return table
+
+
+def _checked_offset(broker: Broker, header: ResetOffsetHeader) -> int:
+    low, high = broker.store.queue_bounds(header.topic, header.queue_id)
+    if not low <= header.offset <= high:
+        raise _system_error(
+            f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
+        )
+    return header.offset
 
 
 def consumes(broker: Broker, group: str, topic: str) -> bool:
