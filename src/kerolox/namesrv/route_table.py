@@ -62,7 +62,7 @@ __all__ = [
 BROKER_EXPIRY_MS = 120_000
 """A broker that did not register for so long is gone."""
 
-SWEPT_AT_ONCE = 1_000
+SWEPT_AT_ONCE = 64
 """A broker of more topics leaves memory in steps."""
 
 PIECE = 512

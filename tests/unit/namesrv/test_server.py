@@ -80,6 +80,17 @@ async def test_a_broker_whose_connection_closes_is_gone_at_once(running: Running
     assert (await running.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == 17
 
 
+async def test_the_many_topics_of_a_broker_that_is_gone_leave_memory_by_themselves(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.namesrv.route_table.SWEPT_AT_ONCE", 0)
+    await running.register()
+    routes = running.server.routes
+    assert routes.topics
+    running.client.disconnect(running.address)
+    await until(lambda: routes.is_swept and not routes.topics)
+
+
 async def test_a_scan_takes_out_silent_brokers_and_closes_their_connections(
     running: Running,
 ) -> None:
