@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from kerolox.addresses import split_address
 from kerolox.cli.logs import LINE_CHARACTERS_MAX, LogFormatter
-from tests.cli.command import SECONDS_MAX
+from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from tests.cli.command import SECONDS_MAX, Server
+from tests.cli.conftest import small_store
 
 FORGED = "x\n2026-01-01 00:00:00,000 ERROR kerolox: all is lost\x1b[2J\u202e\x9b31m"
 
@@ -85,3 +93,48 @@ def test_what_ends_a_thread_or_the_process_is_escaped_too() -> None:
     assert sum(line.startswith("ValueError: x\\n2026-01-01") for line in lines) == 2
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("2026-01-01") for line in lines)
+
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ (?:DEBUG|INFO|WARNING|ERROR) kerolox[\w.]*: ")
+
+
+def test_no_client_writes_lines_into_the_log_of_a_server(tmp_path: Path) -> None:
+    conf = small_store(tmp_path)
+    arguments = ["up", "--port", 0, "--namesrv-port", 0, "--data", tmp_path / "store", "-c", conf]
+    log = tmp_path / "server.log"
+    with Server(tmp_path, *arguments, "--log-level", "debug", "--log-file", log) as server:
+        # A group that can't give messages back is named in the log.
+        consumer = {
+            "groupName": FORGED + "/",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [],
+            "unitMode": False,
+        }
+        beat = {"clientID": FORGED, "producerDataSet": [], "consumerDataSet": [consumer]}
+        broker = {"clusterName": FORGED, "brokerName": FORGED, "brokerAddr": FORGED}
+        for command in (
+            RemotingCommand.request(RequestCode.UPDATE_BROKER_CONFIG, body=FORGED.encode()),
+            RemotingCommand.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=FORGED.encode()),
+            RemotingCommand.request(RequestCode.HEART_BEAT, body=encode_body(beat)),
+            RemotingCommand.request(RequestCode.REGISTER_BROKER, {**broker, "brokerId": 0}),
+            RemotingCommand.request(RequestCode.UNREGISTER_BROKER, {**broker, "brokerId": 0}),
+            RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": FORGED}),
+            RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": FORGED}),
+            RemotingCommand.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": FORGED}),
+            RemotingCommand.request(
+                RequestCode.PUT_KV_CONFIG, {"namespace": FORGED, "key": FORGED}
+            ),
+            RemotingCommand.request(99_999, {FORGED: FORGED}),
+        ):
+            for address in server.addresses.values():
+                with socket.create_connection(split_address(address), timeout=60) as connection:
+                    connection.sendall(command.encode())
+                    assert connection.recv(4)  # it answers
+        server.stop()
+    lines = log.read_text().splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if not LINE.match(line) or not line.isprintable()] == []
+    assert any("x\\n2026-01-01" in line for line in lines)
+    assert not any(line.startswith("2026-01-01 00:00:00,000 ERROR") for line in lines)
