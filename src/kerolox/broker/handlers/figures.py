@@ -18,6 +18,7 @@ from kerolox.protocol.headers import (
     ViewBrokerStatsHeader,
 )
 from kerolox.remoting.turns import Turns
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -83,7 +84,7 @@ async def view_stats(broker: Broker, header: ViewBrokerStatsHeader, request: Req
     found = broker.traffic.view(header.stats_name, header.stats_key)
     if found is None:
         raise BrokerError(
-            f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            f"The stats <{printable(header.stats_name)}> <{printable(header.stats_key)}> not exist",
             code=ResponseCode.SYSTEM_ERROR,
         )
     return Reply(body=encode_body(found))
