@@ -30,7 +30,8 @@ from benchmarks.spark_read import start_spark  # noqa: E402
 from kerolox.kernel import kernel_name  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 
-WARM_UP_SECONDS = 15.0
+WARM_UP_SECONDS = 60.0
+"""At four looks a second the JVM takes so long to compile what it runs."""
 
 
 def processes(pid: int) -> dict[int, str]:

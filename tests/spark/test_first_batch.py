@@ -22,6 +22,8 @@ ROUNDS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "0"))
 STARTS = ROUNDS or 3
 KILLS = ROUNDS or 1
 
+long = pytest.mark.timeout(600 + 90 * ROUNDS)
+
 
 @pytest.fixture
 def start(spark, topics, topic):
@@ -60,6 +62,7 @@ def catch_up(query, gathered: Gathered, sending: Sending) -> None:
     assert set(gathered.places.values()) == {1}
 
 
+@long
 @pytest.mark.parametrize("starting", ["latest", "earliest"])
 def test_a_query_starts_on_a_topic_that_is_written_to(start, topics, topic, tmp_path, starting):
     with Sending(topics.broker, topic) as sending:
@@ -81,6 +84,7 @@ def test_a_single_batch_reads_what_is_there(start, topics, topic, tmp_path):
     assert len(gathered.places) == 40
 
 
+@long
 @pytest.mark.parametrize("starting", ["latest", "earliest"])
 def test_a_driver_killed_in_its_first_batch_starts_again(
     start, spark_environment, topics, topic, tmp_path, starting
