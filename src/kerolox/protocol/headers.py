@@ -28,7 +28,6 @@ from kerolox.protocol.names import (
 __all__ = [
     "CloneGroupOffsetHeader",
     "ConsumeDirectlyHeader",
-    "ConsumeTimeSpanHeader",
     "ConsumerGroupHeader",
     "ConsumerStatsHeader",
     "ConsumerStatusHeader",
@@ -37,6 +36,7 @@ __all__ = [
     "DeleteGroupHeader",
     "EmptyHeader",
     "EndTransactionHeader",
+    "GroupTopicHeader",
     "Header",
     "HeaderFieldError",
     "ProducerGroupHeader",
@@ -282,7 +282,7 @@ class ConsumerGroupHeader(Header, frozen=True, kw_only=True):
 
 
 class GroupHeader(Header, frozen=True, kw_only=True):
-    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+    """Requests about one group: 343, 352."""
 
     group: Name
 
@@ -341,8 +341,8 @@ class ConsumerStatusHeader(Header, frozen=True, kw_only=True):
     client_addr: Address = ""
 
 
-class ConsumeTimeSpanHeader(Header, frozen=True, kw_only=True):
-    """QUERY_CONSUME_TIME_SPAN (303)."""
+class GroupTopicHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN (303), QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
 
     topic: TopicName
     group: Name

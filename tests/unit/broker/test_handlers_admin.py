@@ -74,6 +74,37 @@ async def test_who_looks_for_an_unknown_topic_or_group_makes_none(broker: Broker
     assert broker.groups.get("nobody") is None
 
 
+async def test_tools_of_5_learn_what_a_group_reads_and_wants(broker: Broker, peer: Peer):
+    await peer.create_topic("T")
+    await peer.create_topic("U")
+    for topic in ("U", "T"):
+        fields = {"consumerGroup": "g", "topic": topic, "queueId": 0, "commitOffset": 1}
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    answer = await peer.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
+    wanted = {"brokerAddr": broker.address, "topicList": ["T", "U"]}
+    assert fastjson.loads(answer.body) == wanted
+    asked = {"group": "g", "topic": "T"}
+    answer = await peer.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, asked)
+    assert fastjson.loads(answer.body) == asked
+    await peer.heartbeat("c1", "g", topics={"T": "a || b"})
+    answer = await peer.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, asked)
+    assert fastjson.loads(answer.body)["subscriptionData"]["subString"] == "a || b"
+
+
+async def test_tools_of_5_see_a_master_that_is_active_and_alone(broker: Broker, peer: Peer):
+    await peer.send("T")
+    answer = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
+    assert fastjson.loads(answer.body) == {
+        "haConnectionInfo": [],
+        "inSyncSlaveNums": 0,
+        "master": True,
+        "masterCommitLogMaxOffset": broker.store.max_physical_offset,
+    }
+    table = fastjson.loads((await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    assert table["brokerActive"] == "true"
+    assert table["getTransferredTps"] == table["getTransferedTps"]
+
+
 @pytest.mark.parametrize(
     ("topic", "more", "remark"),
     [

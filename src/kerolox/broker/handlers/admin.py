@@ -1,5 +1,5 @@
 """Administration of a broker: topics (17, 21, 215, 305, 351), groups (200, 201, 207, 352),
-settings and figures (25, 26, 28), and the files of the store (306, 316, 321, 329).
+settings and figures (25, 26, 28, 907), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
 """
@@ -217,6 +217,10 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     values["brokerVersionDesc"] = VERSION_TEXT
     values["brokerVersion"] = VERSION
+    # What tools of 5.x read: another spelling of the one, and without the other the broker looks
+    # switched off.
+    values["getTransferredTps"] = values["getTransferedTps"]
+    values["brokerActive"] = "true"
     # There are no such pools here: nothing waits, nothing has waited. Tools divide by capacities.
     for pool, capacity in (
         ("send", config.send_thread_pool_queue_capacity),
@@ -242,6 +246,18 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
         f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."
     )
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
+
+
+@router.on(RequestCode.GET_BROKER_HA_STATUS, EmptyHeader.decode)
+async def replication_status(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+    """What ``haStatus`` of 5.x shows: a master that has no slaves."""
+    body = {
+        "haConnectionInfo": [],
+        "inSyncSlaveNums": 0,
+        "master": True,
+        "masterCommitLogMaxOffset": broker.store.max_physical_offset,
+    }
+    return Reply(body=encode_body(body))
 
 
 # -- queues of the store ----------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Who is online and how far they are: connections (203, 204, 328), progress (300, 303, 308),
-offsets (43, 45, 222, 223, 314), and questions that the broker passes on to a consumer (307,
-309)."""
+"""Who is online and how far they are: connections (203, 204, 328), progress (300, 303, 308,
+343, 345), offsets (43, 45, 222, 223, 314), and questions that the broker passes on to a consumer
+(307, 309)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from kerolox.protocol.headers import (
     ConsumeDirectlyHeader,
     ConsumerGroupHeader,
     ConsumerStatusHeader,
-    ConsumeTimeSpanHeader,
     CorrectionOffsetHeader,
     EmptyHeader,
+    GroupHeader,
+    GroupTopicHeader,
     ProducerGroupHeader,
     ResetOffsetHeader,
     RunningInfoHeader,
@@ -110,10 +111,27 @@ async def consumed_by(broker: Broker, header: TopicHeader, request: Request) -> 
     return Reply(body=encode_body({"groupList": sorted(groups)}))
 
 
-@router.on(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader.decode)
-async def consume_time_span(
-    broker: Broker, header: ConsumeTimeSpanHeader, request: Request
+@router.on(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupHeader.decode)
+async def topics_consumed(broker: Broker, header: GroupHeader, request: Request) -> Reply:
+    """The topics that a group has offsets for; asked by tools of 5.x."""
+    topics = sorted(broker.offsets.topics_of(header.group))
+    return Reply(body=encode_body({"brokerAddr": broker.address, "topicList": topics}))
+
+
+@router.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, GroupTopicHeader.decode)
+async def subscription_of_group(
+    broker: Broker, header: GroupTopicHeader, request: Request
 ) -> Reply:
+    """What a group that is online wants of a topic; asked by tools of 5.x."""
+    body: dict[str, object] = {"group": header.group}
+    subscription = broker.clients.subscription(header.group, header.topic)
+    if subscription is not None:
+        body["subscriptionData"] = subscription
+    return Reply(body=encode_body({**body, "topic": header.topic}))
+
+
+@router.on(RequestCode.QUERY_CONSUME_TIME_SPAN, GroupTopicHeader.decode)
+async def consume_time_span(broker: Broker, header: GroupTopicHeader, request: Request) -> Reply:
     """From when to when the messages of each queue are, and where a group stands."""
     topic = _known_topic(broker, header.topic)
     spans = []
