@@ -8,7 +8,8 @@ it is, whoever else claims its place (another machine with the same ``brokerName
   of within ``TAKEOVER_MS``. A claim over another connection is refused.
 - The same broker at the same address may come on another connection, since clients reconnect: from
   the same host at any time, from another one only when the old connection is closed or silent. It
-  is there as long as one of its connections is.
+  is there as long as one of its connections is. Until the others are closed or silent, none of them
+  alone gives it another address, id or cluster, or takes it out.
 
 So a restarted broker is taken at once, whatever its address is now, since its old connection is
 closed; one whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
@@ -113,7 +114,7 @@ class LiveBroker:
         self.host, self.last_update_ms = claim.host, now_ms
         self.connections.pop(claim.connection, None)
         self.connections[claim.connection] = now_ms
-        old = list(self.connections)[:-CONNECTIONS_MAX]
+        old = sorted(self.connections, key=self.connections.__getitem__)[:-CONNECTIONS_MAX]
         for connection in old:
             del self.connections[connection]
         return old
@@ -124,10 +125,16 @@ class LiveBroker:
         lately = self.last_update_ms - TAKEOVER_MS
         return not any(heard_ms >= lately for heard_ms in self.connections.values())
 
-    def is_held_against(self, claim: Claim, now_ms: int) -> bool:
-        """It is alive, and the claim comes on another connection."""
-        is_heard = now_ms - self.last_update_ms <= TAKEOVER_MS
-        return is_heard and claim.connection not in self.connections
+    def others(self, connection: int, now_ms: int) -> int:
+        """On how many other connections than this one it is alive."""
+        lately = now_ms - TAKEOVER_MS
+        heard = (ms for other, ms in self.connections.items() if other != connection)
+        return sum(heard_ms >= lately for heard_ms in heard)
+
+    def is_claimed_by(self, claim: Claim) -> bool:
+        """The claim is of this very broker, and comes from where it is."""
+        own = (self.broker_name, self.broker_id, self.cluster, self.host)
+        return own == (claim.broker_name, claim.broker_id, claim.cluster, claim.host)
 
     def silence(self, connection: int, now_ms: int) -> str:
         """Why it lost its place to that connection."""
@@ -143,9 +150,9 @@ def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
         ContradictionError: another broker lives there, or the same one on a connection from
             elsewhere.
     """
-    if live is None or not live.is_held_against(claim, now_ms):
-        return
-    if live.broker_name == claim.broker_name and live.host == claim.host:
+    others = 0 if live is None else live.others(claim.connection, now_ms)
+    # One connection too many would push the broker's own out of those that are remembered.
+    if live is None or not others or (live.is_claimed_by(claim) and others < CONNECTIONS_MAX):
         return
     live.challenger = f"{claim.text}, which comes from {claim.host}"
     raise ContradictionError(
@@ -164,7 +171,7 @@ def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
     """
     if holder is None or holder.address == claim.address:
         return
-    if not holder.is_held_against(claim, now_ms):
+    if not holder.others(claim.connection, now_ms):
         return
     holder.challenger = f"{claim.text}, which comes from {claim.host}"
     raise ContradictionError(

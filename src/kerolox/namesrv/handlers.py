@@ -267,6 +267,7 @@ class NameServerHandlers:
                 broker_name=header.broker_name,
                 broker_id=header.broker_id,
                 connection=connection.connection_id,
+                now_ms=self._clock_ms(),
             )
         except ContradictionError as error:
             _log.warning("%s may not unregister: %s", connection.remote_address, error)

@@ -207,6 +207,13 @@ class RouteTable:
             _log.info("broker %s registered", claim.text)
             live = self.live[address] = LiveBroker(address, counted_at=claim.host)
             self.room.add_address(claim.host)
+        elif claim.connection not in live.connections and live.others(claim.connection, now_ms):
+            _log.warning(
+                "broker %s registered on a further connection from %s, and an earlier one is open; "
+                "if it did not lose that one, something else uses its name and address",
+                claim.text,
+                claim.host,
+            )
         self._of_connection.setdefault(claim.connection, set()).add(address)
         for dropped in live.heard(claim, now_ms):
             self._drop_claim(dropped, address)
@@ -273,17 +280,17 @@ class RouteTable:
 
     # -- removal ------------------------------------------------------------------------------
     def unregister(
-        self, *, address: str, broker_name: str, broker_id: int, connection: int
+        self, *, address: str, broker_name: str, broker_id: int, connection: int, now_ms: int
     ) -> None:
         """A broker says that it leaves; one that is not known is ignored.
 
         Raises:
-            ContradictionError: it registered on another connection, which is there.
+            ContradictionError: it registered on another connection, which is there and not silent.
         """
         live = self.live.get(address)
         if live is None or (live.broker_name, live.broker_id) != (broker_name, broker_id):
             return
-        if connection not in live.connections:
+        if connection not in live.connections or live.others(connection, now_ms):
             raise ContradictionError(
                 f"{live.text} registered on another connection, from {live.host}; only that one "
                 "may unregister it"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from kerolox.namesrv import room, route_table
-from kerolox.namesrv.claims import TAKEOVER_MS, Claim, ContradictionError
+from kerolox.namesrv.claims import CONNECTIONS_MAX, TAKEOVER_MS, Claim, ContradictionError
 from kerolox.namesrv.room import RoomError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
@@ -64,8 +64,15 @@ def unregister(
     name: str = "broker-a",
     broker_id: int = 0,
     connection: int = 1,
+    now_ms: int = 0,
 ) -> None:
-    table.unregister(address=address, broker_name=name, broker_id=broker_id, connection=connection)
+    table.unregister(
+        address=address,
+        broker_name=name,
+        broker_id=broker_id,
+        connection=connection,
+        now_ms=now_ms,
+    )
 
 
 SLAVE = {"broker_id": 1, "address": "10.0.0.2:10911", "connection": 2}
@@ -384,6 +391,50 @@ def test_an_old_connection_that_was_silent_for_long_does_not_keep_a_broker() -> 
     register(table, "T", connection=1, now_ms=0)
     register(table, "T", connection=2, now_ms=TAKEOVER_MS + 1)
     assert table.connection_closed(2) == ["10.0.0.1:10911"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"address": "10.0.0.1:666"},
+        {"cluster": "D"},
+        {"broker_id": 1},
+        {"name": "broker-b"},
+    ],
+)
+def test_a_further_connection_changes_nothing_while_an_earlier_one_is_open(change) -> None:
+    table = RouteTable()
+    register(table, "T", connection=1)
+    register(table, "T", connection=2)
+    with pytest.raises(ContradictionError):
+        register(table, "T", connection=2, **change)
+    with pytest.raises(ContradictionError):
+        unregister(table, connection=2)
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
+    assert table.clusters == {"C": {"broker-a"}}
+    assert table.connection_closed(2) == []
+    register(table, "T", connection=1, **change)
+
+
+def test_many_connections_do_not_push_the_brokers_own_out() -> None:
+    table = RouteTable()
+    register(table, "T", connection=1)
+    for connection in range(2, CONNECTIONS_MAX + 1):
+        register(table, "T", connection=connection)
+    with pytest.raises(ContradictionError):
+        register(table, "T", connection=99)
+    for connection in range(2, CONNECTIONS_MAX + 1):
+        assert table.connection_closed(connection) == []
+    assert table.live["10.0.0.1:10911"].connection == 1
+
+
+def test_a_further_connection_of_a_live_broker_is_told(caplog) -> None:
+    table = RouteTable()
+    register(table, "T", connection=1)
+    register(table, "T", connection=1)
+    assert "further connection" not in caplog.text
+    register(table, "T", connection=2)
+    assert "further connection from 10.0.0.1" in caplog.text
 
 
 def test_masters_and_slaves_behind_one_host_are_no_contradiction() -> None:
