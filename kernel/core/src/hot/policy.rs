@@ -370,3 +370,58 @@ impl Tables {
         Some(made)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GetStatus;
+
+    const READ: ReadOutcome = ReadOutcome {
+        status: GetStatus::Found,
+        next_offset: 1,
+        min_offset: 0,
+        max_offset: 1,
+        suggest_slave: false,
+        count: 1,
+        bytes: 100,
+        behind: 0,
+        milliseconds: 0,
+    };
+
+    #[test]
+    fn a_name_without_room_is_unknown_and_known_ones_go_on() {
+        let mut tables = Tables::new();
+        let longest = NAMES_BYTES_MAX / 255;
+        for number in 0..longest {
+            let name = format!("{number:0255}");
+            tables.set_group(name.as_bytes(), true, 0);
+        }
+        tables.set_group(&[b'g'; 255], true, 0);
+        assert_eq!(tables.find_group(&[b'g'; 255], NO_SLOT), None);
+        assert_eq!(tables.groups.len(), longest);
+        tables.set_group(format!("{:0255}", 7).as_bytes(), false, 3);
+        assert_eq!(tables.groups[7].slow_broker_id, 3);
+        assert!(tables.intern_topic(&[b't'; 255]).is_some(), "topics have room of their own");
+    }
+
+    #[test]
+    fn what_groups_got_is_counted_for_so_many_queues() {
+        let mut tables = Tables::new();
+        let group = tables.intern_group(b"G").unwrap();
+        for number in 0..4_u8 {
+            let topic = tables.intern_topic(&[b't', number]).unwrap();
+            for queue_id in 0..QUEUE_IDS_MAX {
+                tables.note_got(group, topic, queue_id, &READ);
+            }
+        }
+        assert_eq!(tables.groups[0].got.len(), GOT_MAX);
+        tables.note_got(group, 0, 0, &READ);
+        assert_eq!(tables.groups[0].got[&(0, 0)].reads, 2);
+        tables.delete_topic(&[b't', 0]);
+        assert_eq!(tables.got_count, GOT_MAX - QUEUE_IDS_MAX as usize);
+        tables.note_got(group, 3, QUEUE_IDS_MAX - 1, &READ);
+        assert_eq!(tables.groups[0].got[&(3, QUEUE_IDS_MAX - 1)].reads, 1);
+        tables.delete_group(b"G");
+        assert_eq!(tables.got_count, 0);
+    }
+}
