@@ -98,3 +98,12 @@ async def test_names_and_errors_of_a_name_server_are_escaped() -> None:
     assert refused.returncode == 1
     assert line.isprintable()
     assert r"a\x1b[2J\x9b31m" in line
+
+
+def test_what_was_typed_is_escaped_in_errors_of_usage() -> None:
+    for arguments in (["to\x1b[2Jpic"], ["send", "T", "x", "--property", "a\nError: b\x9b"]):
+        done = kerolox(*arguments)
+        assert done.returncode == 2
+        lines = done.stderr.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert sum(line.startswith("Error: ") for line in lines) == 1

@@ -67,7 +67,7 @@ def test_usr1_shows_threads_and_tasks_and_usr2_nothing_and_neither_ends_it(tmp_p
         server.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: "tasks of the event loop" in server.log.read_text())
         wait_until(lambda: "in serve\n" in server.log.read_text())
-        assert "Thread 0x" in server.log.read_text()
+        assert "Current thread 0x" in server.log.read_text()
         assert answers(server)
         server.stop()
 
