@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -107,17 +107,22 @@ def kill_in_first_batch(namesrv: str, topic: str, folder: Path, starting: str) -
     folder.mkdir()
     command = [sys.executable, str(HERE / "kill_me.py"), namesrv, topic, str(folder / "table")]
     command += [str(folder / "checkpoint"), "1000000", starting, "stuck"]
-    log = folder / "log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
-    try:
-
-        def stuck() -> bool:
-            assert process.poll() is None, log.read_text()
-            return (folder / "table.stuck").exists()
-
-        wait_until(stuck, seconds=SECONDS_MAX, what="the first batch")
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
+    log, stuck = folder / "log", folder / "table.stuck"
+    while not stuck.exists():
+        with log.open("wb") as sink:
+            process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
+        try:
+            wait_until(
+                lambda p=process: stuck.exists() or p.poll() is not None,
+                seconds=SECONDS_MAX,
+                what="the first batch",
+            )
+            # Spark gives a Python process ten seconds to start: then there was no first batch yet.
+            assert stuck.exists() or "Python worker failed to connect back" in log.read_text(), (
+                log.read_text()
+            )
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
     assert not list((folder / "checkpoint" / "commits").glob("[0-9]*"))

@@ -42,7 +42,7 @@ OPTIONS = {
     "columns": "a subset of the columns, joined by ',', in this order; fewer are faster",
     "consumerGroup": "the group name in pull requests, default spark-rocketmq; keeps no offsets",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
-    "pollIntervalMs": "stream: pause between two looks while nothing comes, default 250",
+    "pollIntervalMs": "stream: time between looks while nothing comes, default 250, later twice",
 }
 """Every option with its meaning."""
 

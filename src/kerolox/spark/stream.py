@@ -11,7 +11,7 @@ time of the last message that the checkpoint knows of: an error, or with ``failO
 the query goes on with the first message of the new life.
 
 Spark asks for the latest offset every 10 ms while nothing comes. The brokers are asked every
-``pollIntervalMs`` then; the call waits for that.
+``pollIntervalMs`` then, half as often after ``IDLE_LOOKS_MAX`` times; the call waits for that.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ except ImportError:  # PySpark 4.1
 
 __all__ = ["HAS_READ_LIMITS", "StreamReader"]
 
+IDLE_LOOKS_MAX = 40
+"""After so many looks that found nothing the next ones are half as frequent."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -89,7 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._made: Document | None = None
         """The newest document of this process."""
         self._asked_at = 0.0
-        self._idle = False
+        self._idle_looks = 0
+        self._parsed: tuple[Document, Position] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What travels to the workers only reads; connections stay here.
@@ -131,15 +135,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Where the next batch ends. PySpark 4.1 calls it without arguments."""
         if start is None:
             start = self._last if self._last is not None else self.initialOffset()
-        begin = Position.parse(start)
+        begin = self._parse(start)
         self._pause()
         held = self._connected().view(self._options.topics)
         self._newest = {queue: now.maximum for queue, now in held.items()}
         rows_max = limit.max_rows if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows) else None
         end = self._end_of_batch(begin, held, rows_max)
-        self._idle = not begin.first and not end.starts and end.offsets == begin.offsets
+        is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
+        self._idle_looks = self._idle_looks + 1 if is_idle else 0
         # Spark compares the text, and an older version of it is as good.
-        self._last = self._made = start if self._idle else end.to_json()
+        self._last = self._made = start if is_idle else end.to_json()
         return self._last
 
     def reportLatestOffset(self) -> OffsetsJson | None:
@@ -284,11 +289,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             _log.warning("data lost, going on from %d: %s", stop[queue], what)
 
     def _pause(self) -> None:
-        """Not more often than every ``pollIntervalMs`` while nothing comes."""
-        if self._idle and self._target is None:
-            due = self._asked_at + self._options.poll_interval_ms / 1000
+        """Not more often than every ``pollIntervalMs`` while nothing comes, and later half that."""
+        if self._idle_looks and self._target is None:
+            pause = self._options.poll_interval_ms / 1000
+            due = self._asked_at + pause * (2 if self._idle_looks > IDLE_LOOKS_MAX else 1)
             time.sleep(max(due - time.monotonic(), 0.0))
         self._asked_at = time.monotonic()
+
+    def _parse(self, document: Document) -> Position:
+        # An idle query asks with the same document four times a second.
+        if self._parsed is None or self._parsed[0] != document:
+            self._parsed = document, Position.parse(document)
+        return self._parsed[1]
 
     def _connected(self) -> Cluster:
         if self._cluster is None:

@@ -285,6 +285,14 @@ def test_while_nothing_comes_the_next_look_waits(held, monkeypatch):
     now[0] = 1.01
     made.latestOffset(start, ReadAllAvailable())
     assert pauses == [pytest.approx(0.24)]
+    for _ in range(stream.IDLE_LOOKS_MAX):
+        made.latestOffset(start, ReadAllAvailable())
+    assert pauses[-1] == pytest.approx(0.5)
+    held[Q0] = Bounds(5, 101)
+    made.latestOffset(start, ReadAllAvailable())
+    count = len(pauses)
+    made.latestOffset(kept(made._last), ReadAllAvailable())
+    assert len(pauses) == count
 
 
 # -- lives of a topic ------------------------------------------------------------------------
