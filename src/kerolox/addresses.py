@@ -13,6 +13,7 @@ import socket
 
 __all__ = [
     "ALL_HOSTS",
+    "is_host",
     "is_loopback",
     "is_wildcard",
     "join_address",
@@ -25,9 +26,24 @@ __all__ = [
 ALL_HOSTS = "*"
 """As an address to listen on: all of this machine, of IPv4 and of IPv6."""
 
-_HOST = re.compile(r"[^\s,;/\[\]]+")
+HOST_CHARACTERS_MAX = 255
+
+_HOST = re.compile(r"[^\s,;/\[\]\x00-\x1f\x7f]+")
 _PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 """Addresses of documentation, which nobody has."""
+
+
+def is_host(text: str) -> bool:
+    """Whether it has the form of an IP address or a host name; for any other text a look-up does
+    not fail as one that finds nothing."""
+    if len(text) > HOST_CHARACTERS_MAX or not _HOST.fullmatch(text):
+        return False
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        # A part that is empty or too long, or characters that no name has.
+        return False
+    return True
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -39,7 +55,7 @@ def split_address(text: str) -> tuple[str, int]:
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if not separator or not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit():
+    if not separator or not is_host(host) or not port.isascii() or not port.isdigit():
         raise ValueError(f"{text!r} is no address; write host:port")
     if len(port) > 5 or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no valid port (1 to 65535); write host:port")
@@ -52,16 +68,29 @@ def join_address(host: str, port: int) -> str:
 
 
 def split_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of a ``listenHost``: several joined by ``;``; empty: all.
+    """The hosts of a ``listenHost``: several joined by ``;``; empty: all. Short and other forms of
+    an IPv4 address (``0``, ``127.1``, ``::ffff:127.0.0.1``) are written out.
 
     Raises:
         ValueError: one is no address and no host name.
     """
-    hosts = dict.fromkeys(part.strip() for part in text.split(";") if part.strip())
+    hosts = dict.fromkeys(_written_out(part.strip()) for part in text.split(";") if part.strip())
     for host in hosts:
-        if host != ALL_HOSTS and not _HOST.fullmatch(host):
+        if host != ALL_HOSTS and not is_host(host):
             raise ValueError(f"{host!r} is neither an IP address nor a host name")
     return (ALL_HOSTS,) if ALL_HOSTS in hosts or not hosts else tuple(hosts)
+
+
+def _written_out(host: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        if ":" not in host:
+            return socket.inet_ntoa(socket.inet_aton(host))
+        mapped = ipaddress.IPv6Address(host).ipv4_mapped
+    except (OSError, ValueError):
+        return host
+    return str(mapped or host)
 
 
 def is_wildcard(host: str) -> bool:

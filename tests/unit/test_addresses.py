@@ -33,7 +33,27 @@ def test_an_address_is_taken_apart_and_put_together(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":1", "a b:1", "a;b:1", "h:0", "h:65536", "h:١", "h:-1", "[]:1"]
+    "text",
+    [
+        "",
+        "host",
+        "host:",
+        ":1",
+        "a b:1",
+        "a;b:1",
+        "h:0",
+        "h:65536",
+        "h:١",
+        "h:-1",
+        "[]:1",
+        "\0:1",
+        "\x1b:1",
+        "\ud800:1",
+        ".:1",
+        "a..b:1",
+        f"{'x' * 64}:1",
+        f"{'x.' * 128}:1",
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write host:port"):
@@ -47,6 +67,14 @@ def test_hosts_to_listen_on_are_joined_by_semicolons() -> None:
         split_hosts("a b")
 
 
+def test_forms_of_one_address_to_listen_on_are_one() -> None:
+    assert split_hosts("127.1;[::1];::ffff:127.0.0.1") == ("127.0.0.1", "::1")
+    assert split_hosts("0") == ("0.0.0.0",)
+    for host in (".", "x" * 64, "a\0b", "\ud800"):
+        with pytest.raises(ValueError, match="neither an IP address"):
+            split_hosts(host)
+
+
 @pytest.mark.parametrize(
     ("listened", "own"),
     [
@@ -54,6 +82,7 @@ def test_hosts_to_listen_on_are_joined_by_semicolons() -> None:
         ("::1", "::1"),
         ("127.0.0.1;10.0.0.5", "10.0.0.5"),
         ("*", local_address()),
+        ("0", local_address()),
         ("0.0.0.0;::", local_address()),
         ("broker-a", "broker-a"),
     ],

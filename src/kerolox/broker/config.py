@@ -30,6 +30,7 @@ from typing import ClassVar, Self
 
 from kerolox.addresses import (
     ALL_HOSTS,
+    is_host,
     own_host,
     split_address,
 )
@@ -485,7 +486,7 @@ def _check_addresses(config: BrokerConfig) -> None:
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
     for key, host in (("brokerIP1", config.broker_ip1), ("brokerIP2", config.broker_ip2)):
-        if not _HOST.fullmatch(host):
+        if not _HOST.fullmatch(host) or not is_host(host):
             raise ConfigError(f"{key}: {host!r} is neither an IP address nor a host name")
 
 
