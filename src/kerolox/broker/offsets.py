@@ -94,15 +94,25 @@ class OffsetTable:
         self._count = sum(map(len, self._offsets.values()))
         self._bytes = self._count * OFFSET_BYTES + sum(map(_pair_bytes, self._offsets))
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
-        """Set the offset of a queue; going back is allowed and logged.
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        client: str,
+        *,
+        is_own: bool = False,
+    ) -> None:
+        """Set the offset of a queue; going back is allowed and logged. ``is_own``: it is the
+        broker's, which a table that clients filled has room for.
 
         Raises:
             BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already, or as many as
                 ``TABLE_BYTES_MAX`` hold.
         """
         self.drain()
-        if not self._has_room(group, topic, queue_id):
+        if not is_own and not self._has_room(group, topic, queue_id):
             raise self._full()
         before = self._put(group, topic, queue_id, offset)
         if before is not None and offset < before:

@@ -44,6 +44,10 @@ QUEUE = 0
 CHECK_SECONDS_MAX = 60.0
 """Longest time that one round of checks takes (MAX_PROCESS_TIME_LIMIT)."""
 
+POSTPONED_MAX = 100_000
+"""Halves with an immunity of their own whose ends are remembered; others are asked about once more,
+as after a restart."""
+
 ENDED_MAX = 100_000
 """Halves known to be done at which their positions are moved on without waiting for the round."""
 
@@ -203,7 +207,8 @@ class Transactions:
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
         first = self._first_offset(half)
         await self._put_again(half, {**half.properties, name: str(first)})
-        self._postponed[first] = False
+        if len(self._postponed) < POSTPONED_MAX:
+            self._postponed[first] = False
 
     @staticmethod
     def _first_offset(half: MessageExt) -> int:
@@ -350,7 +355,7 @@ class Transactions:
             (OP_HALF_TOPIC, self._op_position),
         ):
             if offsets.query(TRANSACTION_GROUP, topic, QUEUE) != offset:
-                offsets.commit(TRANSACTION_GROUP, topic, QUEUE, offset, "the broker")
+                offsets.commit(TRANSACTION_GROUP, topic, QUEUE, offset, "the broker", is_own=True)
 
     def _load(self) -> None:
         """Read positions and op messages, once."""

@@ -325,3 +325,15 @@ async def test_clients_and_what_they_subscribe_to_are_bounded_by_what_they_take(
     for connection in list(table._joined):
         table.connection_closed(connection)
     assert (table._bytes, table._members, table._subscriptions) == (0, 0, 0)
+
+
+async def test_a_full_table_has_room_for_the_brokers_own_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "OFFSETS_MAX", 1)
+    table = OffsetTable(tmp_path, RecordingStore())
+    table.commit("g", "T", 0, 1, "a test")
+    with pytest.raises(BrokerError, match="no room"):
+        table.commit("h", "T", 0, 1, "a test")
+    table.commit("CID_RMQ_SYS_TRANS", "T", 0, 1, "the broker", is_own=True)
+    assert table.query("CID_RMQ_SYS_TRANS", "T", 0) == 1
