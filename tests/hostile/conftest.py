@@ -1,4 +1,4 @@
-"""A broker process on each kernel in turn, shared by the stories of a module."""
+"""A process of both roles on each kernel in turn, which counts its work, shared by a module."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ SETTINGS = {
     "maxHashSlotNum": 1000,
     "maxIndexNum": 4000,
     "enablePropertyFilter": "true",
+    "replyThreadPoolQueueCapacity": 2_000,
 }
 
 
 @pytest.fixture(scope="module", params=KERNELS)
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder: Path = tmp_path_factory.mktemp("hostile")
-    with Up(folder, settings=SETTINGS, kernel=request.param) as started:
+    with Up(folder, settings=SETTINGS, kernel=request.param, counted=True) as started:
         yield started

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.counted import COUNTED_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
@@ -72,6 +74,7 @@ class Up:
         settings: lines of broker.conf.
         kernel: value of ``KEROLOX_KERNEL``; None leaves the choice to Kerolox.
         environment: more variables for the process, for example those of ``Faults``.
+        counted: have the process count its work, see :mod:`tests.support.counted`.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Up:
         settings: Mapping[str, object] | None = None,
         kernel: str | None = None,
         environment: Mapping[str, str] | None = None,
+        counted: bool = False,
     ) -> None:
         self.data = data
         self.kernel = kernel
@@ -88,6 +92,8 @@ class Up:
         self.settings = {"brokerIP1": "127.0.0.1", **(settings or {})}
         self.port, self.namesrv_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.counted = f"kerolox-counted-{self.port}" if counted else None
+        """Name of the socket that tells what was counted."""
 
     @property
     def broker(self) -> str:
@@ -104,16 +110,20 @@ class Up:
         """What the process printed."""
         return self.data / "up.log"
 
-    def start(self) -> Self:
-        """Start and wait until it answers."""
+    def start(self, *, keep_settings: bool = False) -> Self:
+        """Start and wait until it answers; ``keep_settings``: the file is as it was left."""
         self.data.mkdir(parents=True, exist_ok=True)
         conf, ready = self.data / "broker.conf", self.data / "ready"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        if not keep_settings:
+            conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         ready.unlink(missing_ok=True)
         environment = {**os.environ, **self.environment}
         if self.kernel is not None:
             environment["KEROLOX_KERNEL"] = self.kernel
-        command = [sys.executable, "-m", "kerolox.cli", "up"]
+        module = "kerolox.cli"
+        if self.counted is not None:
+            module, environment[COUNTED_VARIABLE] = "tests.support.counted", self.counted
+        command = [sys.executable, "-m", module, "up"]
         command += ["--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
         command += ["--data", str(self.data / "store"), "-c", str(conf)]
         command += ["--ready-file", str(ready)]

@@ -41,7 +41,7 @@ ReadResult = tuple[int, int, int, int, bool, int, bytes]
 PENDING_ANSWERS_MAX = 1_000_000
 """Send answers that may wait for a flush; further ones say at once that it takes too long."""
 
-WOKEN_AT_ONCE_MAX = 500
+WOKEN_AT_ONCE_MAX = 250
 """Held pulls that are answered in one go: some ten milliseconds."""
 
 PUT_TIME_MS_MAX = 10_001

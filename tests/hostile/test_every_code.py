@@ -1,0 +1,75 @@
+"""Every code of both roles is abused, many of them at once: each request is answered, a witness is
+served all the while, memory has a bound, and the servers start again with all that they had.
+
+With ``KEROLOX_FUZZ_EXAMPLES`` it is all that can be wrong with each code, else a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.hostile.conftest import SETTINGS
+from tests.hostile.every_code import BROKER, NAMESRV, TOPIC, Role
+from tests.hostile.kept import ask, keep, kept, tables
+from tests.hostile.stories import EVERYTHING
+from tests.support.kernels import KERNELS
+from tests.support.requests import topic_fields
+from tests.support.up import Up
+from tests.support.witness import Witness
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOT_REACHED = ("the custom field", "the body is no", "the body's")
+"""How an answer begins when the handler was not reached."""
+
+
+SECONDS_MAX = 600
+"""It takes twenty on a machine that has nothing else to do."""
+
+FORGED_STAMP = "2026-01-01 00:00:00,000 WARNING"
+"""What names with line ends try to put into the log."""
+
+
+@pytest.fixture(params=KERNELS)
+def counting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Up]:
+    with Up(tmp_path, settings=SETTINGS, kernel=request.param, counted=True) as up:
+        fields = topic_fields(TOPIC, queues=1)
+        answer = ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        assert answer.code == ResponseCode.SUCCESS
+        keep(up)
+        yield up
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.parametrize("role", [BROKER, NAMESRV], ids=lambda role: role.name)
+def test_every_code_is_abused_and_all_that_was_there_is_there_after_a_restart(
+    counting: Up, role: Role
+) -> None:
+    before = kept(counting)
+    for name, story in EVERYTHING.items():
+        if name.endswith(role.name):
+            with Witness(counting) as witness:
+                story.play(counting)
+            witness.verdict(memory_mib_max=story.memory_mib_max, log_lines_max=story.log_lines_max)
+            assert not [line for line in witness.log_lines() if line.startswith(FORGED_STAMP)]
+    assert kept(counting) == before
+    there = tables(counting)
+    counting.stop()
+    counting.start(keep_settings=True)
+    assert tables(counting) == there
+    assert kept(counting) == before
+
+
+@pytest.mark.parametrize("role", [BROKER, NAMESRV], ids=lambda role: role.name)
+def test_what_is_abused_reaches_the_handler_of_each_code(up: Up, role: Role) -> None:
+    """One thing is wrong with an abused request; without it nothing is."""
+    ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
+    address = up.broker if role is BROKER else up.namesrv
+    for code in sorted(role.headers):
+        remark = ask(address, code, role.members(code), role.body(code)).remark or ""
+        assert not remark.startswith(NOT_REACHED), (code, remark)
