@@ -1,5 +1,6 @@
 package spring;
 
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -124,7 +125,9 @@ public class App {
 
         @Override
         public RocketMQLocalTransactionState checkLocalTransaction(Message message) {
-            return RocketMQLocalTransactionState.COMMIT;
+            // a slow machine may be asked about a message that was decided on
+            String body = new String((byte[]) message.getPayload(), StandardCharsets.UTF_8);
+            return body.equals("rollback") ? RocketMQLocalTransactionState.ROLLBACK : RocketMQLocalTransactionState.COMMIT;
         }
     }
 
