@@ -48,6 +48,7 @@ __all__ = [
     "load_settings",
     "nearest",
     "read_properties",
+    "refuse_one_time_file",
     "refuse_unknown",
     "setting_keys",
     "setting_text",
@@ -110,6 +111,7 @@ def change_settings_file(
         ConfigError: the file can't be read, would be too large, or ``check`` refused it.
         OSError: it can't be written.
     """
+    refuse_one_time_file(path)
     path = path.resolve()
     text, encoding = _read_text(path) if path.exists() else (header, "utf-8")
     edited = edit_properties(text, changes, where=str(path))
@@ -120,6 +122,18 @@ def change_settings_file(
         raise ConfigError(f"{path}: would be larger than {SETTINGS_FILE_BYTES_MAX} bytes")
     check(parse_properties(edited, where=str(path)))
     write_with_backup(path, data)
+
+
+def refuse_one_time_file(path: Path) -> None:
+    """Only a regular file can be read a second time: a pipe (``-c <(...)``) gives its text once,
+    and whoever opens it again waits for ever.
+
+    Raises:
+        ConfigError: it is there and something else.
+    """
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: no regular file, so it is neither read again nor changed")
 
 
 def _read_text(path: Path) -> tuple[str, str]:

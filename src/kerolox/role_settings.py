@@ -29,6 +29,7 @@ from kerolox.config import (
     convert_settings,
     load_settings,
     read_properties,
+    refuse_one_time_file,
     setting_keys,
     setting_text,
 )
@@ -166,9 +167,10 @@ class RoleSettings:
         """The settings that a start in the same way has now. Only with a ``source``.
 
         Raises:
-            ConfigError: the file can't be read, or has a mistake.
+            ConfigError: the file can't be read, or read again, or has a mistake.
         """
         assert self.source is not None
+        refuse_one_time_file(self.source.path or self.kept_file)
         return self.load_for_start(self.source.path, **self.source.overrides)
 
     def check_file(self, values: Mapping[str, str], where: str) -> None:

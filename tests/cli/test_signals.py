@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,40 @@ def test_hangup_reads_the_settings_again_and_opens_the_log_anew(tmp_path: Path) 
         assert answers(server)
         server.stop()
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_files_that_became_pipes_hold_up_no_reload_and_no_stop(tmp_path: Path) -> None:
+    log, conf = tmp_path / "broker.log", tmp_path / "broker.conf"
+    with up(tmp_path, "--log-file", log) as server:
+        old = tmp_path / "broker.log.1"
+        log.rename(old)
+        os.mkfifo(log)
+        conf.unlink()
+        os.mkfifo(conf)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "no regular file" in old.read_text())
+        assert "the old file goes on" in old.read_text()
+        assert answers(server)
+        server.stop()
+    assert server.process.returncode == 0
+
+
+STUCK = """
+import asyncio, threading
+from kerolox.cli import running
+async def work():
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+running.STOP_SECONDS_MAX = 0.1
+running.run(work())
+"""
+
+
+def test_a_thread_that_never_returns_does_not_keep_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], timeout=SECONDS_MAX, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "a thread waits for the disk" in done.stderr
 
 
 def test_a_log_file_that_can_not_be_opened_is_named(tmp_path: Path) -> None:

@@ -76,9 +76,11 @@ class ReopenedFile(logging.FileHandler):
             OSError: it can't be opened.
         """
         assert self.stream is not None
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        # A pipe that nobody reads is an error then, and no wait for a reader.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         descriptor = os.open(self.baseFilename, flags, 0o666)
         try:
+            os.set_blocking(descriptor, True)
             # The number stays: what is to be written in a crash knows nothing else.
             os.dup2(descriptor, self.stream.fileno(), inheritable=False)
         finally:

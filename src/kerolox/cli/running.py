@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import sys
+import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from kerolox.cli.logs import configure_logging, log_stream, reopen_log
 from kerolox.cli.notify import notify_ready, notify_reloading, notify_stopping
-from kerolox.cli.output import print_line
+from kerolox.cli.output import complain, print_line
 from kerolox.cli.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
 
@@ -47,9 +48,25 @@ class Role(Protocol):
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run in a new event loop, uvloop's where it is installed."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(work)
+    """Run in a new event loop, uvloop's where it is installed. A thread that does not return from
+    the disk holds up the end for ``STOP_SECONDS_MAX`` at most."""
+    ending = threading.Timer(STOP_SECONDS_MAX, _end_anyway)
+    ending.daemon = True
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            try:
+                return runner.run(work)
+            finally:
+                ending.start()
+    finally:
+        ending.cancel()
+
+
+def _end_anyway() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        complain(f"kerolox: error: a thread waits for the disk longer than {STOP_SECONDS_MAX} s")
+        sys.stdout.flush()
+    os._exit(1)
 
 
 def say(text: str) -> None:
