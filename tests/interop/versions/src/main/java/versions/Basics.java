@@ -157,7 +157,8 @@ public class Basics implements Scenarios.Source {
         String topic = topic("Orderly");
         for (int i = 0; i < MANY; i++) {
             int shard = i % 4;
-            producer.send(new Message(topic, bytes(shard + ":" + i)), (queues, message, arg) -> queues.get((Integer) arg), shard);
+            Message message = new Message(topic, bytes(shard + ":" + i));
+            eventually(() -> producer.send(message, (queues, each, arg) -> queues.get((Integer) arg), shard) != null, "a send in order");
         }
         Map<String, List<Integer>> seen = new ConcurrentHashMap<>();
         AtomicInteger count = new AtomicInteger();
@@ -298,7 +299,9 @@ public class Basics implements Scenarios.Source {
         String topic = topic("Pull");
         for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
             for (int i = 0; i < MANY / 4; i++) {
-                producer.send(new Message(topic, bytes("p" + queue.getQueueId() + "-" + i)), queue);
+                Message message = new Message(topic, bytes("p" + queue.getQueueId() + "-" + i));
+                // a send to a given queue is not tried again by the client, and what was not written is not stored
+                eventually(() -> producer.send(message, queue) != null, "a send to " + queue);
             }
         }
         DefaultMQPullConsumer consumer = puller("pull");
