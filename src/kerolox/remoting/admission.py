@@ -118,6 +118,9 @@ def _network(host: str) -> str:
         address = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
         return host
+    if address.ipv4_mapped is not None:
+        # Of a listener of both families.
+        return str(address.ipv4_mapped)
     return str(int(address) >> 128 - _NETWORK_BITS)
 
 

@@ -54,6 +54,19 @@ def test_the_addresses_of_one_ipv6_network_count_as_one() -> None:
     admitting.release("fe80::1%eth0")
 
 
+def test_an_ipv4_address_that_is_mapped_counts_as_itself() -> None:
+    admitting = Admission(connections_max=100)
+    hosts = [f"::ffff:10.0.0.{number}" for number in range(1, 101)]
+    assert sum(admitting.admit(host, 10) for host in hosts) == 100, "each counts for itself"
+    admitting = Admission(per_address_max=2)
+    assert admitting.admit("10.0.0.1", 10)
+    assert admitting.admit("::ffff:10.0.0.1", 10)
+    assert not admitting.admit("::ffff:a00:1", 10), "all three are one address"
+    admitting.release("::ffff:10.0.0.1")
+    admitting.release("10.0.0.1")
+    assert admitting._by_network == {}
+
+
 def test_descriptors_that_are_left_are_shared_the_same_way() -> None:
     admitting = Admission()
     descriptors = iter(range(99_900, 100_100))
