@@ -395,7 +395,8 @@ class StoreKernel(Protocol):
     def query_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[int, int, bytes]:
-        """(index last update timestamp, its physical offset, raw records) for topic#key."""
+        """(index last update timestamp, its physical offset, raw records) for topic#key; the newest
+        where all together have more than 8 MiB."""
         ...
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

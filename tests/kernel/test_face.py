@@ -269,6 +269,21 @@ def test_queries_find_keys_within_their_time(bench: Bench) -> None:
     assert find("all", end=NOW - 1_000) == []
 
 
+def test_an_answer_by_key_has_the_newest_that_fit_a_frame(closed_bench: Bench) -> None:
+    closed_bench.open(mapped_file_size_commit_log=32 << 20, max_message_size=10 << 20)
+    for index in range(5):
+        closed_bench.append(b"%d" % index + bytes(3 << 20), properties(KEYS="all"))
+    closed_bench.append(bytes(9 << 20), properties(KEYS="large"))
+    closed_bench.wait_indexed()
+
+    def found(key: str) -> list[bytes]:
+        records = closed_bench.store.query_key("T", key, 64, 0, NOW + 10_000)[2]
+        return [message.body[:1] for message in decode_records(records)]
+
+    assert found("all") == [b"3", b"4"]
+    assert len(found("large")) == 1
+
+
 def test_offsets_by_time(bench: Bench) -> None:
     for time in (10, 20, 20, 30):
         bench.store.set_clock(NOW + time)

@@ -14,6 +14,9 @@ const SCAN_BYTES: usize = 16_000;
 /// Rounds in which a query by key goes back in time when no record of a round exists any more.
 const QUERY_ROUNDS: usize = 3;
 
+/// Of records in one answer by key: it has to fit a frame, and others wait while it is made.
+const QUERY_BYTES_MAX: usize = 8 << 20;
+
 impl Core {
     /// `getMessage` of RocketMQ; raw records are appended to `answer`, whose content before stays.
     /// (No queue at all is the caller's case: `NoMessageInQueue`, 0.)
@@ -193,7 +196,8 @@ impl Core {
     }
 
     /// (index last update timestamp, its physical offset); records are appended to `answer`, in log
-    /// order. At most `max_count` and `max_msgs_num_batch`; times count in whole seconds.
+    /// order. At most `max_count` and `max_msgs_num_batch`, the newest of more than
+    /// `QUERY_BYTES_MAX`; times count in whole seconds.
     pub fn query_key_into(
         &mut self,
         topic: &[u8],
@@ -218,12 +222,13 @@ impl Core {
             }
             last_update = (timestamp, offset);
             offsets.sort_unstable();
-            for (number, &offset) in offsets.iter().enumerate() {
-                if let Some((view, bytes)) = self.log.record(offset) {
+            if let Some((view, _)) = self.log.record(offsets[0]) {
+                round_end = view.store_timestamp;
+            }
+            let first = self.first_that_fits(&offsets);
+            for &offset in &offsets[first..] {
+                if let Some((_, bytes)) = self.log.record(offset) {
                     answer.extend_from_slice(bytes);
-                    if number == 0 {
-                        round_end = view.store_timestamp;
-                    }
                 }
             }
             if answer.len() > begin || round_end < begin_ms {
@@ -231,6 +236,19 @@ impl Core {
             }
         }
         last_update
+    }
+
+    /// From which of these records on all others fit an answer; the last record always does.
+    fn first_that_fits(&mut self, offsets: &[i64]) -> usize {
+        let mut size = 0;
+        for (number, &offset) in offsets.iter().enumerate().rev() {
+            let length = self.log.record(offset).map_or(0, |(_, bytes)| bytes.len());
+            if size > 0 && size + length > QUERY_BYTES_MAX {
+                return number + 1;
+            }
+            size += length;
+        }
+        0
     }
 
     /// `getOffsetInQueueByTime`: in the first queue file whose last message is not older (else the

@@ -47,6 +47,8 @@ from kerolox.store.settings import StoreSettings
 __all__ = ["BrokerConfig"]
 
 QUEUE_ENTRY_BYTES = 20
+TRANSFER_BYTES_MAX = 15 << 20
+"""Of messages in one answer to a pull, whatever the settings say: a frame has 16 MiB."""
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
@@ -351,6 +353,13 @@ class BrokerConfig(RoleSettings):
         )
 
     @property
+    def transfer_bytes_max(self) -> tuple[int, int]:
+        """Bytes of messages in one answer to a pull: from memory, from disk."""
+        in_memory = self.max_transfer_bytes_on_message_in_memory
+        on_disk = self.max_transfer_bytes_on_message_in_disk
+        return min(in_memory, TRANSFER_BYTES_MAX), min(on_disk, TRANSFER_BYTES_MAX)
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2 and so on.
 
@@ -408,6 +417,10 @@ class BrokerConfig(RoleSettings):
             self.transient_store_pool_enable and self.broker_role != "SLAVE"
         )
         values["store_path_root_dir"] = str(self.store_path_root_dir)
+        (
+            values["max_transfer_bytes_on_message_in_memory"],
+            values["max_transfer_bytes_on_message_in_disk"],
+        ) = self.transfer_bytes_max
         read_only = split_folders(self.read_only_commit_log_store_paths)
         for name, folders in (
             ("store_path_commit_log", self.log_folders),

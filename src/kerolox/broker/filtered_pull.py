@@ -128,14 +128,9 @@ class _BatchMax:
 
     def __init__(self, config: BrokerConfig, log_end: int, count: int) -> None:
         self._count = count
-        self._in_memory = (
-            config.max_transfer_count_on_message_in_memory,
-            config.max_transfer_bytes_on_message_in_memory,
-        )
-        self._on_disk = (
-            config.max_transfer_count_on_message_in_disk,
-            config.max_transfer_bytes_on_message_in_disk,
-        )
+        in_memory, on_disk = config.transfer_bytes_max
+        self._in_memory = (config.max_transfer_count_on_message_in_memory, in_memory)
+        self._on_disk = (config.max_transfer_count_on_message_in_disk, on_disk)
         # What lies further back is taken to be on disk only.
         memory = memory_bytes() * config.access_message_in_memory_max_ratio // 100
         self._memory_from = log_end - memory

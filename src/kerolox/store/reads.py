@@ -26,6 +26,8 @@ __all__ = ["StoreReads"]
 
 QUERY_ROUNDS = 3
 QUERY_CATCH_UP_RECORDS_MAX = 4_096
+QUERY_BYTES_MAX = 8 << 20
+"""Of records in one answer by key: it has to fit a frame, and others wait while it is made."""
 """A query waits for the index to take in so many records, not for more."""
 SCAN_BYTES_MIN = 16_000
 """``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read looks at."""
@@ -267,7 +269,8 @@ class StoreReads(StoreFiles):
     def query_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[int, int, bytes]:
-        """See ``StoreKernel.query_key``; not more than ``max_msgs_num_batch`` records."""
+        """See ``StoreKernel.query_key``; not more than ``max_msgs_num_batch`` records, and the
+        newest of more than ``QUERY_BYTES_MAX``."""
         if not self.settings.message_index_enable or not self._is_open:
             return 0, 0, b""
         self._index.follow(self.log, QUERY_CATCH_UP_RECORDS_MAX)
@@ -285,11 +288,22 @@ class StoreReads(StoreFiles):
             timestamp, physical_offset = newest_ms, newest_offset
             first_ms = self.log.store_time(offsets[0])
             last_ms = first_ms if first_ms >= 0 else last_ms
-            found = (self.log.lookup(offset) for offset in offsets)
-            records = [record for record in found if record is not None]
+            records = self._newest_records(offsets)
             if records or last_ms < begin_ms:
                 break
         return timestamp, physical_offset, b"".join(records)
+
+    def _newest_records(self, offsets: list[int]) -> list[bytes]:
+        """Those that fit an answer; the last one always does."""
+        records: list[bytes] = []
+        size = 0
+        for offset in reversed(offsets):
+            record = self.log.lookup(offset) or b""
+            if size and size + len(record) > QUERY_BYTES_MAX:
+                break
+            size += len(record)
+            records.append(record)
+        return [record for record in reversed(records) if record]
 
     def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """See ``StoreKernel.queue_entry``."""

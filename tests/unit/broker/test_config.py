@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import TRANSFER_BYTES_MAX, BrokerConfig
 from kerolox.broker.unused_settings import UNUSED_KEYS
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError
+from kerolox.protocol.codes import FRAME_BYTES_MAX
 
 
 def write(folder: Path, text: str) -> Path:
@@ -184,3 +185,14 @@ def test_the_default_name_is_that_of_the_host(monkeypatch):
     for host, name in (("mq.example.com", "mq.example.com"), ("a b", "a-b"), ("", "broker-a")):
         monkeypatch.setattr("socket.gethostname", lambda host=host: host)
         assert BrokerConfig().broker_name == name
+
+
+def test_an_answer_to_a_pull_fits_a_frame_whatever_the_settings_say() -> None:
+    config = BrokerConfig(
+        max_transfer_bytes_on_message_in_memory=(1 << 31) - 1,
+        max_transfer_bytes_on_message_in_disk=(1 << 31) - 1,
+    )
+    store = config.store_settings()
+    assert store.max_transfer_bytes_on_message_in_memory == TRANSFER_BYTES_MAX
+    assert store.max_transfer_bytes_on_message_in_disk == TRANSFER_BYTES_MAX
+    assert TRANSFER_BYTES_MAX < FRAME_BYTES_MAX
