@@ -423,7 +423,8 @@ class RouteTable:
             del addresses[other_id]
         if claim.broker_id == MASTER_ID and addresses.get(MASTER_ID) != address:
             old = addresses.get(MASTER_ID)
-            _log.info("master is now %s, was %s", claim.text, old and printable(old))
+            before = f"it was at {printable(old)}" if old else "there was none"
+            _log.info("master is now %s; %s", claim.text, before)
         if claim.broker_id not in addresses and address in self.live:
             # As RocketMQ: its topics count whatever their version.
             self.live[address].data_version = None

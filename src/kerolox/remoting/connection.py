@@ -173,7 +173,9 @@ class OpenCalls:
         overdue = [opaque for opaque, call in self._calls.items() if call[1] <= now]
         self._fail_some(
             [self._calls.pop(opaque) for opaque in overdue],
-            lambda what: RequestTimeoutError(f"no response in time to {what}"),
+            lambda what: RequestTimeoutError(
+                f"no response in time to {what}; it is stopped, overloaded or out of reach"
+            ),
         )
         if self._calls:
             self._arm(min(call[1] for call in self._calls.values()))
