@@ -217,6 +217,11 @@ impl Holds {
         self.nodes.iter().enumerate().filter_map(held).collect()
     }
 
+    /// What all held pulls asked for.
+    pub fn pulls(&self) -> impl Iterator<Item = &HeldPull> {
+        self.nodes.iter().flatten().map(|node| &node.pull)
+    }
+
     /// What a held pull asked for.
     #[must_use]
     pub fn pull(&self, index: u32) -> &HeldPull {

@@ -135,6 +135,7 @@ impl HotPath {
         hot: bool,
     ) {
         let mut state = self.state.lock();
+        state.make_room_for_names();
         state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
         if perm & policy::PERM_READ == 0 {
             state.end_topic(topic.as_bytes());
@@ -149,6 +150,7 @@ impl HotPath {
     /// Puts a group into the table.
     pub fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
         let mut state = self.state.lock();
+        state.make_room_for_names();
         state.tables.set_group(group.as_bytes(), hot, slow_broker_id);
         if !hot {
             state.end_group(group.as_bytes());
@@ -165,6 +167,7 @@ impl HotPath {
     /// Puts a subscription into the table.
     pub fn set_subscription(&self, group: &str, topic: &str, subscription: Subscription) {
         let mut state = self.state.lock();
+        state.make_room_for_names();
         let tables = &mut state.tables;
         let other = tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
         state.ended.subscriptions.extend(other);
@@ -302,7 +305,9 @@ impl HotPath {
             core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
         };
         if let Some(group) = group.filter(|_| outcome.behind >= 0) {
-            let tables = &mut self.state.lock().tables;
+            let mut state = self.state.lock();
+            state.make_room_for_names();
+            let tables = &mut state.tables;
             let (group, topic) = (group.as_bytes(), topic.as_bytes());
             let slots = (tables.intern_group(group), tables.intern_topic(topic));
             if let (Some(group), Some(topic)) = slots {
@@ -315,6 +320,7 @@ impl HotPath {
     /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
         let mut state = self.state.lock();
+        state.make_room_for_names();
         let slots = (state.tables.intern_group(hold.group), state.tables.intern_topic(hold.topic));
         let (Some(group), Some(topic)) = slots else {
             return false;

@@ -1,8 +1,9 @@
 //! The tables that the broker pushes: topics with their queues, groups, subscriptions, identity.
 //!
-//! Names are interned: a topic or group keeps its slot for good, so that a connection, a held pull
-//! or a counter can hold a number instead of a text. Slots are bounded by the names that the broker
-//! ever configured. A deleted name keeps its slot with `present` false.
+//! Names are interned, so that a held pull or a counter can hold a number instead of a text. A
+//! deleted name keeps its slot with `present` false until a sweep finds that nothing names the slot
+//! any more; then another name may get it. Connections remember slots too, but only to look there
+//! first: they compare the name.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -25,6 +26,10 @@ pub const NAMES_MAX: usize = 262_144;
 
 /// Bytes of all these names together, of topics or of groups.
 pub const NAMES_BYTES_MAX: usize = 32 << 20;
+
+/// Names made and deleted between two sweeps for slots to give back: so many deleted names may still
+/// take up room.
+const SWEEP_CHANGES: usize = 4_096;
 
 /// Queues of groups for which is counted what the group got; further ones are not.
 pub const GOT_MAX: usize = 200_000;
@@ -116,6 +121,23 @@ pub struct Identity {
     pub pieces: Pieces,
 }
 
+/// Which slots something names; the others may be given back.
+#[derive(Debug)]
+pub struct Used {
+    topics: Vec<bool>,
+    groups: Vec<bool>,
+}
+
+impl Used {
+    pub fn note_topic(&mut self, slot: u32) {
+        self.topics[slot as usize] = true;
+    }
+
+    pub fn note_group(&mut self, slot: u32) {
+        self.groups[slot as usize] = true;
+    }
+}
+
 /// All tables.
 #[derive(Debug, Default)]
 pub struct Tables {
@@ -125,6 +147,10 @@ pub struct Tables {
     group_slots: HashMap<Box<[u8]>, u32>,
     topic_bytes: usize,
     group_bytes: usize,
+    free_topics: Vec<u32>,
+    free_groups: Vec<u32>,
+    /// Names made and deleted since the last sweep.
+    changes: usize,
     /// Entries of all groups' `got`.
     got_count: usize,
     /// None until the broker told: nothing is hot before.
@@ -138,6 +164,26 @@ pub struct Tables {
 }
 
 impl Topic {
+    fn new(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            present: false,
+            hot: false,
+            perm: 0,
+            read_queues: 0,
+            write_queues: 0,
+            queues: Vec::new(),
+        }
+    }
+
+    /// Drops the queues behind the last that something waits for.
+    fn drop_queues(&mut self) {
+        let is_used = |queue: &QueueSlot| !queue.holds.is_empty() || queue.arrived > 0;
+        let used = self.queues.iter().rposition(is_used).map_or(0, |last| last + 1);
+        self.queues.truncate(used);
+        self.queues.shrink_to_fit();
+    }
+
     /// The slot of a queue, made when it is new; None for an id outside the limits.
     pub fn queue(&mut self, queue_id: i32) -> Option<&mut QueueSlot> {
         if !(0..QUEUE_IDS_MAX).contains(&queue_id) {
@@ -148,6 +194,19 @@ impl Topic {
             self.queues.resize(index + 1, QueueSlot::default());
         }
         self.queues.get_mut(index)
+    }
+}
+
+impl Group {
+    fn new(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            present: false,
+            hot: false,
+            slow_broker_id: 0,
+            subscriptions: HashMap::new(),
+            got: HashMap::new(),
+        }
     }
 }
 
@@ -183,20 +242,12 @@ impl Tables {
         if let Some(slot) = self.topic_slots.get(name) {
             return Some(*slot);
         }
-        if self.topics.len() >= NAMES_MAX || self.topic_bytes + name.len() > NAMES_BYTES_MAX {
+        if self.topic_slots.len() >= NAMES_MAX || self.topic_bytes + name.len() > NAMES_BYTES_MAX {
             return None;
         }
         self.topic_bytes += name.len();
-        let slot = self.topics.len() as u32;
-        self.topics.push(Topic {
-            name: name.into(),
-            present: false,
-            hot: false,
-            perm: 0,
-            read_queues: 0,
-            write_queues: 0,
-            queues: Vec::new(),
-        });
+        self.changes += 1;
+        let slot = take_slot(&mut self.topics, &mut self.free_topics, Topic::new(name));
         self.topic_slots.insert(name.into(), slot);
         Some(slot)
     }
@@ -206,19 +257,12 @@ impl Tables {
         if let Some(slot) = self.group_slots.get(name) {
             return Some(*slot);
         }
-        if self.groups.len() >= NAMES_MAX || self.group_bytes + name.len() > NAMES_BYTES_MAX {
+        if self.group_slots.len() >= NAMES_MAX || self.group_bytes + name.len() > NAMES_BYTES_MAX {
             return None;
         }
         self.group_bytes += name.len();
-        let slot = self.groups.len() as u32;
-        self.groups.push(Group {
-            name: name.into(),
-            present: false,
-            hot: false,
-            slow_broker_id: 0,
-            subscriptions: HashMap::new(),
-            got: HashMap::new(),
-        });
+        self.changes += 1;
+        let slot = take_slot(&mut self.groups, &mut self.free_groups, Group::new(name));
         self.group_slots.insert(name.into(), slot);
         Some(slot)
     }
@@ -254,7 +298,11 @@ impl Tables {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.hot = false;
-            for group in &mut self.groups {
+            topic.drop_queues();
+            self.changes += 1;
+            let has_readers = |group: &&mut Group| !group.got.is_empty();
+            let readers = if self.got_count > 0 { &mut self.groups[..] } else { &mut [] };
+            for group in readers.iter_mut().filter(has_readers) {
                 let before = group.got.len();
                 group.got.retain(|(topic, _), _| *topic != slot);
                 self.got_count -= before - group.got.len();
@@ -279,7 +327,8 @@ impl Tables {
             let group = &mut self.groups[slot as usize];
             group.present = false;
             group.hot = false;
-            group.subscriptions.clear();
+            group.subscriptions = HashMap::new();
+            self.changes += 1;
             self.got_count -= std::mem::take(&mut group.got).len();
         }
     }
@@ -304,7 +353,58 @@ impl Tables {
     pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
         let group = self.find_group(group, NO_SLOT)?;
         let topic = self.find_topic(topic, NO_SLOT)?;
-        self.groups[group as usize].subscriptions.remove(&topic).map(|_| (group, topic))
+        self.groups[group as usize].subscriptions.remove(&topic)?;
+        self.changes += 1;
+        Some((group, topic))
+    }
+
+    /// Whether so many names were made and deleted that a sweep is worth its time.
+    #[must_use]
+    pub const fn needs_sweep(&self) -> bool {
+        self.changes >= SWEEP_CHANGES
+    }
+
+    /// The slots of present names, and those that the tables name.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        let mut used = Used {
+            topics: self.topics.iter().map(|topic| topic.present).collect(),
+            groups: Vec::with_capacity(self.groups.len()),
+        };
+        for group in &self.groups {
+            let is_empty = group.subscriptions.is_empty() && group.got.is_empty();
+            used.groups.push(group.present || !is_empty);
+            for topic in group.subscriptions.keys().chain(group.got.keys().map(|(topic, _)| topic))
+            {
+                used.note_topic(*topic);
+            }
+        }
+        used
+    }
+
+    /// Gives back the slots of names that nothing uses.
+    pub fn sweep(&mut self, used: &Used) {
+        self.changes = 0;
+        for (slot, topic) in self.topics.iter_mut().enumerate().filter(|each| !used.topics[each.0])
+        {
+            // A slot that is free already is in no table.
+            if self.topic_slots.get(&topic.name) == Some(&(slot as u32)) {
+                self.topic_slots.remove(&topic.name);
+                self.topic_bytes -= topic.name.len();
+                *topic = Topic::new(b"");
+                self.free_topics.push(slot as u32);
+            }
+        }
+        for (slot, group) in self.groups.iter_mut().enumerate().filter(|each| !used.groups[each.0])
+        {
+            // A slot that is free already is in no table.
+            if self.group_slots.get(&group.name) == Some(&(slot as u32)) {
+                self.group_slots.remove(&group.name);
+                self.group_bytes -= group.name.len();
+                *group = Group::new(b"");
+                self.free_groups.push(slot as u32);
+            }
+        }
     }
 
     /// Counts a read that looked at entries of a queue.
@@ -369,6 +469,16 @@ impl Tables {
         }
         Some(made)
     }
+}
+
+/// The place of a new value: a free one, or one at the end.
+fn take_slot<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
+    if let Some(slot) = free.pop() {
+        values[slot as usize] = value;
+        return slot;
+    }
+    values.push(value);
+    values.len() as u32 - 1
 }
 
 #[cfg(test)]

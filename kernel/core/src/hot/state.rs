@@ -156,6 +156,28 @@ impl State {
         self.holds.end_where(|_| true);
     }
 
+    /// Gives back the slots of deleted names, when many names were made and deleted. What waits for
+    /// something, or will be told, keeps its slots. To be called before a name gets a slot.
+    pub fn make_room_for_names(&mut self) {
+        if !self.tables.needs_sweep() {
+            return;
+        }
+        // What ended names is in the held pulls then.
+        self.end_holds();
+        let mut used = self.tables.used();
+        for pull in self.holds.pulls() {
+            used.note_group(pull.group);
+            used.note_topic(pull.topic);
+        }
+        for (group, topic, _) in self.commits.keys() {
+            used.note_group(*group);
+            used.note_topic(*topic);
+        }
+        self.arrived.iter().for_each(|arrival| used.note_topic(arrival.topic));
+        self.staged.iter().for_each(|record| used.note_topic(record.topic));
+        self.tables.sweep(&used);
+    }
+
     fn end_holds(&mut self) {
         if !self.ended.is_empty() {
             let ended = std::mem::take(&mut self.ended);

@@ -346,3 +346,48 @@ impl ConcatFrames for Vec<(u64, Vec<u8>)> {
         self.into_iter().flat_map(|(_, frames)| frames).collect()
     }
 }
+
+#[test]
+fn a_slot_in_use_is_not_given_back_and_a_free_one_is_taken_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let hot = open(folder.path());
+    let mut connection = Connection::new(1, &HOST);
+    assert_eq!(feed(&hot, &mut connection, &pull(1, 0, 7)).0, b"");
+    hot.delete_topic("T");
+    hot.delete_group("G");
+    let come_and_go = || {
+        for number in 0..10_000 {
+            hot.set_topic(&format!("t{number}"), 100, 100, 6, true);
+            hot.delete_topic(&format!("t{number}"));
+            hot.set_group(&format!("g{number}"), true, 1);
+            hot.delete_group(&format!("g{number}"));
+        }
+    };
+    come_and_go();
+    assert!(hot.state.lock().tables.topics.len() < 5_000, "slots are taken again");
+    assert!(hot.state.lock().tables.groups.len() < 5_000);
+    let slots = || {
+        let state = hot.state.lock();
+        let find = (
+            state.tables.find_topic(b"T", policy::NO_SLOT),
+            state.tables.find_group(b"G", policy::NO_SLOT),
+        );
+        (find.0.is_some(), find.1.is_some())
+    };
+    assert_eq!(slots(), (true, true), "of a held pull and what it commits");
+    connection.close(&hot);
+    come_and_go();
+    assert_eq!(slots(), (true, true), "of what it commits");
+    assert_eq!(hot.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
+    come_and_go();
+    assert_eq!(slots(), (false, false));
+    hot.set_topic("", 1, 1, 6, true);
+    come_and_go();
+    let state = hot.state.lock();
+    assert_eq!(state.tables.topics.iter().filter(|topic| topic.present).count(), 1);
+    assert!(
+        state.tables.topics.iter().filter(|each| !each.present).all(|each| each.queues.is_empty())
+    );
+    drop(state);
+    hot.store().close().unwrap();
+}
