@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kerolox._pykernel.store import ANSWERED_AT_ONCE_MAX
 from kerolox.kernel import COMMITS_MAX, HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
@@ -20,6 +21,7 @@ from tests.kernel.support import (
     send,
     send_batch,
 )
+from tests.support.kernels import MODULES
 
 READY = 1
 
@@ -238,6 +240,38 @@ def test_deadlines_expire_in_their_order(bench: Bench) -> None:
     assert held(bench) == 1
 
 
+def test_pulls_that_expire_together_are_answered_in_turns_and_in_order(bench: Bench) -> None:
+    wires = [bench.connect() for _ in range(4)]
+    for opaque in range(300):
+        for wire in wires:
+            wire.ask(holding_pull(opaque=opaque, suspendTimeoutMillis=100))
+    assert bench.store.tick(NOW + 100) is True
+    got: dict[int, list[int]] = {wire.connection_id: [] for wire in wires}
+    turns = []
+    while ready := bench.take_ready():
+        turns.append(sum(map(len, ready.values())))
+        for connection_id, answers in ready.items():
+            got[connection_id] += [answer.opaque for answer in answers]
+        if held(bench):
+            bench.wait_notified()
+    assert list(got.values()) == [list(range(300))] * 4
+    if bench.kernel.__name__ == MODULES["python"]:
+        assert max(turns) == ANSWERED_AT_ONCE_MAX, "the loop has others to serve"
+
+
+def test_a_pull_that_is_ended_and_waits_for_its_turn_is_not_woken(bench: Bench) -> None:
+    wire = bench.connect()
+    for opaque in range(300):
+        wire.ask(holding_pull(opaque=opaque))
+    bench.store.set_group("G", False, 1)
+    bench.store.tick(NOW)
+    bench.append(b"later")
+    answers = []
+    while ready := bench.take_ready():
+        answers += ready[wire.connection_id]
+    assert [answer.code for answer in answers] == [19] * 300
+
+
 def test_a_pull_woken_in_time_does_not_expire(bench: Bench) -> None:
     wire = bench.connect()
     wire.ask(holding_pull(suspendTimeoutMillis=100))
@@ -305,6 +339,8 @@ def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
     assert held(bench) == limit - limit // 100
     assert bench.connect().ask(holding_pull()) == []
     bench.store.tick(NOW + limit)
+    while bench.take_ready():
+        pass
     assert held(bench) == 0
 
 

@@ -124,16 +124,23 @@ class HeldPulls:
             pull for pull in held.values() if pull.tags is None or not pull.tags.isdisjoint(numbers)
         ]
 
-    def expired(self, now_ms: int) -> list[HeldPull]:
-        """The pulls whose deadline has come, in order of (deadline, age); they are removed."""
+    def expired(self, now_ms: int, count_max: int) -> list[HeldPull]:
+        """So many of the pulls whose deadline has come, in order of (deadline, age); they are
+        removed."""
         gone: list[HeldPull] = []
         expiry = self._expiry
-        while expiry and (not expiry[0].live or expiry[0].deadline_ms <= now_ms):
+        while len(gone) < count_max and self.has_expired(now_ms):
             pull = heapq.heappop(expiry)
-            if pull.live:
-                self.remove(pull)
-                gone.append(pull)
+            self.remove(pull)
+            gone.append(pull)
         return gone
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether the deadline of some pull has come."""
+        expiry = self._expiry
+        while expiry and not expiry[0].live:
+            heapq.heappop(expiry)
+        return bool(expiry) and expiry[0].deadline_ms <= now_ms
 
     def end_where(self, is_over: Callable[[HeldPull], bool], deadline_ms: int = ENDED_MS) -> None:
         """Let the time of some pulls be over, or at another deadline."""

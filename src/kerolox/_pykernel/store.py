@@ -41,8 +41,8 @@ ReadResult = tuple[int, int, int, int, bool, int, bytes]
 PENDING_ANSWERS_MAX = 1_000_000
 """Send answers that may wait for a flush; further ones say at once that it takes too long."""
 
-WOKEN_AT_ONCE_MAX = 250
-"""Held pulls that are answered in one go: some ten milliseconds."""
+ANSWERED_AT_ONCE_MAX = 250
+"""Held pulls that are woken, or expire, in one go: some ten milliseconds."""
 
 PUT_TIME_MS_MAX = 10_001
 """Longer than the last limit of the statistics: stands for every longer time."""
@@ -99,6 +99,7 @@ class Store(MessageStore):
         self._ended_groups: set[str] = set()
         self._ended_topics: set[str] = set()
         self._ended_subscriptions: set[tuple[str, str]] = set()
+        self._ticked_ms = -1
         self._looked_ms = 0
         """When pulls that were passed over were looked for."""
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
@@ -462,7 +463,7 @@ class Store(MessageStore):
         """Answer the held pulls that what arrived can satisfy.
 
         Those of ``connection_id`` are returned, the others wait for ``take_ready``. A pull whose
-        read finds nothing new stays held. At most ``WOKEN_AT_ONCE_MAX`` are looked at; the rest
+        read finds nothing new stays held. At most ``ANSWERED_AT_ONCE_MAX`` are looked at; the rest
         follows in ``take_ready``, once for each of its turns.
         """
         while self.arrived:
@@ -472,10 +473,10 @@ class Store(MessageStore):
                     pull.is_waking = True
                     self._waking.append(pull)
         own: list[bytes] = []
-        for _ in range(min(len(self._waking), WOKEN_AT_ONCE_MAX)):
+        for _ in range(min(len(self._waking), ANSWERED_AT_ONCE_MAX)):
             pull = self._waking.popleft()
             pull.is_waking = False
-            if not pull.live or self._is_ended(pull):
+            if not pull.live or pull.deadline_ms == ENDED_MS or self._is_ended(pull):
                 continue
             result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
             if pull_code(result[0], pull.offset) == PULL_NOT_FOUND:
@@ -505,13 +506,8 @@ class Store(MessageStore):
         self._release_committed()
         self._end_holds()
         self._end_passed_over(now_ms)
-        for pull in self._held.expired(now_ms):
-            result = (
-                self._nothing_for(pull)
-                if pull.deadline_ms == ENDED_MS
-                else self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
-            )
-            self._ready.append((pull.connection_id, self._held_answer(pull, result)))
+        self._ticked_ms = now_ms
+        self._expire_some()
         self._release_flushed()
         waits = self._flush_waits
         while waits and (self.failure or waits[0].deadline_ms <= now_ms):
@@ -520,6 +516,20 @@ class Store(MessageStore):
             self._note_flushed(wait, now_ms)
             self._ready.append((wait.connection_id, _late(wait.headers)))
         return bool(self._ready)
+
+    def _expire_some(self) -> None:
+        """Answer some of the pulls whose time was over at the last tick; the rest follows in
+        ``take_ready``, once for each of its turns."""
+        room = max(ANSWERED_AT_ONCE_MAX - len(self._ready), 0)
+        for pull in self._held.expired(self._ticked_ms, room):
+            result = (
+                self._nothing_for(pull)
+                if pull.deadline_ms == ENDED_MS
+                else self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
+            )
+            self._ready.append((pull.connection_id, self._held_answer(pull, result)))
+        if self._held.has_expired(self._ticked_ms):
+            self.notify()
 
     def _end_holds(self) -> None:
         """The pulls of those who may not read any more, or want other tags now, have waited long
@@ -567,6 +577,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self._release_flushed()
         self._release_committed()
+        self._expire_some()
         ready, self._ready = self._ready, []
         return ready
 

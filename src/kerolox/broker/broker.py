@@ -343,8 +343,9 @@ class Broker:
         that when the pull's 30 s are over; after an answer it tries again, and fails at once."""
         self.may_hold_pulls = False
         self.store.stop_holding()
-        self.store.tick(self.now_ms())
-        self._deliver_ready()
+        while self.store.stats()["held_pulls"] and self.store.tick(self.now_ms()):
+            self._deliver_ready()
+            await asyncio.sleep(0)
         # Those with expressions wait in tasks, which answer in their next turn.
         await asyncio.sleep(0)
 
