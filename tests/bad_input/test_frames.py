@@ -38,6 +38,7 @@ BROKEN = {
     "zero": struct.pack(">iI", 0, 0),
     "shorter than its header length": struct.pack(">iI", 3, 0) + b"abc",
     "header longer than the frame": struct.pack(">iI", 16, 13) + bytes(12),
+    "header of more than 4 MiB": struct.pack(">iI", 15_000_000, (4 << 20) + 1),
     "header of 16 MiB": struct.pack(">iI", 16, 0xFFFFFF) + bytes(12),
     "no JSON": frame(b"{not json"),
     "JSON that is no object": frame(b"[1, 2]"),

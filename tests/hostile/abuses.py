@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.codes import HEADER_BYTES_MAX, SerializeType
 from kerolox.protocol.registration import encode_registration
-from kerolox.protocol.serialize import FIELDS_MAX, HEADER_BYTES_MAX
+from kerolox.protocol.serialize import FIELDS_MAX
 from tests.hostile.every_code import REGISTRATION
 
 if TYPE_CHECKING:

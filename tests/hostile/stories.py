@@ -42,9 +42,9 @@ UNREAD_MEMORY_MIB_MAX = 40 * 8 + 64
 EVERYTHING_MEMORY_MIB_MAX = 192
 """Requests of a few MB that are under way on eight connections, and tables that clients fill."""
 
-HUGE_MEMORY_MIB_MAX = 448
-"""Two requests of 15 MB that are under way, each as unfinished frame, as frame and as text, and
-what the allocator keeps of those before; measured: up to 319."""
+HUGE_MEMORY_MIB_MAX = 96
+"""Two requests of 4 MiB that are under way, each as unfinished frame, as frame and as text, and
+what the allocator keeps of those before. Headers over HEADER_BYTES_MAX are not kept at all."""
 
 EVERYTHING_LINES_MAX = 3_000
 SECONDS_MAX = 60.0

@@ -154,6 +154,8 @@ BROKEN = {
     "header longer than the frame": struct.pack(">II", 10, 7) + bytes(6),
     "header longer than an unfinished frame": struct.pack(">II", 1_000, 997),
     "header without end": struct.pack(">II", 1_000, 0xFFFFFF),
+    "header of more than 4 MiB": struct.pack(">II", 15_000_000, (4 << 20) + 1),
+    "binary header of more than 4 MiB": struct.pack(">II", 15_000_000, 1 << 24 | (4 << 20) + 1),
     "text of another protocol": b"GET / HTTP/1.1\r\n\r\n",
 }
 
@@ -180,6 +182,10 @@ def test_broken_framing_is_found_by_the_eighth_byte(bench: Bench, garbage: bytes
     errors = [wire.feed(bytes((byte,)))[3] for byte in garbage[:8].ljust(8)]
     assert any(errors)
     assert errors == sorted(errors, key=bool)
+
+
+def test_a_header_of_4_mib_is_waited_for(bench: Bench) -> None:
+    assert not bench.connect().feed(struct.pack(">II", 15_000_000, 4 << 20))[3]
 
 
 def test_another_connection_is_not_disturbed(bench: Bench) -> None:

@@ -36,8 +36,8 @@ from kerolox._pykernel.headers import (
 from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
-from kerolox.protocol.codes import FRAME_BYTES_MAX
-from kerolox.protocol.framing import foreign_protocol
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from kerolox.protocol.framing import foreign_protocol, is_header_size
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
@@ -149,7 +149,11 @@ class Connection:
             length, word = _LENGTHS.unpack_from(chunk, position)
             header_size = word & 0xFFFFFF
             next_position = position + 4 + length
-            if next_position > end or header_size + 4 > length or length > FRAME_BYTES_MAX:
+            if (
+                next_position > end
+                or length > FRAME_BYTES_MAX
+                or not is_header_size(header_size, length)
+            ):
                 break
             body = position + 8 + header_size
             header: HotHeader | None = None
@@ -447,6 +451,8 @@ def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
     header_size = _LENGTHS.unpack_from(chunk, position)[1] & 0xFFFFFF
     if header_size + 4 > length:
         return 0, f"the peer sent a header of {header_size} bytes in a frame of {length}"
+    if not is_header_size(header_size, length):
+        return 0, f"the peer sent a header of {header_size} bytes; {HEADER_BYTES_MAX} are allowed"
     return 4 + length, ""
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum, IntFlag
 
 __all__ = [
     "FRAME_BYTES_MAX",
+    "HEADER_BYTES_MAX",
     "VERSION",
     "LanguageCode",
     "MessageSysFlag",
@@ -22,6 +23,10 @@ __all__ = [
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Largest value of a frame's length field (com.rocketmq.remoting.frameMaxLength)."""
+
+HEADER_BYTES_MAX = 4 * 1024 * 1024
+"""Longest header; a frame whose lengths announce a longer one is refused before it is read. The
+longest text that one may need is a subscription of a MiB."""
 
 VERSION = 409
 """What we say we are: the MQVersion ordinal of V4_9_8."""

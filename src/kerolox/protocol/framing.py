@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 
-__all__ = ["FOREIGN", "FrameDecoder", "foreign_protocol"]
+__all__ = ["FOREIGN", "FrameDecoder", "foreign_protocol", "is_header_size"]
 
 _LENGTHS = struct.Struct(">iI")
 _LENGTH = struct.Struct(">I")
@@ -20,6 +20,12 @@ FOREIGN = ": this is "
 """In the reason why a stream ended that began another protocol, whichever kernel gives it."""
 
 _HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
+
+
+def is_header_size(header_size: int, size: int) -> bool:
+    """Whether a frame of ``size`` bytes, its length field aside, may have such a header. That is
+    seen in its first eight bytes, before anything of it is kept."""
+    return header_size <= min(size - 4, HEADER_BYTES_MAX)
 
 
 def foreign_protocol(length: int) -> str:
@@ -84,10 +90,12 @@ class FrameDecoder:
         position, end = 0, len(view)
         while end - position >= _LENGTHS.size:
             size, word = _LENGTHS.unpack_from(view, position)
-            if not 4 <= size <= self._frame_bytes_max or (word & 0xFFFFFF) > size - 4:
+            header_size = word & 0xFFFFFF
+            if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
                 self._error = RemoteProtocolError(
-                    f"frame of {size} bytes with a header of {word & 0xFFFFFF}; "
-                    f"the limit is {self._frame_bytes_max}{foreign_protocol(size)}"
+                    f"frame of {size} bytes with a header of {header_size}; the limit of a frame "
+                    f"is {self._frame_bytes_max}, of a header {HEADER_BYTES_MAX}"
+                    f"{foreign_protocol(size)}"
                 )
                 if frames:
                     return frames, end

@@ -21,6 +21,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
+from kerolox.protocol.codes import HEADER_BYTES_MAX
 from kerolox.text import printable
 
 __all__ = [
@@ -69,7 +70,6 @@ ADDRESS_BYTES_MAX = NAME_BYTES_MAX + len("[]:65535")
 """A host name or an address, with its port."""
 NAMES_BYTES_MAX = 64 * 1024
 """Several names in one text."""
-_HEADER_BYTES_MAX = 0xFFFFFF
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -104,7 +104,7 @@ Expression = Annotated[str, TextBound(EXPRESSION_BYTES_MAX)]
 Properties = Annotated[str, TextBound(4 * PROPERTIES_BYTES_MAX)]
 """A message's properties. Those that are too long for a record are refused by who stores it, with
 code 13, and after something was taken out of them; much longer ones are not even looked at."""
-LongText = Annotated[str, TextBound(_HEADER_BYTES_MAX)]
+LongText = Annotated[str, TextBound(HEADER_BYTES_MAX)]
 """A text that its handler bounds."""
 
 

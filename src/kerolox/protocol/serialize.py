@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
-from kerolox.protocol.codes import LanguageCode
+from kerolox.protocol.codes import HEADER_BYTES_MAX, LanguageCode
 
 __all__ = [
     "CROWDED_BYTES_MIN",
@@ -29,9 +29,6 @@ __all__ = [
 
 REPAIRED_BYTES_MAX = 256 * 1024
 """Longest JSON header whose text is repaired."""
-
-HEADER_BYTES_MAX = 4 * 1024 * 1024
-"""Longest header. The longest text that one may need is a subscription of a MiB."""
 
 FIELDS_MAX = 1_024
 """Members of a header. Requests have some twenty."""

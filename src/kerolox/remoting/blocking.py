@@ -35,6 +35,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.framing import is_header_size
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -181,11 +182,12 @@ class BlockingConnection:
         if held < _LENGTHS.size:
             return None
         size, word = _LENGTHS.unpack_from(buffer, start)
-        if not 4 <= size <= FRAME_BYTES_MAX or (word & 0xFFFFFF) > size - 4:
+        header_size = word & 0xFFFFFF
+        if not 4 <= size <= FRAME_BYTES_MAX or not is_header_size(header_size, size):
             self.close()
             raise RemoteProtocolError(
                 f"{self.address} sent a frame of {size} bytes with a header of "
-                f"{word & 0xFFFFFF}; it does not speak this protocol"
+                f"{header_size}; it does not speak this protocol"
             )
         if held < 4 + size:
             return None

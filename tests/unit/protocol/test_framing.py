@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from kerolox.protocol.framing import FrameDecoder
 
 
@@ -31,6 +31,8 @@ def test_an_unfinished_frame_is_kept() -> None:
 def test_a_frame_of_the_largest_size_is_taken() -> None:
     payload = bytes(FRAME_BYTES_MAX)
     assert FrameDecoder().feed(frame(payload)) == [payload]
+    payload = struct.pack(">I", HEADER_BYTES_MAX) + bytes(HEADER_BYTES_MAX)
+    assert FrameDecoder().feed(frame(payload)) == [payload]
 
 
 BAD = {
@@ -39,13 +41,14 @@ BAD = {
     "zero": struct.pack(">iI", 0, 0),
     "too short": struct.pack(">iI", 3, 0),
     "header longer than the frame": struct.pack(">iI", 8, 5),
+    "header too long": struct.pack(">iI", FRAME_BYTES_MAX, HEADER_BYTES_MAX + 1),
 }
 
 
 @pytest.mark.parametrize("lengths", BAD.values(), ids=BAD.keys())
 def test_a_length_that_can_not_be_ends_the_stream_for_good(lengths: bytes) -> None:
     decoder = FrameDecoder()
-    with pytest.raises(RemoteProtocolError, match="the limit is 16777216"):
+    with pytest.raises(RemoteProtocolError, match="of a frame is 16777216, of a header 4194304"):
         decoder.feed(lengths)
     with pytest.raises(RemoteProtocolError):
         decoder.feed(frame())

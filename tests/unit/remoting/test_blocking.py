@@ -99,7 +99,9 @@ def test_a_peer_that_closes_is_a_lost_connection():
         connection.invoke(RemotingCommand.request(7))
 
 
-@pytest.mark.parametrize("junk", [b"HTTP/1.1 400", b"\xff" * 8, b"\0\0\0\x06\0\0\0\x02{]"])
+@pytest.mark.parametrize(
+    "junk", [b"HTTP/1.1 400", b"\xff" * 8, b"\0\0\0\x06\0\0\0\x02{]", b"\0\xff\0\0\0\x7f\0\0"]
+)
 def test_bytes_that_are_no_frame_are_an_error_and_close_the_connection(junk: bytes):
     with (
         Peer(lambda connection, _: connection.sendall(junk)) as peer,

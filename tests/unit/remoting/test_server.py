@@ -165,8 +165,9 @@ async def test_neither_one_way_requests_nor_none_are_answered() -> None:
         struct.pack(">iI", -1, 0),
         struct.pack(">iI", 3, 0),
         struct.pack(">iI", 100, 97),
+        struct.pack(">iI", 15_000_000, (4 << 20) + 1),
     ],
-    ids=["too long", "negative", "too short", "header longer than the frame"],
+    ids=["too long", "negative", "too short", "longer header than frame", "header too long"],
 )
 async def test_a_frame_that_can_not_be_closes_only_its_connection(lengths: bytes, caplog) -> None:
     async with serving() as (_, _handler, connect):

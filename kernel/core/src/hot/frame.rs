@@ -8,6 +8,9 @@ use std::fmt;
 /// Largest length a frame may announce (`com.rocketmq.remoting.frameMaxLength`).
 pub const FRAME_BYTES_MAX: usize = 16_777_216;
 
+/// Longest header; a frame that announces a longer one is refused before any of it is kept.
+pub const HEADER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Bytes of the length field and of the word behind it.
 pub const PREFIX_BYTES: usize = 8;
 
@@ -46,6 +49,8 @@ pub enum FrameError {
     /// A header that is longer than its frame.
     #[allow(missing_docs)]
     HeaderLength { header: usize, frame: usize },
+    /// A header that is longer than any may be.
+    HeaderTooLong(usize),
 }
 
 impl fmt::Display for FrameError {
@@ -58,6 +63,9 @@ impl fmt::Display for FrameError {
             }
             Self::HeaderLength { header, frame } => {
                 write!(out, "header length {header} does not fit into a frame of {frame} bytes")
+            }
+            Self::HeaderTooLong(header) => {
+                write!(out, "header length {header} is more than {HEADER_BYTES_MAX}")
             }
         }
     }
@@ -108,6 +116,9 @@ pub fn cut(data: &[u8]) -> Result<Cut<'_>, FrameError> {
     let header_length = (word & HEADER_LENGTH_MASK) as usize;
     if header_length > size - 4 {
         return Err(FrameError::HeaderLength { header: header_length, frame: size });
+    }
+    if header_length > HEADER_BYTES_MAX {
+        return Err(FrameError::HeaderTooLong(header_length));
     }
     let Some(bytes) = data.get(4..4 + size) else {
         return Ok(Cut::Partial(4 + size));
@@ -160,6 +171,9 @@ mod tests {
         let error = cut(&data).unwrap_err();
         assert_eq!(error, FrameError::HeaderLength { header: 1, frame: 4 });
         assert!(error.to_string().contains("header length 1"));
+        let mut data = 15_000_000u32.to_be_bytes().to_vec();
+        data.extend_from_slice(&((1u32 << 24) | 0x0040_0001).to_be_bytes());
+        assert_eq!(cut(&data).unwrap_err(), FrameError::HeaderTooLong(4_194_305));
         assert!(FrameError::Length(-1).to_string().ends_with("-1 is not within 4 and 16777216"));
         for (bytes, protocol) in [(*b"\x16\x03\x01\x02", "TLS"), (*b"GET ", "HTTP")] {
             let error = cut(&bytes).unwrap_err();
@@ -170,7 +184,7 @@ mod tests {
     #[test]
     fn the_largest_frame_is_waited_for() {
         let mut data = 16_777_216u32.to_be_bytes().to_vec();
-        data.extend_from_slice(&16_777_212u32.to_be_bytes());
+        data.extend_from_slice(&4_194_304u32.to_be_bytes());
         assert_eq!(cut(&data), Ok(Cut::Partial(16_777_220)));
     }
 }
