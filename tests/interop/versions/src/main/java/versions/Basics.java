@@ -157,8 +157,7 @@ public class Basics implements Scenarios.Source {
         String topic = topic("Orderly");
         for (int i = 0; i < MANY; i++) {
             int shard = i % 4;
-            Message message = new Message(topic, bytes(shard + ":" + i));
-            eventually(() -> producer.send(message, (queues, each, arg) -> queues.get((Integer) arg), shard) != null, "a send in order");
+            producer.send(new Message(topic, bytes(shard + ":" + i)), (queues, message, arg) -> queues.get((Integer) arg), shard);
         }
         Map<String, List<Integer>> seen = new ConcurrentHashMap<>();
         AtomicInteger count = new AtomicInteger();
@@ -173,7 +172,7 @@ public class Basics implements Scenarios.Source {
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
-        eventually(() -> count.get() >= MANY, "saw " + count + " of " + MANY);
+        eventually(() -> count.get() >= MANY, () -> "saw " + count + " of " + MANY);
         consumer.shutdown();
         for (List<Integer> numbers : seen.values()) {
             List<Integer> sorted = new ArrayList<>(numbers);
@@ -202,7 +201,7 @@ public class Basics implements Scenarios.Source {
         }, "one of the members got nothing");
         put(topic, "all", 8);
         for (List<MessageExt> each : seen) {
-            eventually(() -> texts(each).containsAll(range("all", 0, 8)), "a member saw " + each.size());
+            eventually(() -> texts(each).containsAll(range("all", 0, 8)), () -> "a member saw " + each.size());
         }
         members.forEach(DefaultMQPushConsumer::shutdown);
     }
@@ -230,7 +229,7 @@ public class Basics implements Scenarios.Source {
                 ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        eventually(() -> times.stream().filter(each -> each == 1).count() == 4, "tried " + times);
+        eventually(() -> times.stream().filter(each -> each == 1).count() == 4, () -> "tried " + times);
         consumer.shutdown();
     }
 
@@ -299,9 +298,7 @@ public class Basics implements Scenarios.Source {
         String topic = topic("Pull");
         for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
             for (int i = 0; i < MANY / 4; i++) {
-                Message message = new Message(topic, bytes("p" + queue.getQueueId() + "-" + i));
-                // a send to a given queue is not tried again by the client, and what was not written is not stored
-                eventually(() -> producer.send(message, queue) != null, "a send to " + queue);
+                producer.send(new Message(topic, bytes("p" + queue.getQueueId() + "-" + i)), queue);
             }
         }
         DefaultMQPullConsumer consumer = puller("pull");
@@ -354,7 +351,7 @@ public class Basics implements Scenarios.Source {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        eventually(() -> seen.size() == MANY, "saw " + seen.size());
+        eventually(() -> seen.size() == MANY, () -> "saw " + seen.size());
         eventually(() -> {
             consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
             return consumedOffsets(topic, name) == MANY;
@@ -388,7 +385,7 @@ public class Basics implements Scenarios.Source {
         List<MessageExt> seen = Collections.synchronizedList(new ArrayList<>());
         DefaultMQPushConsumer consumer = consumed(topic, "reset", seen);
         check(admin.resetOffsetByTimestamp(topic, group("reset"), 0, true).size() == 4, "queues reset");
-        eventually(() -> seen.size() >= 2 * MANY, "saw " + seen.size());
+        eventually(() -> seen.size() >= 2 * MANY, () -> "saw " + seen.size());
         consumer.shutdown();
     }
 

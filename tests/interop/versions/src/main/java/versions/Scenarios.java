@@ -14,6 +14,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -67,6 +68,7 @@ public class Scenarios {
         for (int i = 3; i < args.length; i++) {
             ((Source) Class.forName("versions." + args[i]).getDeclaredConstructor().newInstance()).add(scenarios);
         }
+        connect();
         ExecutorService threads = Executors.newFixedThreadPool(scenarios.size());
         List<Future<?>> running = new ArrayList<>();
         scenarios.forEach((name, scenario) -> running.add(threads.submit(() -> run(name, scenario))));
@@ -74,6 +76,19 @@ public class Scenarios {
             each.get(2 * SECONDS_MAX, TimeUnit.SECONDS);
         }
         System.exit(0);
+    }
+
+    /**
+     * Opens the connections that the scenarios share before they begin. Before 4.6.0, of several threads that lack the same connection a later
+     * one closes what an earlier one has just opened (apache/rocketmq#1108): a write fails, and what waits for its answer does so in vain, with
+     * 4.2.0 until its time-out.
+     */
+    private static void connect() throws Exception {
+        // a client waits for a connection for 3 s only
+        eventually(() -> topic("First") != null, "the first connections");
+        String topic = topic("First");
+        put(topic, "first", 4);
+        arrives(topic, "first", range("first", 0, 4));
     }
 
     private static void run(String name, Scenario scenario) {
@@ -96,8 +111,12 @@ public class Scenarios {
         }
     }
 
-    /** Waits until the fact is there; what is thrown meanwhile is told when it never comes. */
     static void eventually(Callable<Boolean> fact, String what) throws Exception {
+        eventually(fact, () -> what);
+    }
+
+    /** Waits until the fact is there; when it never comes, what is so then is told, and what was thrown. */
+    static void eventually(Callable<Boolean> fact, Supplier<String> what) throws Exception {
         long deadline = System.currentTimeMillis() + SECONDS_MAX * 1000;
         Exception last = null;
         while (true) {
@@ -108,7 +127,9 @@ public class Scenarios {
             } catch (Exception e) {
                 last = e;
             }
-            check(System.currentTimeMillis() < deadline, what + ", at last: " + last);
+            if (System.currentTimeMillis() >= deadline) {
+                throw new IllegalStateException(what.get() + ", at last: " + last);
+            }
             Thread.sleep(20);
         }
     }
@@ -126,11 +147,7 @@ public class Scenarios {
 
     static String topic(String name, int queues) throws Exception {
         String topic = prefix + "-" + name;
-        // all scenarios begin at once, and a client waits for its first connection for 3 s only
-        eventually(() -> {
-            admin.createAndUpdateTopicConfig(broker, new TopicConfig(topic, queues, queues, 6));
-            return true;
-        }, "the creation of " + topic);
+        admin.createAndUpdateTopicConfig(broker, new TopicConfig(topic, queues, queues, 6));
         eventually(() -> producer.fetchPublishMessageQueues(topic).size() == queues, "the route of " + topic);
         return topic;
     }
@@ -194,7 +211,7 @@ public class Scenarios {
     }
 
     static void saw(List<MessageExt> seen, Set<String> wanted) throws Exception {
-        eventually(() -> texts(seen).containsAll(wanted), "saw " + seen.size() + " of " + wanted.size());
+        eventually(() -> texts(seen).containsAll(wanted), () -> "saw " + seen.size() + " of " + wanted.size());
         check(texts(seen).equals(wanted), "saw " + texts(seen));
     }
 

@@ -51,7 +51,7 @@ public class Since46 implements Scenarios.Source {
         eventually(() -> {
             seen.addAll(texts(consumer.poll(200)));
             return seen.containsAll(wanted);
-        }, "polled " + seen);
+        }, () -> "polled " + seen);
         check(seen.equals(wanted), "polled " + seen);
     }
 
