@@ -16,6 +16,7 @@ the producer and from the answer to a check, is found by its key in the index an
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -51,6 +52,14 @@ as after a restart."""
 ENDED_MAX = 100_000
 """Halves known to be done at which their positions are moved on without waiting for the round."""
 
+PASSED_OPS_MAX = 10_000
+"""Op messages of halves that were passed that the heap of waiting ones may hold beyond as many as
+wait."""
+
+UNKNOWN_OPS_MAX = 10_000
+"""Op messages on their way to the disk that the position waits for. Of more it passes the oldest:
+after a crash such a half is asked about once more."""
+
 HALVES_PER_SLICE = 50
 """Halves looked at before other work of the loop gets its turn."""
 
@@ -69,8 +78,13 @@ class Transactions:
         self._now_ms = now_ms
         self._ended: dict[int, int] = {}
         """Queue offset of a half that is done → that of its op message."""
-        self._passed_ops: set[int] = set()
-        """Op messages of halves that are passed, from the op position on."""
+        self._waiting_ops: list[tuple[int, int]] = []
+        """A heap of (op message, its half) of halves that are done and not passed, and of some that
+        were passed since. All other op messages that are known are passed."""
+        self._op_end = 0
+        """Behind the last op message that is known."""
+        self._unknown_ops: dict[int, None] = {}
+        """Those before it that are not known, in their order: mostly on their way to the disk."""
         self._postponed: dict[int, bool] = {}
         """Where halves were first that were put again for their immunity → they were ended there.
         Not kept over a restart: such a half is asked about once more."""
@@ -324,12 +338,25 @@ class Transactions:
             self._keep_positions()
 
     def _know(self, half_offset: int, op_offset: int) -> None:
+        self._know_op(op_offset)
         if half_offset < self._half_position:
-            self._passed_ops.add(op_offset)
             if half_offset in self._postponed:
                 self._postponed[half_offset] = True
         else:
             self._ended[half_offset] = op_offset
+            heapq.heappush(self._waiting_ops, (op_offset, half_offset))
+            if len(self._waiting_ops) > 2 * len(self._ended) + PASSED_OPS_MAX:
+                self._waiting_ops = sorted((op, half) for half, op in self._ended.items())
+
+    def _know_op(self, op_offset: int) -> None:
+        if op_offset < self._op_end:
+            self._unknown_ops.pop(op_offset, None)
+            return
+        for offset in range(max(self._op_end, op_offset - UNKNOWN_OPS_MAX), op_offset):
+            self._unknown_ops[offset] = None
+        self._op_end = op_offset + 1
+        while len(self._unknown_ops) > UNKNOWN_OPS_MAX:
+            del self._unknown_ops[next(iter(self._unknown_ops))]
 
     def _pass_ended(self) -> bool:
         """Pass the half at the position if it is done."""
@@ -339,16 +366,15 @@ class Transactions:
         return True
 
     def _take_ended(self, half_offset: int) -> bool:
-        op_offset = self._ended.pop(half_offset, None)
-        if op_offset is None:
-            return False
-        self._passed_ops.add(op_offset)
-        return True
+        return self._ended.pop(half_offset, None) is not None
 
     def _keep_positions(self) -> None:
-        while self._op_position in self._passed_ops:
-            self._passed_ops.discard(self._op_position)
-            self._op_position += 1
+        waiting = self._waiting_ops
+        while waiting and self._ended.get(waiting[0][1]) != waiting[0][0]:
+            heapq.heappop(waiting)
+        firsts = [next(iter(self._unknown_ops), self._op_end)]
+        firsts += [op_offset for op_offset, _half in waiting[:1]]
+        self._op_position = max(self._op_position, min(firsts))
         offsets = self._broker.offsets
         for topic, offset in (
             (HALF_TOPIC, self._half_position),
@@ -364,12 +390,13 @@ class Transactions:
         self._is_loaded = True
         self._half_position = self._position(HALF_TOPIC)
         self._op_position = self._position(OP_HALF_TOPIC)
+        self._op_end = self._op_position
         end = self._broker.store.queue_bounds(OP_HALF_TOPIC, QUEUE)[1]
         for offset in range(self._op_position, end):
             op = self._message(OP_HALF_TOPIC, offset)
             half_offset = -1 if op is None or op.tags != REMOVE_TAG else _number(op.body, -1)
             if half_offset < 0:
-                self._passed_ops.add(offset)
+                self._know_op(offset)
             else:
                 self._know(half_offset, offset)
         self._recovered_below = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]

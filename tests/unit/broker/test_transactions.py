@@ -430,3 +430,53 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
         assert broker.transactions.open_halves == 0
         # Both notes are passed, that of the half and that of its copy.
         assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
+
+
+def kept_numbers(broker: Broker) -> int:
+    """How much the transactions of a broker remember."""
+    values = vars(broker.transactions).values()
+    return sum(len(value) for value in values if isinstance(value, (set, dict, list)))
+
+
+async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_path: Path) -> None:
+    count = 100_000
+    async with Broker(small_config(tmp_path)) as broker:
+        transactions = broker.transactions
+        assert transactions.open_halves == 0
+        transactions._know(count, 0)
+        most = 0
+        for half in range(count):
+            transactions._know(half, half + 1)
+            assert transactions._pass_ended()
+            most = max(most, kept_numbers(broker)) if half % 1_000 == 0 else most
+        transactions._keep_positions()
+        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
+        assert most < 12_000
+        assert transactions._pass_ended()
+        transactions._keep_positions()
+        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
+
+
+async def test_the_op_position_waits_for_notes_on_their_way_but_not_for_all(tmp_path: Path) -> None:
+    async with Broker(small_config(tmp_path)) as broker:
+        transactions = broker.transactions
+        assert transactions.open_halves == 0
+
+        def position() -> int:
+            transactions._keep_positions()
+            return broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
+
+        transactions._know(0, 0)
+        transactions._know(1, 2)
+        assert transactions._pass_ended()
+        assert transactions._pass_ended()
+        assert position() == 1, "the note before the last is not known"
+        transactions._know(2, 1)
+        assert transactions._pass_ended()
+        assert position() == 3
+        # Notes that never become known, one after each that does.
+        for half in range(3, 30_003):
+            transactions._know(half, 2 * half)
+            assert transactions._pass_ended()
+        assert kept_numbers(broker) < 25_000
+        assert position() > 2 * 10_000
