@@ -65,7 +65,6 @@ from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import RemotingServer
-from kerolox.remoting.turns import Turns
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
@@ -492,9 +491,7 @@ class Broker:
         self.statistics.sample()
 
     async def _sample_traffic(self) -> None:
-        turns = Turns()
-        for _ in self.traffic.sample_in_steps():
-            await turns.give()
+        await self.traffic.sample_in_turns()
 
     def _set_writable(self, writable: bool) -> None:
         self.writer.writable = writable

@@ -8,12 +8,15 @@ and not 0 after the next sample.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from array import array
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
 
 from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.remoting.turns import Turns
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -27,6 +30,10 @@ SAMPLES_PER_TEN_MINUTES, SAMPLES_PER_HOUR = 60, 360
 
 FIGURES_MAX = 200_000
 """Figures that are kept, of some 2 KB each; what would be one more is not counted."""
+
+COUNTERS_PER_MS = 20
+"""How many of the kernel's counters are looked at for requests: with 100,000 of them, once in five
+seconds."""
 
 SAMPLE_NUMBERS = 3
 
@@ -42,6 +49,8 @@ SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """In whose name delayed messages are got from their queues."""
 
 _log = logging.getLogger(__name__)
+
+_Counters = dict[tuple[object, ...], tuple[int, ...]]
 
 
 class _Window:
@@ -101,8 +110,11 @@ class Traffic:
         self._store = store
         self._now_ms = now_ms
         self._figures: dict[tuple[str, str], _Figure] = {}
-        self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._seen: _Counters = {}
         """The kernel's counters when they were last looked at."""
+        self._looking = asyncio.Lock()
+        """Held by whoever looks at the kernel's counters, or at all figures, in turns."""
+        self._looked_ms = self._fresh_until_ms = 0
         self._samples = 0
         self._is_full = False
 
@@ -162,13 +174,17 @@ class Traffic:
             self.add(QUEUE_GET_SIZE, key, size)
 
     def sample(self) -> None:
-        """Take the kernel's counters and make samples; every ``SAMPLE_SECONDS``."""
-        for _ in self.sample_in_steps():
+        """Take the kernel's counters and make samples."""
+        for _ in self._sample_in_steps():
             pass
 
-    def sample_in_steps(self) -> Iterator[None]:
-        """The same, with a step for each figure, between which others may have their turns."""
-        self.refresh()
+    async def sample_in_turns(self) -> None:
+        """The same, while others have their turns; every ``SAMPLE_SECONDS``."""
+        async with self._looking:
+            await _take(self._sample_in_steps())
+
+    def _sample_in_steps(self) -> Generator[None, None, None]:
+        yield from self._refresh_in_steps()
         now_ms = self._now_ms()
         is_hourly = self._samples % SAMPLES_PER_TEN_MINUTES == 0
         is_daily = self._samples % SAMPLES_PER_HOUR == 0
@@ -182,8 +198,8 @@ class Traffic:
                 figure.day.sample(now_ms, figure.times, figure.value)
 
     def view(self, name: str, key: str) -> dict[str, dict[str, float | int]] | None:
-        """``BrokerStatsData``; None: nothing was counted under that name and key."""
-        self.refresh()
+        """``BrokerStatsData``; None: nothing was counted under that name and key, up to the last
+        ``refresh``."""
         figure = self._figures.get((name, key))
         if figure is None:
             return None
@@ -198,17 +214,19 @@ class Traffic:
         figure = self._figures.get((GROUP_GET_NUMS, self._key(topic, group)))
         return float(figure.minute.snapshot()["tps"]) if figure is not None else 0.0
 
-    def forget_topic(self, topic: str) -> None:
+    async def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its figures go, if ``autoDeleteUnusedStats`` says so."""
-        self.refresh()
-        if self._config.auto_delete_unused_stats:
-            self._forget(lambda key: key == topic or topic in key.split("@")[:-1])
+        await self._forget(
+            lambda key: key[0 if len(key) == 1 else 1] == topic,
+            lambda key: key == topic or topic in key.split("@")[:-1],
+        )
 
-    def forget_group(self, group: str) -> None:
+    async def forget_group(self, group: str) -> None:
         """The same for a group."""
-        self.refresh()
-        if self._config.auto_delete_unused_stats:
-            self._forget(lambda key: key.endswith(f"@{group}"))
+        await self._forget(
+            lambda key: len(key) > 1 and key[0] == group,
+            lambda key: key.endswith(f"@{group}"),
+        )
 
     def _key(self, topic: str, group: str) -> str:
         """Light message queues and their groups are too many for figures of their own: they have
@@ -219,47 +237,92 @@ class Traffic:
             )
         return f"{topic}@{group}"
 
-    def _forget(self, goes: Callable[[str], bool]) -> None:
-        self._figures = {
-            (name, key): figure for (name, key), figure in self._figures.items() if not goes(key)
-        }
+    async def _forget(
+        self, ends: Callable[[tuple[object, ...]], bool], goes: Callable[[str], bool]
+    ) -> None:
+        """Forget the counters of the kernel that ended, and the figures that go."""
+        async with self._looking:
+            await _take(self._forget_in_steps(ends, goes))
 
-    def refresh(self) -> None:
-        """Add what the kernel counted since the last time. Before a topic or a group is deleted:
-        their counters go with them."""
-        cluster = self._config.broker_cluster_name
+    def _forget_in_steps(
+        self, ends: Callable[[tuple[object, ...]], bool], goes: Callable[[str], bool]
+    ) -> Generator[None, None, None]:
+        for counted in list(self._seen):
+            if ends(counted):
+                del self._seen[counted]
+            yield
+        if not self._config.auto_delete_unused_stats:
+            return
+        for name, key in list(self._figures):
+            if goes(key):
+                del self._figures[name, key]
+            yield
+
+    async def refresh(self) -> None:
+        """Add what the kernel counted since the last time, in turns, unless that was done lately
+        (``COUNTERS_PER_MS``). To be called before a figure is looked at, and before a topic or a
+        group is deleted: their counters go with them."""
+        async with self._looking:
+            if not self._looked_ms <= self._now_ms() < self._fresh_until_ms:
+                await _take(self._refresh_in_steps())
+
+    def _refresh_in_steps(self) -> Generator[None, None, None]:
         before, self._seen = self._seen, {}
-        for topic, messages, size in self._new(
-            before, (((topic,), (count, size)) for topic, count, size in self._store.topic_stats())
-        ):
-            self.add(TOPIC_PUT_NUMS, topic, messages, messages)
-            self.add(TOPIC_PUT_SIZE, topic, size, messages)
-            self.add(BROKER_PUT_NUMS, cluster, messages, 0)
-        for group, topic, queue_id, reads, messages, size, milliseconds in self._new(
-            before, ((tuple(row[:3]), tuple(row[3:])) for row in self._store.group_stats())
-        ):
-            self.note_got(
-                group,
-                topic,
-                queue_id,
-                messages=messages,
-                size=size,
-                milliseconds=milliseconds,
-                reads=reads,
-            )
+        is_whole = False
+        try:
+            yield from self._add_topics(before)
+            yield from self._add_groups(before)
+            is_whole = True
+        finally:
+            if not is_whole:
+                self._seen = {**before, **self._seen}
+        self._looked_ms = self._now_ms()
+        self._fresh_until_ms = self._looked_ms + len(self._seen) // COUNTERS_PER_MS
 
-    def _new(
-        self,
-        seen: dict[tuple[object, ...], tuple[int, ...]],
-        rows: Iterator[tuple[tuple[Any, ...], tuple[int, ...]]],
-    ) -> Iterator[tuple[Any, ...]]:
-        """What grew, by how much; a counter that is smaller than before began anew."""
-        for key, counters in rows:
-            self._seen[key] = counters
-            before = seen.get(key)
-            if counters == before:
-                continue
-            if before is None or any(b > c for b, c in zip(before, counters, strict=True)):
-                yield (*key, *counters)
-            else:
-                yield (*key, *(c - b for b, c in zip(before, counters, strict=True)))
+    def _add_topics(self, before: _Counters) -> Generator[None, None, None]:
+        cluster = self._config.broker_cluster_name
+        for topic, *counters in self._store.topic_stats():
+            grown = self._grown(before, (topic,), tuple(counters))
+            if grown:
+                messages, size = grown
+                self.add(TOPIC_PUT_NUMS, topic, messages, messages)
+                self.add(TOPIC_PUT_SIZE, topic, size, messages)
+                self.add(BROKER_PUT_NUMS, cluster, messages, 0)
+            yield
+
+    def _add_groups(self, before: _Counters) -> Generator[None, None, None]:
+        for group, topic, queue_id, *counters in self._store.group_stats():
+            grown = self._grown(before, (group, topic, queue_id), tuple(counters))
+            if grown:
+                reads, messages, size, milliseconds = grown
+                self.note_got(
+                    group,
+                    topic,
+                    queue_id,
+                    messages=messages,
+                    size=size,
+                    milliseconds=milliseconds,
+                    reads=reads,
+                )
+            yield
+
+    def _grown(
+        self, before: _Counters, key: tuple[object, ...], counters: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """By how much counters grew, nothing if they did not; one that is smaller than before
+        began anew."""
+        self._seen[key] = counters
+        old = before.get(key)
+        if counters == old:
+            return ()
+        if old is None or any(b > c for b, c in zip(old, counters, strict=True)):
+            return counters
+        return tuple(c - b for b, c in zip(old, counters, strict=True))
+
+
+async def _take(steps: Generator[None, None, None]) -> None:
+    """All steps, between which others have their turns."""
+    turns = Turns()
+    with contextlib.closing(steps):
+        for _ in steps:
+            await turns.give()

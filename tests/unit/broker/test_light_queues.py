@@ -153,6 +153,7 @@ async def test_light_queues_and_groups_have_one_figure_together(tmp_path: Path, 
             await bodies(peer, f"%LMQ%{name}", f"%LMQ%{name}")
         await bodies(peer, "T", "%LMQ%a")
         await bodies(peer, "T", "plain")
+        await broker.traffic.refresh()
         found = {
             key: broker.traffic.view("GROUP_GET_NUMS", key) is not None
             for key in ("%LMQ%@%LMQ%", "T@%LMQ%", "T@plain", "%LMQ%a@%LMQ%a", "T@%LMQ%a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.traffic import Traffic
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
+from kerolox.remoting import turns
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 
@@ -25,8 +27,10 @@ class Counters:
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, int]] = {}
         self.groups: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
+        self.looks = 0
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
+        self.looks += 1
         return [(topic, *counts) for topic, counts in self.topics.items()]
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
@@ -47,6 +51,10 @@ class Bench:
             self.traffic.sample()
             self.now_ms += 10_000
 
+    def minute_now(self, name: str, key: str) -> dict[str, float | int]:
+        asyncio.run(self.traffic.refresh())
+        return self.minute(name, key)
+
     def minute(self, name: str, key: str) -> dict[str, float | int]:
         found = self.traffic.view(name, key)
         assert found is not None
@@ -61,7 +69,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_figure_is_there_at_once_and_tells_something_after_the_next_sample(bench: Bench) -> None:
     assert bench.traffic.view("TOPIC_PUT_NUMS", "T") is None
     bench.kernel.topics["T"] = 30, 3_000
-    assert bench.minute("TOPIC_PUT_NUMS", "T") == {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+    assert bench.minute_now("TOPIC_PUT_NUMS", "T") == {"avgpt": 0.0, "sum": 0, "tps": 0.0}
     bench.sample()
     assert bench.minute("TOPIC_PUT_NUMS", "T") == {"avgpt": 1.0, "sum": 30, "tps": 3.0}
     assert bench.minute("TOPIC_PUT_SIZE", "T") == {"avgpt": 100.0, "sum": 3_000, "tps": 300.0}
@@ -133,8 +141,8 @@ def test_figures_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: 
     bench.kernel.groups["G", "Other", 0] = 1, 1, 1, 1
     bench.kernel.groups["H", "Other", 0] = 1, 1, 1, 1
     bench.sample()
-    bench.traffic.forget_topic("T")
-    bench.traffic.forget_group("H")
+    asyncio.run(bench.traffic.forget_topic("T"))
+    asyncio.run(bench.traffic.forget_group("H"))
     names = [("TOPIC_PUT_NUMS", "T"), ("GROUP_GET_NUMS", "T@G"), ("GROUP_GET_LATENCY", "0@T@G")]
     names += [("GROUP_GET_NUMS", "Other@H"), ("GROUP_GET_LATENCY", "0@Other@H")]
     assert [bench.traffic.view(*each) is None for each in names] == [goes] * 5
@@ -150,6 +158,73 @@ def test_figures_are_bounded(
     assert bench.traffic.view("SNDBCK_PUT_NUMS", "T1@G") is not None
     assert bench.traffic.view("SNDBCK_PUT_NUMS", "T2@G") is None
     assert caplog.text.count("statistics are kept") == 1
+
+
+@pytest.fixture
+def busy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A kernel with 3,000 counters, and turns of one step each."""
+    monkeypatch.setattr(turns, "TURN_SECONDS_MAX", 0.0)
+    bench.kernel.topics.update({f"T{number}": (10, 100) for number in range(1_000)})
+    bench.kernel.groups.update({("G", f"T{number}", 0): (1, 10, 100, 1) for number in range(2_000)})
+    return bench
+
+
+async def test_requests_share_one_look_at_many_counters(busy: Bench) -> None:
+    for _ in range(2):
+        await asyncio.gather(*(busy.traffic.refresh() for _ in range(100)))
+    assert busy.kernel.looks == 1
+    busy.now_ms += 3_000 // traffic.COUNTERS_PER_MS - 1
+    await busy.traffic.refresh()
+    assert busy.kernel.looks == 1
+    busy.now_ms += 1
+    await busy.traffic.refresh()
+    assert busy.kernel.looks == 2
+    busy.now_ms -= 1_000
+    await busy.traffic.refresh()
+    assert busy.kernel.looks == 3, "the clock was set back"
+
+
+@pytest.mark.parametrize("what", ["refresh", "sample", "forget_topic", "forget_group"])
+async def test_others_have_turns_while_many_counters_are_looked_at(busy: Bench, what: str) -> None:
+    await busy.traffic.refresh()
+    busy.now_ms += 10_000
+    work = {
+        "refresh": busy.traffic.refresh,
+        "sample": busy.traffic.sample_in_turns,
+        "forget_topic": lambda: busy.traffic.forget_topic("T5"),
+        "forget_group": lambda: busy.traffic.forget_group("G"),
+    }[what]
+    task = asyncio.ensure_future(work())
+    others = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        others += 1
+    await task
+    assert others >= 3_000
+
+
+async def test_a_look_that_is_cancelled_counts_nothing_twice(busy: Bench) -> None:
+    task = asyncio.ensure_future(busy.traffic.refresh())
+    for _ in range(500):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    busy.sample()
+    assert busy.minute("BROKER_PUT_NUMS", CLUSTER)["sum"] == 10_000
+    assert busy.minute("BROKER_GET_NUMS", CLUSTER)["sum"] == 20_000
+
+
+async def test_a_topic_made_anew_counts_from_nothing(bench: Bench) -> None:
+    bench.kernel.topics["T"] = 30, 3_000
+    bench.kernel.groups["G", "T", 0] = 1, 10, 100, 1
+    bench.sample()
+    await bench.traffic.forget_topic("T")
+    bench.kernel.topics["T"] = 40, 4_000
+    bench.kernel.groups["G", "T", 0] = 2, 20, 200, 2
+    bench.sample()
+    assert bench.minute("TOPIC_PUT_NUMS", "T")["sum"] == 70
+    assert bench.minute("GROUP_GET_NUMS", "T@G")["sum"] == 30
 
 
 async def view(peer: Peer, name: str, key: str) -> dict[str, Any]:
@@ -227,7 +302,7 @@ async def test_delayed_messages_count_where_they_wait_and_where_they_come(
             ("TOPIC_PUT_NUMS", "T"),
             ("GROUP_GET_NUMS", f"{topic}@{reader}"),
         ):
-            assert broker.traffic.view(name, key) is not None
+            await view(peer, name, key)
         for name, key in (
             ("QUEUE_PUT_NUMS", f"{topic}@1"),
             ("QUEUE_PUT_SIZE", f"{topic}@1"),

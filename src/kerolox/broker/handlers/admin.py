@@ -91,12 +91,12 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
-    broker.traffic.refresh()
+    await broker.traffic.refresh()
     deleted = broker.topics.delete(header.topic)
     broker.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
-    broker.traffic.forget_topic(header.topic)
+    await broker.traffic.forget_topic(header.topic)
     if deleted:
         await broker.topics.file.flush()
     return Reply()
@@ -158,14 +158,14 @@ async def group_config(broker: Broker, header: GroupHeader, request: Request) ->
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
 async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
-    broker.traffic.refresh()
+    await broker.traffic.refresh()
     deleted = broker.groups.delete(header.group_name)
     broker.clients.take_heartbeats_anew()
-    broker.traffic.forget_group(header.group_name)
-    if deleted:
-        await broker.groups.file.flush()
     if header.remove_offset:
         broker.offsets.remove_group(header.group_name)
+    await broker.traffic.forget_group(header.group_name)
+    if deleted:
+        await broker.groups.file.flush()
     return Reply()
 
 

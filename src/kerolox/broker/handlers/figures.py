@@ -81,6 +81,7 @@ async def all_consume_stats(
 @router.on(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsHeader.decode)
 async def view_stats(broker: Broker, header: ViewBrokerStatsHeader, request: Request) -> Reply:
     """One figure over the last minute, hour and day."""
+    await broker.traffic.refresh()
     found = broker.traffic.view(header.stats_name, header.stats_key)
     if found is None:
         raise BrokerError(
