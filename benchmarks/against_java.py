@@ -76,13 +76,15 @@ def measure(
                 old = our_broker(folder / label, kernel, checkout=before, label=label)
                 targets.append(stack.enter_context(old))
             targets.append(stack.enter_context(our_broker(folder / kernel, kernel)))
-        command = ["./suite.sh", str(out), "1", cases]
-        command += [f"{target.label}={target.address}:{target.pid}" for target in targets]
+        named = [f"{target.label}={target.address}:{target.pid}" for target in targets]
         environment = {**os.environ, "SECS": str(seconds), "MIXED_SECS": str(seconds)}
         if not cold:
             fill_page_cache(folder)
         for number in range(passes):
             environment["TOPIC_SUFFIX"] = f"{os.getpid()}-{number}"
+            # Who comes last finds less free memory, so the order turns round with each pass.
+            ordered = named[::-1] if number % 2 else named
+            command = ["./suite.sh", str(out), "1", cases, *ordered]
             subprocess.run(command, cwd=loadgen, check=True, env=environment)
     runs: Runs = defaultdict(lambda: defaultdict(list))
     for line in out.read_text().splitlines():
