@@ -170,16 +170,17 @@ def abuses_of(role: Role, code: int, first_opaque: int, *, all_of_them: bool) ->
 
 
 def huge_abuses_of(
-    role: Role, code: int, first_opaque: int, *, all_of_them: bool
+    role: Role, code: int, first_opaque: int, *, all_of_them: bool, is_one_too_long: bool
 ) -> Iterator[Abuse]:
-    """A text as long as a header may be, and one that fills a frame, whose connection ends: of one
-    member, or of all in both encodings."""
+    """A text as long as a header may be, of one member, or of all in both encodings. Where that is
+    asked for, also one that fills a frame: its connection ends whatever its code is, which nobody
+    reads."""
     opaque = first_opaque
     members, body = role.members(code), role.body(code)
     texts = [name for name, kind in role.types(code).items() if kind == "str"] or ["unknown"]
     for number, name in enumerate(texts if all_of_them else texts[:1]):
         for kind in SerializeType if all_of_them else [SerializeType(code % 2)]:
-            for size in (LONG_BYTES, HUGE_BYTES):
+            for size in (LONG_BYTES, HUGE_BYTES) if is_one_too_long else (LONG_BYTES,):
                 changed = {**members, name: chr(97 + number) * size}
                 frame = frame_of(code, changed, body, opaque, kind)
                 may_end = size > HEADER_BYTES_MAX

@@ -14,7 +14,7 @@ from tests.hostile.every_code import BROKER, Role
 if TYPE_CHECKING:
     from tests.support.up import Up
 
-__all__ = ["ask_everything", "ask_everything_huge"]
+__all__ = ["ALL_OF_THEM", "ask_everything", "ask_everything_huge"]
 
 REMARK_CHARACTERS_MAX = 1_500
 """An answer says what is wrong, and does not say it all back."""
@@ -70,4 +70,10 @@ def _ordinary(role: Role, codes: list[int]) -> Iterator[Abuse]:
 
 def _huge(role: Role, codes: list[int]) -> Iterator[Abuse]:
     for number, code in enumerate(codes):
-        yield from huge_abuses_of(role, code, number * OPAQUES_PER_CODE, all_of_them=ALL_OF_THEM)
+        yield from huge_abuses_of(
+            role,
+            code,
+            number * OPAQUES_PER_CODE,
+            all_of_them=ALL_OF_THEM,
+            is_one_too_long=ALL_OF_THEM or number == 0,
+        )

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.selector_events
+import ctypes
 import json
 import os
 import socket
-import sys
 import threading
 import traceback
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -36,12 +37,14 @@ from typing import Any
 
 import kerolox.cli.running as cli_running
 from kerolox.remoting.server import ServerConnection
+from tests.support.built import built
 
 __all__ = [
     "COUNTED_VARIABLE",
     "LINES_PER_CALLBACK_MAX",
     "LINES_PER_TURN_MAX",
     "Figures",
+    "LineCounter",
     "figures_of",
 ]
 
@@ -87,22 +90,53 @@ def figures_of(name: str) -> Figures:
 
 
 # -- the process that counts ------------------------------------------------------------------
+class LineCounter:
+    """``counted.c``: its counts, and the trace function that makes them."""
+
+    def __init__(self, note: Callable[[FrameType], None]) -> None:
+        library = ctypes.PyDLL(str(built(Path(__file__).with_suffix(".c"))))
+        self._lines = ctypes.c_longlong.in_dll(library, "lines")
+        self._lines_before = ctypes.c_longlong.in_dll(library, "lines_before")
+        for name, limit in (
+            ("callback_limit", LINES_PER_CALLBACK_MAX),
+            ("turn_limit", LINES_PER_TURN_MAX),
+        ):
+            ctypes.c_longlong.in_dll(library, name).value = limit
+        self._note = ctypes.PYFUNCTYPE(None, ctypes.py_object)(note)
+        pointer = ctypes.cast(self._note, ctypes.c_void_p)
+        ctypes.c_void_p.in_dll(library, "note").value = pointer.value
+        self._function = ctypes.cast(library.count_line, ctypes.c_void_p)
+
+    def start(self) -> None:
+        """Count those of this thread from now on, of all its frames."""
+        trace = ctypes.pythonapi.PyEval_SetTrace
+        trace.argtypes, trace.restype = [ctypes.c_void_p, ctypes.py_object], None
+        trace(self._function, None)
+
+    def begin_callback(self) -> None:
+        self._lines.value = 0
+
+    def end_callback(self) -> int:
+        lines = self._lines.value
+        self._lines_before.value += lines
+        self._lines.value = 0
+        return lines
+
+    def end_turn(self) -> int:
+        lines = self._lines_before.value
+        self._lines_before.value = self._lines.value = 0
+        return lines
+
+
 class _Counter:
     def __init__(self) -> None:
         self.figures = Figures()
-        self.lines = self.lines_before = 0
+        self.lines: LineCounter
         self.read_bytes = self.inflated_bytes = self.turn = 0
 
-    # Hot: runs for each line.
-    def on_line(self, frame: FrameType, event: str, _: object) -> Any:
-        if event == "line":
-            self.lines += 1
-            if (
-                self.lines == LINES_PER_CALLBACK_MAX
-                or self.lines + self.lines_before == LINES_PER_TURN_MAX
-            ):
-                self._note(frame)
-        return self.on_line
+    def start(self) -> None:
+        self.lines = LineCounter(self._note)
+        self.lines.start()
 
     def _note(self, frame: FrameType) -> None:
         if len(self.figures.places) < PLACES_MAX:
@@ -111,18 +145,17 @@ class _Counter:
             self.figures.places.append(" > ".join(told))
 
     def end_callback(self) -> None:
-        self.figures.callback_lines_most = max(self.figures.callback_lines_most, self.lines)
-        self.lines_before += self.lines
-        self.lines = 0
+        lines = self.lines.end_callback()
+        self.figures.callback_lines_most = max(self.figures.callback_lines_most, lines)
 
     def end_turn(self) -> None:
         figures = self.figures
         figures.turns += 1
-        figures.lines_most = max(figures.lines_most, self.lines_before)
+        figures.lines_most = max(figures.lines_most, self.lines.end_turn())
         figures.read_bytes_most = max(figures.read_bytes_most, self.read_bytes)
         figures.inflated_bytes_most = max(figures.inflated_bytes_most, self.inflated_bytes)
         self.turn += 1
-        self.lines = self.lines_before = self.read_bytes = self.inflated_bytes = 0
+        self.read_bytes = self.inflated_bytes = 0
 
 
 _counter = _Counter()
@@ -138,7 +171,7 @@ def _count_callbacks() -> None:
     run = asyncio.Handle._run
 
     def counted(self: asyncio.Handle) -> None:
-        _counter.lines = 0  # those of the loop itself
+        _counter.lines.begin_callback()  # without those of the loop itself
         try:
             run(self)
         finally:
@@ -221,7 +254,7 @@ def main() -> None:
     _count_inflating()
     _count_waiting()
     cli_running._loop_factory = lambda: _CountingLoop
-    sys.settrace(_counter.on_line)
+    _counter.start()
     from kerolox.cli import main as kerolox
 
     kerolox()

@@ -21,29 +21,16 @@ rule that fires is written to the file in ``KEROLOX_FAULTS_NOTES``.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import subprocess
 from pathlib import Path
 
-__all__ = ["Faults", "faults_library"]
+from tests.support.built import built
 
-_SOURCE = Path(__file__).with_suffix(".c")
-_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "faults"
+__all__ = ["Faults", "faults_library"]
 
 
 def faults_library() -> Path:
     """The shim, built when it is missing or older than its source."""
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    library = _CACHE / "faults.so"
-    with (_CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists() or library.stat().st_mtime_ns < _SOURCE.stat().st_mtime_ns:
-            fresh = _CACHE / f"faults.{os.getpid()}.so"
-            command = ["cc", "-O1", "-Wall", "-fPIC", "-shared", "-o", str(fresh), str(_SOURCE)]
-            subprocess.run([*command, "-ldl"], check=True)
-            fresh.replace(library)
-    return library
+    return built(Path(__file__).with_suffix(".c"))
 
 
 class Faults:
