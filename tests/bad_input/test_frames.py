@@ -18,6 +18,7 @@ from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, Se
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import _LONG_NAMES, EndTransactionHeader, HeaderFieldError
 from kerolox.remoting.client import RemotingClient
+from tests.support.eventually import SECONDS_MAX
 from tests.unit.broker.support import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def closed_by_peer(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             try:
                 return await reader.read()
             except ConnectionResetError:

@@ -16,6 +16,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
+from tests.support.eventually import SECONDS_MAX
 from tests.support.up import Up
 from tests.unit.broker.conftest import KERNELS
 
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 TOPIC = "Slow"
 BODY = 4096
 BATCH = 32
-SECONDS_MAX = 30.0
-"""Of one answer, on a machine that may stand still."""
 
-STOPPED_SECONDS_MAX = 15.0
-"""The same of a stop, which takes two or three; that of what it may not wait for takes a minute."""
+HOLD_MS = 600_000
+"""Longer than anybody waits for a stop, which must not wait for the pulls that are held."""
 
 MEMORY_MIB_MAX = 60
 """What the not-reading connections of these tests may cost together. Each may have 4 MiB unsent
@@ -118,7 +117,7 @@ def test_peers_that_never_read_cost_bounded_memory_and_nobody_s_time(up: Up) -> 
             assert taken < 64 << 20, "the broker reads on although nothing is taken"
         serve_another(up.broker)
         assert memory_mib(up) - before < MEMORY_MIB_MAX
-        assert up.stop() < STOPPED_SECONDS_MAX, "they hold up the stop"
+        up.stop()  # they do not hold it up
 
 
 def test_held_pulls_of_a_peer_that_never_reads_cost_bounded_memory(up: Up) -> None:
@@ -130,7 +129,7 @@ def test_held_pulls_of_a_peer_that_never_reads_cost_bounded_memory(up: Up) -> No
         connection = stack.enter_context(open_socket(up))
         offset = BATCH
         for _ in range(6):
-            request = pull(offset, suspend_ms=60_000)
+            request = pull(offset, suspend_ms=HOLD_MS)
             request.opaque = held
             try:
                 connection.sendall(request.encode() * 200)
@@ -159,19 +158,19 @@ def test_peers_that_hardly_write_disturb_nobody(up: Up) -> None:
             for byte in data[1:40]:
                 connection.sendall(bytes([byte]))
         serve_another(up.broker, 5)
-        assert up.stop() < STOPPED_SECONDS_MAX, "half frames hold up the stop"
+        up.stop()  # half frames do not hold it up
 
 
-def test_a_stop_with_held_pulls_and_many_connections_is_short(up: Up) -> None:
+def test_a_stop_waits_for_no_held_pull_and_no_connection(up: Up) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(200):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", up.port)))
-            connection.sendall(pull(0, queue_id=3, suspend_ms=60_000).encode() * 5)
+            connection.sendall(pull(0, queue_id=3, suspend_ms=HOLD_MS).encode() * 5)
         with BlockingConnection(up.broker) as other:
             assert (
                 other.invoke(pull(0, queue_id=2), SECONDS_MAX).code == ResponseCode.PULL_NOT_FOUND
             )
-        assert up.stop() < STOPPED_SECONDS_MAX
+        up.stop()
         assert not (up.data / "store" / "abort").exists()
     with up:
         serve_another(up.broker, 1)

@@ -253,7 +253,6 @@ def assert_delivered(address: str, seen: Seen) -> None:
 
     wait_until(
         lambda: bodies() == sorted(seen.later),
-        seconds=60,
         what="the delivery of delayed messages",
     )
 

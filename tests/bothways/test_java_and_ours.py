@@ -78,7 +78,7 @@ def test_each_serves_what_the_other_wrote(
     seen = look(up.broker, seen)
     assert sum(map(len, seen.records.values())) > 200
     if ours_ends == "kill":
-        wait_until(lambda: tables_on_disk(data, seen), seconds=60, what="the tables on disk")
+        wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
     delay(up.broker, "first", seen, SHORT)
     if ours_ends == "kill":
         up.kill()
@@ -98,7 +98,7 @@ def test_each_serves_what_the_other_wrote(
         seen = look(address, seen)
         if java_ends == "kill":
             # Java writes them for the first time 10 s after its start.
-            wait_until(lambda: tables_on_disk(data, seen), seconds=60, what="the tables on disk")
+            wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
         delay(address, "second", seen, SHORT if java_ends == "kill" else LONG)
         if java_ends == "kill":
             java.kill()

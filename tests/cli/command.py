@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.support.eventually import SECONDS_MAX
+
 __all__ = ["Server", "kerolox", "start"]
 
-SECONDS_MAX = 60.0
 COMMAND = [sys.executable, "-m", "kerolox.cli"]
 
 
@@ -99,13 +100,11 @@ class Server:
             time.sleep(0.005)
         return self
 
-    def stop(self, number: int = signal.SIGTERM) -> float:
-        """Signal it and wait; the seconds that took."""
-        started = time.monotonic()
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Signal it and wait until it ended, well."""
         self.process.send_signal(number)
         status = self.process.wait(SECONDS_MAX)
         assert status == 0, f"exit status {status}:\n{self.log.read_text()}"
-        return time.monotonic() - started
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:

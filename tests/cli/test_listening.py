@@ -10,6 +10,7 @@ import pytest
 from kerolox.addresses import local_address, split_address
 from tests.cli.command import Server, kerolox
 from tests.cli.conftest import small_store
+from tests.support.eventually import SECONDS_MAX
 
 
 def settings_file(folder: Path, **settings: object) -> Path:
@@ -29,7 +30,7 @@ def up(folder: Path, *options: object, **settings: object) -> Server:
 def is_open(host: str, address: str) -> bool:
     """Whether a connection to that host and the port of the address is taken."""
     try:
-        socket.create_connection((host, split_address(address)[1]), timeout=30).close()
+        socket.create_connection((host, split_address(address)[1]), timeout=SECONDS_MAX).close()
     except ConnectionRefusedError:
         return False
     return True

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Server, kerolox, start
+from tests.support.eventually import SECONDS_MAX
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_tail_follows_from_the_end_and_filters_by_tag(topic: str, name_server: s
         assert following.stdout.readline() == f"following {topic}\n"
         for body, tag in (("one", "a"), ("two", "b"), ("three", "c")):
             kerolox("send", topic, body, "--tags", tag, "-n", name_server)
-        said, _ = following.communicate(timeout=60)
+        said, _ = following.communicate(timeout=SECONDS_MAX)
     finally:
         following.kill()
         following.wait()
@@ -92,7 +93,7 @@ def test_tail_ends_quietly_when_it_is_interrupted(topic: str, name_server: str) 
         following.stdout.readline()
         following.send_signal(signal.SIGINT)
         try:
-            said, _ = following.communicate(timeout=60)
+            said, _ = following.communicate(timeout=SECONDS_MAX)
         finally:
             following.kill()
     assert (following.returncode, said.strip()) == (130, "")

@@ -20,12 +20,9 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
 from tests.cli.command import Server, kerolox, start
 from tests.cli.conftest import small_store
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.up import deaf_address, free_port
-
-STOPPED_SECONDS_MAX = 15.0
-"""A stop takes tenths of a second; a machine may stand still for some."""
 
 
 @pytest.fixture
@@ -60,13 +57,13 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
         assert list(addresses) == ["namesrv", "broker"]
         for address in addresses.values():
             host, port = address.split(":")
-            socket.create_connection((host, int(port)), timeout=30).close()
+            socket.create_connection((host, int(port)), timeout=SECONDS_MAX).close()
         said = server.log.read_text()
         assert f"broker       listens on {addresses['broker']}" in said
         assert "registered as {broker} with {namesrv}\n".format(**addresses) in said
         assert f"stores in {tmp_path / 'store'}" in said
         assert f"name server  listens on {addresses['namesrv']}" in said
-        assert server.stop(number) < STOPPED_SECONDS_MAX
+        server.stop(number)
     assert not server.ready_file.exists()
     assert not (tmp_path / "store" / "abort").exists()
 
@@ -88,7 +85,7 @@ def test_a_name_server_and_a_broker_in_two_processes(tmp_path: Path) -> None:
             assert list(server.addresses) == ["broker"]
             done = kerolox("topic", "create", "T", "--cluster", "Mine", "-n", address)
             assert done.stdout == f"topic T has 8 queues on {server.addresses['broker']}\n"
-            assert server.stop() < STOPPED_SECONDS_MAX
+            server.stop()
 
         def is_forgotten() -> bool:
             done = kerolox("topic", "list", "--all", "-n", address)
@@ -97,7 +94,7 @@ def test_a_name_server_and_a_broker_in_two_processes(tmp_path: Path) -> None:
 
         # At the latest when it sees the connection closed.
         wait_until(is_forgotten)
-        assert name_server.stop() < STOPPED_SECONDS_MAX
+        name_server.stop()
 
 
 def test_a_broker_says_which_name_servers_know_it_and_which_do_not(tmp_path: Path) -> None:
@@ -117,7 +114,7 @@ def test_a_broker_says_which_name_servers_know_it_and_which_do_not(tmp_path: Pat
             with Server(late, *names, "--port", port):
                 line = f"name server 127.0.0.1:{port}: registered as {own}\n"
                 wait_until(lambda: line in server.log.read_text())
-                assert server.stop() < STOPPED_SECONDS_MAX
+                server.stop()
 
 
 @pytest.mark.parametrize("names", [[], ["-n", "127.0.0.1:1"]])
@@ -129,7 +126,7 @@ def test_a_broker_that_no_name_server_knows_does_not_claim_to_be_registered(
         said = server.log.read_text()
         assert "registered as" not in said
         assert ("NOT registered with 127.0.0.1:1" if names else "registered nowhere") in said
-        assert server.stop() < STOPPED_SECONDS_MAX
+        server.stop()
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
@@ -223,7 +220,7 @@ def test_a_signal_ends_a_start_that_waits(tmp_path: Path) -> None:
             with connection:
                 assert connection.recv(4)  # it registers, so all else of the start is done
                 process.send_signal(signal.SIGTERM)
-                said, _ = process.communicate(timeout=60)
+                said, _ = process.communicate(timeout=SECONDS_MAX)
         finally:
             process.kill()
     assert process.returncode == 0, said
@@ -238,7 +235,7 @@ def test_a_server_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> No
         os.close(writing)
         done = kerolox("topic", "create", "T", "-n", server.addresses["namesrv"])
         assert done.returncode == 0, done.stderr
-        assert server.stop() < STOPPED_SECONDS_MAX
+        server.stop()
 
 
 def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -> None:
@@ -247,7 +244,7 @@ def test_a_server_without_standard_files_keeps_its_store_clean(tmp_path: Path) -
         assert targets == ["/dev/null"] * 3
         done = kerolox("send", "T", "hello", "-n", server.addresses["namesrv"])
         assert done.returncode == 0, done.stderr
-        assert server.stop() < STOPPED_SECONDS_MAX
+        server.stop()
 
 
 def test_a_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:

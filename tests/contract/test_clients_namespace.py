@@ -162,6 +162,6 @@ async def test_a_tenant_s_transactions_are_checked(
     made = TransactionProducer(f"tx-{group}", cluster.name_server, check=check, settings=given)
     async with made as producer:
         await producer.send_in_transaction(Message(topic, b"x"), execute)
-        await until(lambda: got, seconds=40, what="the message")
+        await until(lambda: got, what="the message")
     assert set(asked) == {topic}
     assert [message.topic for message in got] == [topic]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -92,10 +91,8 @@ async def test_a_request_that_nobody_answers_ends_when_its_time_is_over(
             await asker.request(
                 Message(topic, b"learns the route, greets the broker"), timeout_ms=1
             )
-        start = time.monotonic()
         with pytest.raises(RequestTimeoutError, match=f"no reply in time to .* topic {topic}"):
             await asker.request(Message(topic, b"anyone?"), timeout_ms=1_000)
-        assert 0.99 < time.monotonic() - start < 10
         assert not asker._requests
 
 

@@ -26,7 +26,7 @@ from kerolox.client.core.trace import (
 )
 from kerolox.message import Message
 from tests.contract.conftest import FIRST
-from tests.support.eventually import until, wait_until
+from tests.support.eventually import SECONDS_MAX, until, wait_until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -157,7 +157,7 @@ async def test_the_blocking_clients_trace_too(cluster: Cluster, topic: str, grou
             wait_until(lambda: len(made.query_trace(result.message_id)) >= 3, what="three traces")
             return [view.trace for view in made.query_trace(result.message_id)]
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS_MAX):
         kinds = [type(trace) for trace in await asyncio.to_thread(run)]
     assert kinds == [PubTrace, SubBeforeTrace, SubAfterTrace]
 

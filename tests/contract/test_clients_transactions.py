@@ -45,8 +45,8 @@ async def test_only_what_is_committed_is_seen_and_each_once(
             result = await made.send_in_transaction(Message(topic, b"x", keys=key), execute)
             assert result.state is await execute(Message(topic, b"x", keys=key))
         wanted = {f"{n}-{kinds[n % 4]}" for n in range(20) if n % 2 == 0}
-        await until(lambda: wanted <= {m.keys for m in got}, seconds=40, what="all commits")
-        await until(lambda: len(set(asked)) == 10, seconds=40, what="all questions")
+        await until(lambda: wanted <= {m.keys for m in got}, what="all commits")
+        await until(lambda: len(set(asked)) == 10, what="all questions")
         await asyncio.sleep(0)
     assert sorted(m.keys for m in got) == sorted(wanted)
 
@@ -65,7 +65,7 @@ async def test_a_local_transaction_that_raises_is_asked_about(
     async with TransactionProducer(f"producers-{topic}", cluster.name_server, check=check) as made:
         with pytest.raises(RuntimeError, match="the database is gone"):
             await made.send_in_transaction(Message(topic, b"y" * 5_000), execute)
-        await until(lambda: got, seconds=40, what="the message")
+        await until(lambda: got, what="the message")
     assert got[0].body == b"y" * 5_000
 
 

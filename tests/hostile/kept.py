@@ -12,6 +12,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
+from tests.support.eventually import SECONDS_MAX
 from tests.support.requests import pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["keep", "kept", "tables"]
 
-SECONDS_MAX = 60.0
 TOPIC, GROUP, NAMESPACE = "Kept", "kept", "kept"
 MESSAGES = 10
 OFFSET = 5

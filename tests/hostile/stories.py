@@ -22,7 +22,7 @@ from tests.hostile.everything import ask_everything, ask_everything_huge
 from tests.hostile.support import connect, connected, frame, push, raw_frame
 from tests.hostile.support import pull as pull_fields
 from tests.hostile.support import send as send_fields
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
     from tests.support.up import Up
@@ -47,7 +47,6 @@ HUGE_MEMORY_MIB_MAX = 96
 what the allocator keeps of those before. Headers over HEADER_BYTES_MAX are not kept at all."""
 
 EVERYTHING_LINES_MAX = 3_000
-SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)

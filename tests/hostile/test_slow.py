@@ -35,10 +35,9 @@ def test_big_frames_that_never_end_share_one_bound(tmp_path: Path) -> None:
         Witness(up) as witness,
         connected(up, 45) as writers,
     ):
-        push(writers, begun, seconds=60, stalled=10)
+        push(writers, begun, stalled=10)
         wait_until(
             lambda: any("frames that it does not finish" in line for line in witness.log_lines()),
-            seconds=60,
             what="a line in the log",
         )
     witness.verdict(memory_mib_max=KEPT_MIB_MAX)

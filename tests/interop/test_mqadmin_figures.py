@@ -60,7 +60,7 @@ def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
         return rows[0][-2:] == ["10", "10"]
 
     # Figures are samples of every ten seconds; one may be taken between mqadmin's two questions.
-    wait_until(sampled, seconds=40, what="a sample with all ten messages, in and out")
+    wait_until(sampled, what="a sample with all ten messages, in and out")
     [[topic, group, *_behind_and_rates, _in_day, _out_day]] = rows
     assert (topic, group) == (TOPIC, GROUP)
 

@@ -153,7 +153,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
     def until_consuming(name: str, since: str = "") -> None:
         wait_until(
             lambda: diary.consumed_by(name, since=since) >= SHARE,
-            seconds=60,
             what=f"a share of member {name} {since}",
         )
 
@@ -184,7 +183,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
         sender.stop()
         wait_until(
             lambda: sum(len(set(numbers)) for numbers in numbers_of(diary)) >= sender.count,
-            seconds=60,
             what=f"the end of {sender.count} messages",
         )
         return diary, sender.count

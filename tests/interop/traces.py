@@ -32,5 +32,5 @@ async def traces_of(
         return len(found) >= count
 
     async with Producer("reader", up.namesrv) as producer:
-        await until(enough, seconds=60, what=f"{count} traces of {message_id}")
+        await until(enough, what=f"{count} traces of {message_id}")
     return found

@@ -14,7 +14,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.up import Up
 
@@ -179,12 +179,11 @@ def test_no_acknowledged_message_is_lost_by_kill_9(
         wanted = 500 + 400 * round_number
         wait_until(
             lambda loads=loads, wanted=wanted: sum(len(x.acknowledged) for x in loads) >= wanted,
-            seconds=60,
             what=f"{wanted} acknowledgements",
         )
         up.kill()
         for load in loads:
-            load.join(timeout=20)
+            load.join(timeout=SECONDS_MAX)
             assert not load.refused, load.refused[0]
             acknowledged += load.acknowledged
         with up:

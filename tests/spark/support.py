@@ -14,7 +14,7 @@ from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.requests import topic_fields
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Sending", "Sent", "Topics"]
 
 IN_FLIGHT_MAX = 256
-SECONDS_MAX = 60.0
-"""Of one answer."""
 
 
 @dataclass

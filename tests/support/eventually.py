@@ -7,9 +7,11 @@ import inspect
 import time
 from collections.abc import Callable
 
-__all__ = ["until", "wait_until"]
+__all__ = ["SECONDS_MAX", "until", "wait_until"]
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
+"""A deadline for whatever comes in the end; no judgement of how soon it does."""
+
 PAUSE_SECONDS = 0.002
 """Between two looks."""
 

@@ -18,7 +18,7 @@ from kerolox.broker.transactions import TRANSACTION_GROUP
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,14 +62,12 @@ class ProducerProcess:
 
     def wait_for(self, count: int) -> None:
         """Until so many are acknowledged, with a deadline."""
-        wait_until(
-            lambda: len(self.acknowledged) >= count, seconds=60, what=f"{count} half messages"
-        )
+        wait_until(lambda: len(self.acknowledged) >= count, what=f"{count} half messages")
 
     def kill(self) -> None:
         """SIGKILL."""
         self._process.kill()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=SECONDS_MAX)
 
 
 async def settled(name_server: str, seconds: float) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.counted import COUNTED_VARIABLE
+from tests.support.eventually import SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Up", "deaf_address", "free_port"]
 
-READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
 PORTS_APART = 3
 """From the VIP port of the one to the HA port of the other."""
 
@@ -131,7 +130,7 @@ class Up:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
-        deadline = time.monotonic() + READY_SECONDS_MAX
+        deadline = time.monotonic() + SECONDS_MAX
         while not ready.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"kerolox up is not ready:\n{self.log.read_text()}")
@@ -142,16 +141,14 @@ class Up:
         """SIGKILL, as a crash."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(timeout=STOP_SECONDS_MAX)
+        self.process.wait(timeout=SECONDS_MAX)
 
-    def stop(self) -> float:
-        """SIGTERM and wait; the seconds it took. The exit status must be 0."""
+    def stop(self) -> None:
+        """SIGTERM and wait. The exit status must be 0."""
         assert self.process is not None
-        started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=STOP_SECONDS_MAX)
+        status = self.process.wait(timeout=SECONDS_MAX)
         assert status == 0, f"exit status {status}:\n{self.log.read_text()}"
-        return time.monotonic() - started
 
     def __enter__(self) -> Self:
         return self.start()

@@ -19,7 +19,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.support.up import free_port
 from tests.unit.broker.support import Peer, peer_of, small_config
 
@@ -55,7 +55,7 @@ async def test_a_stop_answers_held_pulls_is_bounded_and_can_be_repeated(tmp_path
         sql = {"tags": "a = 1", "expressionType": "SQL92"}
         filtered = asyncio.create_task(peer.pull("T", suspend_ms=60_000, **sql))
         await until(lambda: broker.store.stats()["held_pulls"] == 2)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             await broker.stop()
             await broker.stop()
         # A Java client whose connection just ended would notice when the pull's time is over.
@@ -171,7 +171,7 @@ async def test_a_half_frame_or_a_broken_one_disturbs_nobody(any_broker: Broker, 
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", any_broker.port)
         writer.write(data)
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), SECONDS_MAX) == b""
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -14,13 +14,11 @@ from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.unit.broker.support import Peer, peer_of
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
-
-SECONDS_MAX = 60.0
 
 
 class Disk:

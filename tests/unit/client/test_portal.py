@@ -11,7 +11,7 @@ import pytest
 from kerolox.client.sync import PushConsumer
 from kerolox.client.sync._portal import Portal
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 
 
 async def nothing() -> None:
@@ -123,7 +123,7 @@ def test_the_end_cancels_what_still_runs() -> None:
     thread.start()
     assert entered.wait(30)
     portal.shut(nothing)
-    thread.join(30)
+    thread.join(SECONDS_MAX)
     assert len(errors) == 1
 
 
@@ -141,7 +141,7 @@ def test_plain_functions_run_in_the_loops_thread(portal: Portal) -> None:
 
 
 def test_listeners_run_in_no_more_threads_than_allowed(portal: Portal) -> None:
-    gate = threading.Barrier(2, timeout=30)
+    gate = threading.Barrier(2, timeout=SECONDS_MAX)
     used: set[int] = set()
 
     def listen(value: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -50,6 +49,34 @@ def fails_with(code: int) -> Any:
         return command.response(code, "told to")
 
     return answer
+
+
+class Clock:
+    """The loop's, which a test turns forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        begin, self._turned = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: begin() + self._turned)
+
+    def turn(self, seconds: float) -> None:
+        self._turned += seconds
+
+
+@pytest_asyncio.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+async def turns() -> None:
+    """Some of the loop, in which whatever is due is done."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def asked(brokers: tuple[FakeBroker, ...]) -> int:
+    """Sends that they have seen."""
+    return sum(len(broker.seen[SEND]) for broker in brokers)
 
 
 async def never(command: RemotingCommand) -> None:
@@ -111,18 +138,40 @@ async def test_a_broker_without_master_in_an_ordered_route_is_tried_and_avoided(
     assert {result.queue.broker_name for result in results} == {"a"}
 
 
-async def test_all_tries_share_one_time_limit(pair: tuple[FakeBroker, FakeBroker]) -> None:
+async def test_all_tries_share_one_time_limit(
+    pair: tuple[FakeBroker, FakeBroker], clock: Clock
+) -> None:
     async with producer(pair[0].address) as made:
         for name, broker in zip("ab", pair, strict=True):
             # Over connections that are there already.
             await made.send(Message("T", b"x"), queue=MessageQueue("T", name, 0))
             broker.answers[SEND] = never
-        start = time.monotonic()
+        sending = asyncio.ensure_future(made.send(Message("T", b"x"), timeout_ms=600_000))
+        await until(lambda: asked(pair) == 2 + 1)
+        clock.turn(300)
+        await turns()
+        assert not sending.done()
+        clock.turn(300)
         with pytest.raises(RequestTimeoutError):
-            await made.send(Message("T", b"x"), timeout_ms=150)
-        assert time.monotonic() - start > 0.1
+            await sending
     # The first took all of it: nothing is left for another one.
-    assert sum(len(broker.seen[SEND]) for broker in pair) <= 2 + 1
+    assert asked(pair) == 2 + 1
+
+
+async def test_a_request_ends_when_its_time_is_over_and_not_before(
+    pair: tuple[FakeBroker, FakeBroker], clock: Clock
+) -> None:
+    async with producer(pair[0].address) as made:
+        asking = asyncio.ensure_future(made.request(Message("T", b"x"), timeout_ms=600_000))
+        await until(lambda: asked(pair))
+        await turns()
+        clock.turn(300)
+        await turns()
+        assert not asking.done()
+        clock.turn(300)
+        with pytest.raises(RequestTimeoutError, match="to topic T within 600000 ms"):
+            await asking
+        assert not made._requests
 
 
 async def test_a_given_queue_is_tried_once(pair: tuple[FakeBroker, FakeBroker]) -> None:

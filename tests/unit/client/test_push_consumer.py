@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -23,8 +23,11 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps, loads
 from kerolox.protocol.records import encode_record
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.unit.client.fake_broker import FakeBroker, route_body
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.consuming import Assignment
 
 PULL = RequestCode.PULL_MESSAGE
 RETRY = "%RETRY%g"
@@ -165,7 +168,7 @@ async def test_close_gives_up_on_a_listener_that_never_ends(broker: QueueBroker)
     await consumer.start()
     await until(lambda: consumer.got)
     # The listener would hold it up for ever.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         await consumer.close()
     assert broker.committed.get(("T", 0), 0) == 0
 
@@ -181,10 +184,27 @@ async def test_a_listener_may_close_its_own_consumer(broker: QueueBroker) -> Non
 
     consumer.subscribe("T", "*", listen)
     await consumer.start()
-    await asyncio.wait_for(closed.wait(), 30)
+    await asyncio.wait_for(closed.wait(), SECONDS_MAX)
 
 
-async def test_pulling_pauses_at_the_limit_of_cached_messages(broker: QueueBroker) -> None:
+def looks_of(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[Assignment]:
+    """Grows with each time that the consumer ends looking whether a queue may be pulled."""
+    looks: list[Assignment] = []
+    pull_once = consumer._pull_once
+
+    async def pull_and_note(assignment: Assignment) -> float:
+        delay = await pull_once(assignment)
+        looks.append(assignment)
+        return delay
+
+    monkeypatch.setattr(consumer, "_pull_once", pull_and_note)
+    return looks
+
+
+async def test_pulling_pauses_at_the_limit_of_cached_messages(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.client.aio.push_consumer.ROOM_SECONDS_MAX", 0.001)
     broker.count = 1_000
     consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
     consumer.gate.clear()
@@ -195,7 +215,8 @@ async def test_pulling_pauses_at_the_limit_of_cached_messages(broker: QueueBroke
 
         # 40 is not above the limit yet, so a fifth pull may follow; a sixth may not.
         await until(lambda: pulls() == 5)
-        await asyncio.sleep(0.06)
+        looks = looks_of(consumer, monkeypatch)
+        await until(lambda: len(looks) >= 5)
         assert pulls() == 5
         consumer.gate.set()
         await until(lambda: len(consumer.got) == 1_000)
@@ -507,7 +528,8 @@ async def test_a_suspended_consumer_gets_nothing_new(
     consumer.suspend()
     broker.count = 2
     async with consumer:
-        await asyncio.sleep(0.05)
+        looks = looks_of(consumer, monkeypatch)
+        await until(lambda: len(looks) >= 5)
         assert not broker.seen[PULL]
         consumer.resume()
         await until(lambda: len(consumer.got) == 2)

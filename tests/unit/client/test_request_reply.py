@@ -25,7 +25,7 @@ from kerolox.message import Message, MessageExt, decode_properties, encode_prope
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.unit.client.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def test_overdue_requests_are_found_by_the_look_of_each_second() -> None:
     assert list(table._timers) == ["soon"]
     # Without another look.
     with pytest.raises(RequestTimeoutError, match="no reply in time to request 1"):
-        await asyncio.wait_for(soon, 30)
+        await asyncio.wait_for(soon, SECONDS_MAX)
     next_one = table.open("next", now + 0.2, "request 3")
     assert "next" in table._timers, "due before the next look"
     for name in ("soon", "later", "next"):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 from kerolox.remoting import admission
 from kerolox.remoting.admission import TOLD_SECONDS, Admission
@@ -98,7 +98,7 @@ async def test_an_address_that_has_its_share_is_closed_out_and_another_served() 
         writers += [(await asyncio.open_connection("127.0.0.1", server.port))[1] for _ in range(2)]
         await until(lambda: len(server.connections) == 2)
         reader, third = await asyncio.open_connection("127.0.0.1", server.port)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read(1) == b""
         third.close()

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.eventually import SECONDS_MAX
 from tests.support.up import deaf_address
 
 from kerolox.errors import (
@@ -32,7 +33,7 @@ class Peer:
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(SECONDS_MAX)
 
     def _serve(self) -> None:
         connection, _ = self._listener.accept()

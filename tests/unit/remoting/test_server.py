@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 from kerolox.errors import (
     ConfigError,
@@ -35,12 +35,12 @@ class Peer:
         self.writer.write(b"".join(command.encode() for command in commands))
 
     async def receive(self) -> RemotingCommand:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             return RemotingCommand.decode(await self.reader.readexactly(size))
 
     async def at_end(self) -> bool:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionResetError:
@@ -430,7 +430,7 @@ async def test_stop_ends_waiting_handlers_and_closes_connections() -> None:
         peer.send(request(WAIT, 1))
         await until(lambda: handler.calls)
         # Nothing opens the gate: the handler would wait for ever.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             await server.stop()
         assert await peer.at_end()
         await server.stop()

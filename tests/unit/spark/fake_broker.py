@@ -12,6 +12,7 @@ from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.protocol.records import encode_record
+from tests.support.eventually import SECONDS_MAX
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
@@ -115,7 +116,7 @@ class FakeBroker:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(SECONDS_MAX)
 
     def _serve(self) -> None:
         while True:

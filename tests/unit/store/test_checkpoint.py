@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
+from tests.support.eventually import SECONDS_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_lock_of_another_process_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError, match=r"in use by another process.*stop that broker"):
             StoreLock(path).acquire()
         holder.stdin.close()
-        holder.wait(timeout=60)
+        holder.wait(timeout=SECONDS_MAX)
     lock = StoreLock(path)
     lock.acquire()
     lock.release()
