@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
@@ -89,9 +89,9 @@ def kept(up: Up) -> dict[str, object]:
     }
 
 
-def tables(up: Up) -> dict[str, object]:
+def tables(up: Up) -> dict[str, Any]:
     """All that both roles keep in files, besides messages and key-values."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for code in _BROKER_TABLES:
         found[str(int(code))] = fastjson.loads(ask(up.broker, code).body)
     settings = ask(up.broker, RequestCode.GET_BROKER_CONFIG).body.decode()
