@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand
+from tests.support.eventually import SECONDS_MAX
 from tests.support.requests import pull_fields, send_fields
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def frame(
 
 
 def push(
-    connections: Iterable[socket.socket], data: bytes, *, seconds: float, stalled: float = 0.2
+    connections: Iterable[socket.socket],
+    data: bytes,
+    *,
+    seconds: float = SECONDS_MAX,
+    stalled: float = 0.2,
 ) -> int:
     """Write the same bytes to all connections at once, until all took them, nobody takes any more,
     or the time is over; how many bytes were taken in all. Never reads."""
