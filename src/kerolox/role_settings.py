@@ -142,9 +142,15 @@ class RoleSettings:
         *,
         warn: bool = True,
     ) -> Self:
-        return load_settings(
+        config = load_settings(
             cls, values, where=where, known_unused=cls.unused_keys, overrides=overrides, warn=warn
         )
+        if warn:
+            config._warn_of(values, where)
+        return config
+
+    def _warn_of(self, values: Mapping[str, str], where: str) -> None:
+        """Log what the file's values mean here besides keys without effect; nothing by default."""
 
     def _kept(self, values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """What of a file that requests wrote is read at a start, and the keys that are not."""

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.build import build_java_version, java_of
-from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers, servers_of
+from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
@@ -58,14 +57,6 @@ def scenarios(version: str) -> list[str]:
 
 Outcomes = dict[str, dict[str, str]]
 """Version, scenario: "ok" or what went wrong."""
-
-
-@pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Servers]:
-    with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
-        yield started
 
 
 def run(servers: Servers, version: str, home: Path) -> dict[str, str]:

@@ -7,16 +7,12 @@ all of them against the Java 4.9 broker, which says that what fails there is the
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.client.sync import Producer
 from tests.interop.build import build_spring, java_of
-from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers, servers_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
 
@@ -29,14 +25,6 @@ NOT_OF_4_9 = ("receive",)
 """What the starter's client, one of 5.x, asks with a code that a broker of 4.9 does not know."""
 
 TOPICS = "Plain Tags Sql Orderly Tran Request Receive".split()
-
-
-@pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Servers]:
-    with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
-        yield started
 
 
 @pytest.fixture(scope="module", params=CHOSEN)

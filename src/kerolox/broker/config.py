@@ -26,7 +26,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from kerolox.addresses import (
     ALL_HOSTS,
@@ -311,20 +311,8 @@ class BrokerConfig(RoleSettings):
             check(self)
         self.delay_levels_ms  # noqa: B018 - a malformed list must stop the start
 
-    @classmethod
-    def _made(
-        cls,
-        values: Mapping[str, str],
-        where: str,
-        overrides: Mapping[str, object],
-        *,
-        warn: bool = True,
-    ) -> Self:
-        # Without arguments super does not work in a class with slots.
-        config = super(BrokerConfig, cls)._made(values, where, overrides, warn=warn)
-        if warn:
-            warn_of_other_places(values, config.store_path_root_dir, where)
-        return config
+    def _warn_of(self, values: Mapping[str, str], where: str) -> None:
+        warn_of_other_places(values, self.store_path_root_dir, where)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

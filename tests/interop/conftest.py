@@ -1,0 +1,18 @@
+"""What the scenarios of other clients' versions share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.software import RUNS_ALL, Servers, servers_of
+
+
+@pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Servers]:
+    """A name server and a broker: ours, and with ``KEROLOX_SOFTWARE=all`` Java's in turn."""
+    with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
+        yield started
