@@ -56,13 +56,13 @@ class _Record(NamedTuple):
     store_host: bytes
     reconsume_times: int
     prepared: int
-    body: bytes
+    body: bytes | None
+    """As it is stored; once inflated, as its producer gave it."""
     topic: str
     properties: bytes
 
 
 _Records = list[_Record]
-_Bodies = list[bytes | None]
 _Properties = list[dict[str, str]]
 
 
@@ -100,7 +100,6 @@ def decode_columns(
             raise ValueError(f"there is no column {column!r}; the columns are {known}")
     whole = bytes(data)
     records: _Records = []
-    bodies: _Bodies = []
     position, body_bytes = start, 0
     while position < len(whole):
         try:
@@ -112,7 +111,8 @@ def decode_columns(
             body, is_taken = _body(record, room, odd_body)
             if not is_taken:
                 break
-            bodies.append(body)
+            if body is not record.body:
+                record = record._replace(body=body)
             body_bytes += len(body or b"")
         records.append(record)
         position = end
@@ -120,10 +120,7 @@ def decode_columns(
     if not _FROM_PROPERTIES.isdisjoint(columns):
         texts = [decode_properties(record.properties.decode("utf-8", "replace"))
                  for record in records]  # fmt: skip
-    buffers = {
-        column: _binary(bodies) if column == "body" else _COLUMNS[column](records, texts)
-        for column in columns
-    }
+    buffers = {column: _COLUMNS[column](records, texts) for column in columns}
     return len(records), buffers, position
 
 
@@ -218,7 +215,7 @@ def _host_text(host: bytes) -> str:
 
 def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[bytes | None, bool]:
     """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any."""
-    stored, flags = record.body, record.sys_flag
+    stored, flags = record.body or b"", record.sys_flag
     body: bytes | None = stored
     if flags & _COMPRESSED:
         try:
