@@ -8,16 +8,16 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kerolox.inspect.check import check_store
+from kerolox.inspect.dump import Selection, select_records
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.message import MessageExt, encode_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.dump import Selection, select_records
-from kerolox.store.inspect.findings import Findings
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.layout import ENTRY_BYTES
 from tests.support.eventually import wait_until
 

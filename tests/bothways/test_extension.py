@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kerolox.inspect.check import check_store
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.message import encode_properties, java_hash
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kerolox.inspect.check import check_store
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.log_walk import LogRecord, LogWalk
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.message import unpack_host
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.findings import Findings
-from kerolox.store.inspect.log_walk import LogRecord, LogWalk
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms, record_tags_code
 from kerolox.store.settings import StoreSettings
 from tests.kernel.support import files

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import kerolox._pykernel as reference
+from kerolox.inspect.check import CheckReport, check_store
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.message import pack_host
-from kerolox.store.inspect.check import CheckReport, check_store
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from tests.kernel.support import NOW, Bench, files, properties
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
+from kerolox.inspect.check import check_store
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.status import GetMessageStatus, PutMessageStatus
 from tests.kernel.support import (
     NOW,

@@ -11,9 +11,9 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kerolox.inspect.check import check_store
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.message import java_hash
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
 from tests.kernel.test_read_model import LIMITS, QUEUE_FILE

@@ -24,7 +24,7 @@ from tests.support.kernels import KERNELS
 from tests.support.small_disk import disk_kinds, small_disk
 from tests.support.up import Up
 from tests.unit.broker.support import Peer
-from tests.unit.store.inspected import check
+from tests.unit.inspect.support import check
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

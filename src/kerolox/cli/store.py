@@ -16,9 +16,9 @@ from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
-    from kerolox.store.inspect.findings import Findings
-    from kerolox.store.inspect.info import StoreInfo
-    from kerolox.store.inspect.places import StorePlaces
+    from kerolox.inspect.findings import Findings
+    from kerolox.inspect.info import StoreInfo
+    from kerolox.inspect.places import StorePlaces
 
 __all__ = ["store"]
 
@@ -96,7 +96,7 @@ def check(
       kerolox store check ~/store
       kerolox store check /data/rocketmq -c broker.conf -o json
     """
-    from kerolox.store.inspect.check import check_store
+    from kerolox.inspect.check import check_store
 
     try:
         places = _find(folder, config, log_folders, has_index=not no_index)
@@ -183,8 +183,8 @@ def dump(
       kerolox store dump ~/store --from 1073741824 --limit 1 --body base64
       kerolox store dump ~/store --since 2026-01-31T12:00 | jq .keys
     """
-    from kerolox.store.inspect.dump import OFFSET_MAX, Selection, as_json, select_records
-    from kerolox.store.inspect.findings import Findings
+    from kerolox.inspect.dump import OFFSET_MAX, Selection, as_json, select_records
+    from kerolox.inspect.findings import Findings
 
     first, stop = _range(queue_offsets, OFFSET_MAX)
     selection = Selection(
@@ -217,7 +217,7 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
       kerolox store info ~/store
       kerolox store info ~/store -o json | jq '.topics[] | {topic, messages}'
     """
-    from kerolox.store.inspect.info import describe_store
+    from kerolox.inspect.info import describe_store
 
     described = describe_store(_find(folder, config, log_folders))
     if output == "json":
@@ -248,7 +248,7 @@ def rebuild(
       kerolox store rebuild /data/rocketmq -c broker.conf
     """
     from kerolox.cli.running import make_files_private
-    from kerolox.store.inspect.rebuild import rebuild_store
+    from kerolox.inspect.rebuild import rebuild_store
 
     make_files_private()
     places = _find(folder, config, log_folders, has_index=not no_index)
@@ -304,7 +304,7 @@ def _find(
 ) -> StorePlaces:
     import dataclasses
 
-    from kerolox.store.inspect.places import StoreOptions, StorePlaces
+    from kerolox.inspect.places import StoreOptions, StorePlaces
 
     options = StoreOptions() if config is None else StoreOptions.of_settings(config)
     options = dataclasses.replace(

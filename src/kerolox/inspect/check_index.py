@@ -12,8 +12,7 @@ from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kerolox.store.index_file import KeyHasher, record_keys
-from kerolox.store.inspect.index_layout import (
+from kerolox.inspect.index_layout import (
     ENTRY,
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -23,12 +22,13 @@ from kerolox.store.inspect.index_layout import (
     find_shape,
     read_header,
 )
+from kerolox.store.index_file import KeyHasher, record_keys
 from kerolox.store.layout import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
-    from kerolox.store.inspect.findings import Findings
-    from kerolox.store.inspect.log_walk import LogRecord
-    from kerolox.store.inspect.places import StorePlaces
+    from kerolox.inspect.findings import Findings
+    from kerolox.inspect.log_walk import LogRecord
+    from kerolox.inspect.places import StorePlaces
 
 __all__ = ["IndexCheck"]
 

@@ -10,15 +10,15 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
-from kerolox.store.inspect import rebuild as rebuilding
-from kerolox.store.inspect.queue_writer import QueueWriter
-from kerolox.store.inspect.rebuild import RebuildReport, rebuild_store
+from kerolox.inspect import rebuild as rebuilding
+from kerolox.inspect.queue_writer import QueueWriter
+from kerolox.inspect.rebuild import RebuildReport, rebuild_store
 from kerolox.store.layout import ENTRY, PRE_BLANK
 from kerolox.store.settings import StoreSettings
 from tests.kernel.support import SMALL_FILES, Bench, files
 from tests.support.golden import copy_golden
-from tests.unit.store.inspected import Made, check, made_store, places_of
-from tests.unit.store.test_check import made_again, multi_dispatch
+from tests.unit.inspect.support import Made, check, made_store, places_of
+from tests.unit.inspect.test_check import made_again, multi_dispatch
 
 
 @pytest.fixture(scope="module")

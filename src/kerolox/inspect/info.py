@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import RemoteProtocolError
+from kerolox.inspect.index_layout import read_header
+from kerolox.inspect.log_walk import find_last_record, record_at, record_behind
+from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
-from kerolox.store.inspect.index_layout import read_header
-from kerolox.store.inspect.log_walk import find_last_record, record_at, record_behind
-from kerolox.store.inspect.queue_files import QueueFiles
 
 if TYPE_CHECKING:
+    from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt
-    from kerolox.store.inspect.places import StorePlaces
 
 __all__ = ["QueueInfo", "StoreInfo", "describe_store"]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.inspect.check_index import IndexCheck
+from kerolox.inspect.check_queues import QueueCheck
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.protocol import fastjson
-from kerolox.store.inspect.check_index import IndexCheck
-from kerolox.store.inspect.check_queues import QueueCheck
-from kerolox.store.inspect.findings import Findings
-from kerolox.store.inspect.log_walk import LogWalk, Progress
 
 if TYPE_CHECKING:
-    from kerolox.store.inspect.places import LogFile, StorePlaces
+    from kerolox.inspect.places import LogFile, StorePlaces
 
 __all__ = ["CheckReport", "check_store"]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import RemoteProtocolError, StoreError
+from kerolox.inspect.log_walk import LogWalk, record_at, record_behind, written_files
+from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
-from kerolox.store.inspect.log_walk import LogWalk, record_at, record_behind, written_files
-from kerolox.store.inspect.queue_files import QueueFiles
 
 if TYPE_CHECKING:
+    from kerolox.inspect.findings import Findings
+    from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt
-    from kerolox.store.inspect.findings import Findings
-    from kerolox.store.inspect.places import StorePlaces
 
 __all__ = ["Selection", "as_json", "select_records"]
 

@@ -10,12 +10,12 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
-from kerolox.store.inspect.check import check_store
-from kerolox.store.inspect.info import describe_store
+from kerolox.inspect.check import check_store
+from kerolox.inspect.info import describe_store
 from kerolox.store.layout import ENTRY
 from tests.kernel.support import NOW, Bench, properties
 from tests.support.golden import Golden, copy_golden
-from tests.unit.store.inspected import FILE_BYTES, Made, check, fill, made_store, places_of
+from tests.unit.inspect.support import FILE_BYTES, Made, check, fill, made_store, places_of
 
 
 @pytest.fixture(scope="module")

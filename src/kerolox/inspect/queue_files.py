@@ -6,8 +6,8 @@ import os
 import struct
 from typing import NamedTuple
 
-from kerolox.store.inspect.log_walk import first_data
-from kerolox.store.inspect.places import LogFile, offset_files
+from kerolox.inspect.log_walk import first_data
+from kerolox.inspect.places import LogFile, offset_files
 from kerolox.store.layout import ENTRY, ENTRY_BYTES
 
 __all__ = ["ExtensionFiles", "ExtensionUnit", "QueueFiles", "is_extension_address"]

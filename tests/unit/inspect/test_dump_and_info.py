@@ -10,12 +10,12 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
-from kerolox.store.inspect.dump import Selection, as_json, select_records
-from kerolox.store.inspect.findings import Findings
-from kerolox.store.inspect.info import describe_store
+from kerolox.inspect.dump import Selection, as_json, select_records
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.info import describe_store
 from tests.kernel.support import NOW, Bench
 from tests.support.golden import copy_golden
-from tests.unit.store.inspected import FILE_BYTES, Made, fill, made_store, places_of
+from tests.unit.inspect.support import FILE_BYTES, Made, fill, made_store, places_of
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -17,8 +17,8 @@ from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, parse_record
 
 if TYPE_CHECKING:
-    from kerolox.store.inspect.findings import Findings
-    from kerolox.store.inspect.places import LogFile
+    from kerolox.inspect.findings import Findings
+    from kerolox.inspect.places import LogFile
 
 __all__ = ["LogRecord", "LogWalk", "Progress", "find_last_record", "find_log_end", "find_record"]
 __all__ += ["first_data", "record_at", "record_behind", "written_files"]

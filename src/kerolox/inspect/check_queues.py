@@ -16,8 +16,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from kerolox.store.inspect.places import is_deleted_topic
-from kerolox.store.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension_address
+from kerolox.inspect.places import is_deleted_topic
+from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension_address
 from kerolox.store.layout import (
     ENTRY,
     ENTRY_BYTES,
@@ -33,9 +33,9 @@ from kerolox.store.layout import (
 from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
-    from kerolox.store.inspect.findings import Findings
-    from kerolox.store.inspect.log_walk import LogRecord
-    from kerolox.store.inspect.places import StorePlaces
+    from kerolox.inspect.findings import Findings
+    from kerolox.inspect.log_walk import LogRecord
+    from kerolox.inspect.places import StorePlaces
 
 __all__ = ["QueueCheck", "TagCodes", "further_entries"]
 

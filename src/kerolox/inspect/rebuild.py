@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from kerolox.errors import StoreError
-from kerolox.store.checkpoint import Checkpoint, StoreLock
-from kerolox.store.index_file import Index
-from kerolox.store.inspect.check_queues import TagCodes, further_entries
-from kerolox.store.inspect.findings import Findings
-from kerolox.store.inspect.index_layout import (
+from kerolox.inspect.check_queues import TagCodes, further_entries
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.index_layout import (
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
     IndexShape,
     find_shape,
     read_header,
 )
-from kerolox.store.inspect.log_walk import LogWalk, Progress
-from kerolox.store.inspect.places import StorePlaces, is_deleted_topic, offset_files
-from kerolox.store.inspect.queue_writer import QueueWriter
+from kerolox.inspect.log_walk import LogWalk, Progress
+from kerolox.inspect.places import StorePlaces, is_deleted_topic, offset_files
+from kerolox.inspect.queue_writer import QueueWriter
+from kerolox.store.checkpoint import Checkpoint, StoreLock
+from kerolox.store.index_file import Index
 from kerolox.store.inventory import Inventory
 from kerolox.store.layout import (
     TRANSACTION_BITS,
@@ -41,8 +41,8 @@ from kerolox.store.mapped_file import sync_folder
 from kerolox.store.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
+    from kerolox.inspect.log_walk import LogRecord
     from kerolox.store.commit_log import CommitLog
-    from kerolox.store.inspect.log_walk import LogRecord
 
 __all__ = ["RebuildReport", "rebuild_store"]
 

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerolox.store.inspect.check import CheckReport, check_store
-from kerolox.store.inspect.places import StoreOptions, StorePlaces
+from kerolox.inspect.check import CheckReport, check_store
+from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.store.layout import parse_record
 from tests.kernel.support import NOW, Bench, properties
 
