@@ -1,10 +1,10 @@
 """How long others wait for an answer while somebody is hostile, on both kernels, on any machine.
 
-    python benchmarks/abuse.py [a part of a story's name ...]
+    python benchmarks/abuse.py [a part of a scenario's name ...]
 
-Plays each story of ``tests/hostile/stories.py`` beside a witness, and prints a line for each: of
-the witness's answers the median, the 99th percentile and the slowest in milliseconds of the
-server's own time, which is the clock less what the machine took (``tests/support/witness.py``), and
+Plays each scenario of ``tests/abuse/scenarios.py`` beside a probe, and prints a line for each: of
+the probe's answers the median, the 99th percentile and the slowest in milliseconds of the
+server's own time, which is the clock less what the machine took (``tests/support/probe.py``), and
 by how many MiB the server grew. Others are to be served within 100 ms.
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.hostile.conftest import SETTINGS
-from tests.hostile.stories import STORIES
+from tests.abuse.conftest import SETTINGS
+from tests.abuse.scenarios import SCENARIOS
 from tests.support.kernels import KERNELS
+from tests.support.probe import Probe, Seen
 from tests.support.up import Up
-from tests.support.witness import Seen, Witness
 
 SERVED_MS_MAX = 100.0
 
@@ -29,21 +29,21 @@ def main() -> None:
     wanted = sys.argv[1:]
     print(f"{'':<48}{'median':>9}{'99 %':>9}{'slowest':>9} ms{'late':>6}{'grown':>7} MiB")
     for kernel in KERNELS:
-        for name, story in STORIES.items():
+        for name, scenario in SCENARIOS.items():
             if wanted and not any(part in name for part in wanted):
                 continue
             with (
                 tempfile.TemporaryDirectory() as folder,
                 Up(Path(folder), settings=SETTINGS, kernel=kernel) as up,
             ):
-                with Witness(up) as witness:
-                    story.play(up)
-                assert witness.seen is not None
-                print(f"{kernel + ' ' + name:<48}{told(witness.seen)}", flush=True)
+                with Probe(up) as probe:
+                    scenario.play(up)
+                assert probe.seen is not None
+                print(f"{kernel + ' ' + name:<48}{told(probe.seen)}", flush=True)
 
 
 def told(seen: Seen) -> str:
-    """The figures of one story."""
+    """The figures of one scenario."""
     if seen.wrong:
         return f" {seen.wrong}"
     served = sorted(answer[2] for answer in seen.answers)

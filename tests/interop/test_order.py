@@ -55,7 +55,7 @@ class Diary:
         path.touch()
 
     def note(self, event: str) -> None:
-        """Something that happened to all: the begin of another part of the story."""
+        """Something that happened to all: the begin of another part of the scenario."""
         with self.path.open("a") as file:
             file.write(f"{event} {time.time_ns() // 1_000_000}\n")
 
@@ -142,7 +142,7 @@ class Sender:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
     """Members join, leave and are killed, the broker is killed and starts again, under load.
 
     Gives the diary and how many messages were sent.
@@ -222,8 +222,8 @@ def numbers_of(diary: Diary, *, until: str = "") -> list[list[int]]:
     return numbers
 
 
-def test_no_message_is_left_out_and_none_comes_before_its_turn(story: tuple[Diary, int]) -> None:
-    diary, count = story
+def test_no_message_is_left_out_and_none_comes_before_its_turn(scenario: tuple[Diary, int]) -> None:
+    diary, count = scenario
     for numbers in numbers_of(diary):
         expected = 0
         for number in numbers:
@@ -233,8 +233,8 @@ def test_no_message_is_left_out_and_none_comes_before_its_turn(story: tuple[Diar
         assert expected >= count // QUEUES
 
 
-def test_a_queue_has_one_consumer_at_a_time(story: tuple[Diary, int]) -> None:
-    diary, _ = story
+def test_a_queue_has_one_consumer_at_a_time(scenario: tuple[Diary, int]) -> None:
+    diary, _ = scenario
     busy: dict[str, str] = {}
     for kind, *words in diary.lines:
         if kind == "restarted":
@@ -250,8 +250,10 @@ def test_a_queue_has_one_consumer_at_a_time(story: tuple[Diary, int]) -> None:
             del busy[words[1]]
 
 
-def test_the_queues_of_a_killed_member_wait_until_its_locks_end(story: tuple[Diary, int]) -> None:
-    diary, _ = story
+def test_the_queues_of_a_killed_member_wait_until_its_locks_end(
+    scenario: tuple[Diary, int],
+) -> None:
+    diary, _ = scenario
     begins = [line for line in diary.lines if line[0] in ("begin", "killed")]
     killed = next(place for place, line in enumerate(begins) if line[0] == "killed")
     owners = {line[2]: line[1] for line in begins[:killed]}
@@ -262,8 +264,10 @@ def test_the_queues_of_a_killed_member_wait_until_its_locks_end(story: tuple[Dia
         assert next_ms - int(begins[killed][1]) >= LOCK_LIVE_MS - LOCK_RENEWAL_MS - LATE_MS
 
 
-def test_who_takes_a_queue_over_goes_on_where_the_other_one_was(story: tuple[Diary, int]) -> None:
-    diary, _ = story
+def test_who_takes_a_queue_over_goes_on_where_the_other_one_was(
+    scenario: tuple[Diary, int],
+) -> None:
+    diary, _ = scenario
     # Offsets of a member that is killed are older, and a broker that is killed keeps older ones.
     numbers = numbers_of(diary, until="killed")
     again = sum(len(each) - len(set(each)) for each in numbers)

@@ -182,7 +182,7 @@ flushed = bench.store.flushed_offset
 say(f"flushed {answers[0].code} {flushed == bench.store.max_physical_offset}")
 wire.feed(send(b"second", opaque=2))
 wait_until(lambda: wire.is_cold(send(b"probe")))
-# The rest of the story: nothing is stored, nothing is answered, what was stored can be read.
+# The rest of the scenario: nothing is stored, nothing is answered, what was stored can be read.
 status = bench.append(b"third")[0]
 answered = bench.take_ready()
 bench.store.tick(2**62)
@@ -198,12 +198,12 @@ say(f"abort {(bench.path / 'abort').exists()}")
 
 
 @contextmanager
-def talking(module: str, folder: Path, faults: Faults, story: str) -> Iterator[Any]:
-    """The process of a story: a function that lets it go on and gives its next line."""
+def talking(module: str, folder: Path, faults: Faults, scenario: str) -> Iterator[Any]:
+    """The process of a scenario: a function that lets it go on and gives its next line."""
     root = Path(__file__).resolve().parents[2]
     paths = [str(root), *sys.path]
     with subprocess.Popen(
-        [sys.executable, "-c", story, module, str(folder)],
+        [sys.executable, "-c", scenario, module, str(folder)],
         env={**os.environ, **faults.environment, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ from kerolox.message import java_hash
 from kerolox.store.status import GetMessageStatus as Status
 from tests.kernel.support import Bench, properties
 
-STORIES = int(os.environ.get("KEROLOX_READ_STORIES", "6"))
+SCENARIOS = int(os.environ.get("KEROLOX_READ_SCENARIOS", "6"))
 """Stores that are made, of each kernel; each is read ``READS`` times."""
 READS = 150
 LOG_FILE, QUEUE_FILE = 16 * 1024, 20 * 60
@@ -176,7 +176,7 @@ def modelled(bench: Bench, lost: set[int], entries: list[bytes], *, in_memory: b
     )
 
 
-@pytest.mark.parametrize("seed", range(STORIES))
+@pytest.mark.parametrize("seed", range(SCENARIOS))
 def test_reads_are_those_of_the_model(closed_bench: Bench, seed: int) -> None:
     source = random.Random(seed)
     bench = closed_bench

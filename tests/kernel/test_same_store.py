@@ -1,4 +1,4 @@
-"""A random story of appends under a fixed clock leaves the same files with every kernel.
+"""A random scenario of appends under a fixed clock leaves the same files with every kernel.
 
 Batches over file ends, hosts of both families, delayed records, every type of transaction, keys
 enough for several index files, further queues, deletions, stops in between, a clock that goes back.
@@ -96,7 +96,7 @@ def append_batch(bench: Bench, source: random.Random, number: int, now: int) -> 
 
 
 def play(kernel: Any, root: Path, seed: int) -> list[object]:
-    """Tell the story; every answer, and where each index file began."""
+    """Tell the scenario; every answer, and where each index file began."""
     source = random.Random(seed)
     bench = Bench(kernel, root)
     bench.open(**SETTINGS)
@@ -139,7 +139,7 @@ def check(root: Path) -> CheckReport:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_random_story_of_appends_leaves_the_same_files(
+def test_a_random_scenario_of_appends_leaves_the_same_files(
     kernel: Any, tmp_path: Path, seed: int
 ) -> None:
     wanted = play(reference, tmp_path / "reference", seed)
@@ -150,7 +150,7 @@ def test_a_random_story_of_appends_leaves_the_same_files(
     assert check(tmp_path / "tested").findings.kept == []
 
 
-def test_the_story_of_appends_has_everything_in_it(tmp_path: Path) -> None:
+def test_the_scenario_of_appends_has_everything_in_it(tmp_path: Path) -> None:
     play(reference, tmp_path, 0)
     found = files(tmp_path)
     assert len(found["commitlog"]) > 20

@@ -225,7 +225,7 @@ def find_damage(bench: Bench) -> list[Any]:
     return list(check_store(StorePlaces.find(str(bench.path), StoreOptions())).findings.kept)
 
 
-STORY = """
+SCENARIO = """
 import importlib, os, signal, sys
 from pathlib import Path
 from tests.support.eventually import wait_until
@@ -267,10 +267,10 @@ say("closed")
 
 
 @contextmanager
-def process_of(story: str, name: str, folder: Path, **environment: str) -> Iterator[Any]:
+def process_of(scenario: str, name: str, folder: Path, **environment: str) -> Iterator[Any]:
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", STORY + story, MODULES[name], str(folder)],
+        [sys.executable, "-c", SCENARIO + scenario, MODULES[name], str(folder)],
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

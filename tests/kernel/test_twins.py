@@ -68,7 +68,7 @@ def random_frame(source: random.Random, opaque: int, ends: list[int]) -> bytes:
 
 
 def play(bench: Bench, seed: int) -> list[object]:
-    """Feed a random story to a kernel; everything that can be seen of it."""
+    """Feed a random scenario to a kernel; everything that can be seen of it."""
     source = random.Random(seed)
     bench.open()
     bench.store.set_subscription("G", "T", 3, [97])
@@ -119,7 +119,7 @@ def play(bench: Bench, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_random_story_is_the_same_with_both(kernel: Any, tmp_path: Path, seed: int) -> None:
+def test_a_random_scenario_is_the_same_with_both(kernel: Any, tmp_path: Path, seed: int) -> None:
     wanted = play(Bench(reference, tmp_path / "reference"), seed)
     got = play(Bench(kernel, tmp_path / "tested"), seed)
     for one, other in zip(wanted, got, strict=True):
@@ -127,8 +127,8 @@ def test_a_random_story_is_the_same_with_both(kernel: Any, tmp_path: Path, seed:
     assert files(tmp_path / "tested") == files(tmp_path / "reference")
 
 
-def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
-    """The story is a good one: it rolls files, holds, wakes and finds."""
+def test_the_scenario_has_everything_in_it(tmp_path: Path) -> None:
+    """The scenario is a good one: it rolls files, holds, wakes and finds."""
     bench = Bench(reference, tmp_path)
     seen = play(bench, 0)
     found = files(tmp_path)

@@ -4,9 +4,9 @@ Puts of every kind, batches, chunks of the hot path, ends of files, flushes, cle
 losses of power, deletions, retention, reads by offset, time, key and physical offset. With one
 kernel, and with both in turn on one store.
 
-``KEROLOX_MODEL_STEPS`` says how many steps each takes at least; with it, stories that were never
-told before are among them. A failure tells the seed of its story; with it in
-``KEROLOX_MODEL_SEED`` the story is told again, and made as small as it can be.
+``KEROLOX_MODEL_STEPS`` says how many steps each takes at least; with it, scenarios that were never
+told before are among them. A failure tells the seed of its scenario; with it in
+``KEROLOX_MODEL_SEED`` the scenario is told again, and made as small as it can be.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.support.kernels import KERNELS, MODULES
 
 IS_LONG = "KEROLOX_MODEL_STEPS" in os.environ
 STEPS = int(os.environ.get("KEROLOX_MODEL_STEPS", "400"))
-STORY_STEPS, STORIES = 60, 4
+SCENARIO_STEPS, SCENARIOS = 60, 4
 GIVEN_SEED = int(os.environ.get("KEROLOX_MODEL_SEED", "0"))
 SEED = GIVEN_SEED or random.SystemRandom().randrange(1, 1 << 31)
 KNOWN_SEED = 20_260_101
 SEEDS = {"known": KNOWN_SEED, **({"new": SEED} if IS_LONG or GIVEN_SEED else {})}
-# To make a story that fails small takes minutes.
+# To make a scenario that fails small takes minutes.
 PHASES = (Phase.generate, Phase.shrink) if GIVEN_SEED else (Phase.generate,)
 
 PAIRS = [(name,) for name in KERNELS] + ([("python", "native")] if len(KERNELS) > 1 else [])
@@ -40,7 +40,7 @@ PAIRS = [(name,) for name in KERNELS] + ([("python", "native")] if len(KERNELS) 
 
 @pytest.fixture
 def fast_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a story waits for the disk a hundred times."""
+    """A folder in memory where there is one: a scenario waits for the disk a hundred times."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path
@@ -65,8 +65,8 @@ def test_a_store_does_what_its_model_does(
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=STORIES,
-                    stateful_step_count=STORY_STEPS,
+                    max_examples=SCENARIOS,
+                    stateful_step_count=SCENARIO_STEPS,
                     deadline=None,
                     database=None,
                     report_multiple_bugs=False,
@@ -75,7 +75,7 @@ def test_a_store_does_what_its_model_does(
                 ),
             )
         except BaseException:
-            print(f"KEROLOX_MODEL_SEED={number} tells this story again")
+            print(f"KEROLOX_MODEL_SEED={number} tells this scenario again")
             raise
         number += 1
     print(f"{StoreMachine.steps} steps, seeds {first_seed} to {number - 1}")

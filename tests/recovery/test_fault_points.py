@@ -1,10 +1,10 @@
 """kill -9 at every named point: before and after each call by which a store changes its files.
 
 A store puts messages, flushes, deletes a topic, drops old files, closes and opens again, in a
-process that dies at one call of one kind (``crash_story.py``, ``faults.py``); then, for some, again
-while it recovers. Whatever it acknowledged must be there, nothing else, and the store goes on. The
-native kernel appends through its maps, without calls: those kills come by time, and torn records by
-hand in ``test_torn_tail.py``.
+process that dies at one call of one kind (``crash_scenario.py``, ``faults.py``); then, for some,
+again while it recovers. Whatever it acknowledged must be there, nothing else, and the store goes
+on. The native kernel appends through its maps, without calls: those kills come by time, and torn
+records by hand in ``test_torn_tail.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.support.crash_story import GONE, Acknowledged, StoryTeller
+from tests.support.crash_scenario import GONE, Acknowledged, ScenarioRunner
 from tests.support.crashing import NOW, QUEUES, Crashable, Kept, Ledger, find, read_queue
 from tests.support.kernels import KERNELS
 
@@ -31,7 +31,7 @@ IN_FLIGHT_MAX = 6
 
 
 class Point(NamedTuple):
-    """Calls of one kind: of which kernel, on which files, and how many a story has at least."""
+    """Calls of one kind: of which kernel, on which files, and how many a scenario has at least."""
 
     kernel: str
     name: str
@@ -88,8 +88,8 @@ WHILE_RECOVERING = ["pwrite", "write", "unlink", "ftruncate", "open", "msync", "
 
 
 @pytest.fixture(scope="module")
-def teller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoryTeller]:
-    with StoryTeller(tmp_path_factory.mktemp("faults")) as started:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioRunner]:
+    with ScenarioRunner(tmp_path_factory.mktemp("faults")) as started:
         yield started
 
 
@@ -169,7 +169,7 @@ def check_onward(crashable: Crashable) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.kernel}-{point.name}")
 def test_a_kill_at_a_named_point_loses_nothing(
-    teller: StoryTeller, point: Point, seed: int, tmp_path: Path
+    runner: ScenarioRunner, point: Point, seed: int, tmp_path: Path
 ) -> None:
     if point.kernel not in KERNELS:
         return
@@ -179,13 +179,13 @@ def test_a_kill_at_a_named_point_loses_nothing(
         folder, notes = tmp_path / f"{number}" / "store", tmp_path / f"{number}.notes"
         nth = chance.randint(1, point.calls_min)
         rule = f"{point.call}:{point.part}:{nth}:{action}"
-        assert teller.tell(point.kernel, folder, notes, 0, rule), f"{rule} did not fire"
+        assert runner.run(point.kernel, folder, notes, 0, rule), f"{rule} did not fire"
         lives = 1
         if chance.random() < 0.5:
             # Killed again, now while it recovers or soon after.
             call = chance.choice(WHILE_RECOVERING)
             again = f"{call}:/store/:{chance.randint(1, 25)}:{chance.choice(actions[:2])}"
-            teller.tell(point.kernel, folder, notes, lives, again)
+            runner.run(point.kernel, folder, notes, lives, again)
             lives += 1
         opener = chance.choice(KERNELS)
         try:
@@ -198,11 +198,11 @@ def test_a_kill_at_a_named_point_loses_nothing(
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("seed", range(KILLS_BY_TIME * SEEDS))
 def test_a_kill_at_any_time_loses_nothing(
-    teller: StoryTeller, kernel: str, seed: int, tmp_path: Path
+    runner: ScenarioRunner, kernel: str, seed: int, tmp_path: Path
 ) -> None:
     chance = random.Random(seed)
     folder, notes = tmp_path / "store", tmp_path / "notes"
     lives = chance.randint(1, 3)
     for life in range(lives):
-        teller.tell(kernel, folder, notes, life, kill_ms=chance.randint(10, 120))
+        runner.run(kernel, folder, notes, life, kill_ms=chance.randint(10, 120))
     check(chance.choice(KERNELS), folder, notes, lives)

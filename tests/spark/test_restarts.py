@@ -65,7 +65,7 @@ def running(spark, servers: Servers, topic: str, folder, take, **options):
         query.stop()
 
 
-class Story:
+class Scenario:
     """A query that runs on a topic which is written to."""
 
     def __init__(self, query, gathered: Gathered, sending: Sending) -> None:
@@ -89,7 +89,7 @@ class Story:
 
 
 @pytest.fixture
-def story(spark, servers, request, tmp_path):
+def scenario(spark, servers, request, tmp_path):
     topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
     topic = topics.create(f"restarts-{os.getpid()}-{abs(hash(request.node.name))}")
     gathered = Gathered()
@@ -97,7 +97,7 @@ def story(spark, servers, request, tmp_path):
         Sending(f"127.0.0.1:{servers.port}", topic) as sending,
         running(spark, servers, topic, tmp_path, gathered.take) as query,
     ):
-        made = Story(query, gathered, sending)
+        made = Scenario(query, gathered, sending)
         made.catch_up()
         yield made
         made.catch_up()
@@ -109,42 +109,42 @@ def story(spark, servers, request, tmp_path):
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("which", ["broker", "name servers", "all"])
-def test_a_query_outlives_restarts(story, servers, which, how):
+def test_a_query_outlives_restarts(scenario, servers, which, how):
     ended = {"broker": [servers.broker], "name servers": servers.names, "all": servers.all}[which]
     for server in ended:
         servers.end(server, how)
     if which == "name servers":
         # Nobody is there to ask for routes, and the broker goes on.
-        story.catch_up()
+        scenario.catch_up()
     for server in ended:
         server.__enter__()
-    story.catch_up()
+    scenario.catch_up()
 
 
-def test_a_query_outlives_an_empty_name_server_beside_a_silent_one(story, servers):
+def test_a_query_outlives_an_empty_name_server_beside_a_silent_one(scenario, servers):
     silent, empty = servers.names
     silent.process.send_signal(signal.SIGSTOP)
     try:
         servers.end(empty, "kill")
         empty.__enter__()
-        story.catch_up()
+        scenario.catch_up()
         servers.end(servers.broker, "kill")
         servers.broker.__enter__()
-        story.catch_up()
+        scenario.catch_up()
     finally:
         silent.process.send_signal(signal.SIGCONT)
 
 
-def test_a_query_outlives_a_broker_that_is_silent_for_a_while(story, servers):
+def test_a_query_outlives_a_broker_that_is_silent_for_a_while(scenario, servers):
     servers.broker.process.send_signal(signal.SIGSTOP)
-    failures = story.sending.failures
+    failures = scenario.sending.failures
     try:
         wait_until(
-            lambda: story.sending.failures >= failures + 2,
+            lambda: scenario.sending.failures >= failures + 2,
             seconds=SECONDS_MAX,
             what="a sender that got no answer",
         )
-        assert story.query.isActive
+        assert scenario.query.isActive
     finally:
         servers.broker.process.send_signal(signal.SIGCONT)
 

@@ -133,7 +133,7 @@ class QueueRepair:
 
     def compare(self, inventory: Inventory | None, *, clean: bool) -> None:
         """Find the queues that are missing or shorter than they were."""
-        # The log may have grown since, and queues with it; a shorter log is another story.
+        # The log may have grown since, and queues with it; a shorter log is another case.
         if inventory is None or inventory.log_end > self._log.max_offset:
             return
         is_same = clean and inventory.log_end == self._log.max_offset

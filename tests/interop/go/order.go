@@ -156,11 +156,11 @@ func orderlyKill() error {
 		failed.Store(fmt.Sprint(sendInOrder(&count, stop)))
 	}()
 	// each member joins when the locks of what the last change took away are over
-	story := []struct {
+	scenario := []struct {
 		joins, gets string
 		kills       bool
 	}{{"", "victim", false}, {"first", "victim", false}, {"second", "first", false}, {"third", "second", true}}
-	for _, part := range story {
+	for _, part := range scenario {
 		if part.kills {
 			_ = victim.Process.Kill()
 			<-read

@@ -74,7 +74,7 @@ def _around(act: Step, beats: list[Step], times: int) -> list[Step]:
     return [*beats * times, act, *beats]
 
 
-def stories_of(cast: list[int]) -> st.SearchStrategy[list[Step]]:
+def scenarios_of(cast: list[int]) -> st.SearchStrategy[list[Step]]:
     """Few different heartbeats come again and again, before and after something else."""
     beats = st.lists(st.tuples(clients, st.sampled_from(cast)), min_size=1, max_size=4)
     acts = st.tuples(clients, st.sampled_from([*sorted(ACTS), "reconnects"]))
@@ -82,8 +82,8 @@ def stories_of(cast: list[int]) -> st.SearchStrategy[list[Step]]:
     return st.lists(parts, min_size=1, max_size=4).map(lambda drawn: list(chain(*drawn)))
 
 
-stories = st.lists(st.integers(0, len(BEATS) - 1), min_size=1, max_size=2, unique=True).flatmap(
-    stories_of
+scenarios = st.lists(st.integers(0, len(BEATS) - 1), min_size=1, max_size=2, unique=True).flatmap(
+    scenarios_of
 )
 
 
@@ -155,7 +155,7 @@ class World:
         }
 
 
-async def _story(folder: Path, story: Sequence[Step]) -> list[object]:
+async def _scenario(folder: Path, scenario: Sequence[Step]) -> list[object]:
     world = World(folder)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.broker)
@@ -164,13 +164,13 @@ async def _story(folder: Path, story: Sequence[Step]) -> list[object]:
             await world.peers[-1].ask(RequestCode.GET_BROKER_CONFIG)
         began = world.clock_ms
         seen: list[object] = []
-        for number, what in story:
+        for number, what in scenario:
             seen.append((await world.take(number, what), _relative(world.state(), began)))
         return seen
 
 
 def _relative(state: Any, began: int) -> Any:
-    """Times as milliseconds since the story began."""
+    """Times as milliseconds since the scenario began."""
     if isinstance(state, dict):
         return {key: _relative(value, began) for key, value in state.items()}
     if isinstance(state, list | tuple):
@@ -193,15 +193,15 @@ def skipped() -> Iterator[list[int]]:
         yield count
 
 
-def _check(story: Sequence[Step]) -> None:
+def _check(scenario: Sequence[Step]) -> None:
     # By that clock clients are silent for minutes: they must not expire in one of both only.
     never = mock.patch("kerolox.broker.broker.EXPIRE_SECONDS", 3_600.0)
     with never, tempfile.TemporaryDirectory() as folder:
-        noted = asyncio.run(_story(Path(folder, "noted"), story))
+        noted = asyncio.run(_scenario(Path(folder, "noted"), scenario))
         with mock.patch.object(ClientTable, "knows", return_value=False):
-            taken = asyncio.run(_story(Path(folder, "taken"), story))
+            taken = asyncio.run(_scenario(Path(folder, "taken"), scenario))
     for step, (left, right) in enumerate(zip(noted, taken, strict=True)):
-        assert left == right, (step, story[step])
+        assert left == right, (step, scenario[step])
 
 
 def test_whatever_another_client_tells_the_next_one_does_the_same_as_ever() -> None:
@@ -216,21 +216,21 @@ def test_whatever_another_client_tells_the_next_one_does_the_same_as_ever() -> N
 
 def test_whatever_an_operator_does_the_next_one_does_the_same_as_ever() -> None:
     unknown = ["forbids new groups", "deletes a group", "deletes a retry topic"]
-    story: list[Step] = []
+    scenario: list[Step] = []
     for before, act, beat, actor in product([[], unknown], [*ACTS, "reconnects"], (0, 5), (0, 1)):
-        story += [(0, 0), *((1, earlier) for earlier in before), *[(0, beat)] * 3]
-        story += [(actor, act), (0, beat), (0, beat), (1, "allows new groups")]
-    _check(story)
+        scenario += [(0, 0), *((1, earlier) for earlier in before), *[(0, beat)] * 3]
+        scenario += [(actor, act), (0, beat), (0, beat), (1, "allows new groups")]
+    _check(scenario)
 
 
 @settings(max_examples=20)
-@given(story=stories)
-def test_whatever_happens_the_next_one_does_the_same_as_ever(story: list[Step]) -> None:
-    _check(story)
+@given(scenario=scenarios)
+def test_whatever_happens_the_next_one_does_the_same_as_ever(scenario: list[Step]) -> None:
+    _check(scenario)
 
 
 def test_a_heartbeat_is_noted_from_the_third_time_on(skipped: list[int], tmp_path: Path) -> None:
     """The first of a connection makes it a member; the second shows that there is no more to do."""
     before = skipped[0]
-    asyncio.run(_story(tmp_path, [(0, 0)] * 5 + [(1, 0)] * 4))
+    asyncio.run(_scenario(tmp_path, [(0, 0)] * 5 + [(1, 0)] * 4))
     assert skipped[0] - before == 3 + 2

@@ -95,7 +95,7 @@ impl Recovery<'_> {
             }
         }
         let Some(inventory) = self.inventory.take() else { return Ok(()) };
-        // The log may have grown since, and queues with it; a shorter log is another story.
+        // The log may have grown since, and queues with it; a shorter log is another case.
         if inventory.log_end > self.core.log.max_offset() as i64 {
             return Ok(());
         }

@@ -1,18 +1,18 @@
 package interop;
 
-import static interop.Story.SECONDS_MAX;
-import static interop.Story.all;
-import static interop.Story.bytes;
-import static interop.Story.check;
-import static interop.Story.consumer;
-import static interop.Story.eventually;
-import static interop.Story.namesrv;
-import static interop.Story.producer;
-import static interop.Story.puller;
-import static interop.Story.put;
-import static interop.Story.send;
-import static interop.Story.text;
-import static interop.Story.texts;
+import static interop.Scenario.SECONDS_MAX;
+import static interop.Scenario.all;
+import static interop.Scenario.bytes;
+import static interop.Scenario.check;
+import static interop.Scenario.consumer;
+import static interop.Scenario.eventually;
+import static interop.Scenario.namesrv;
+import static interop.Scenario.producer;
+import static interop.Scenario.puller;
+import static interop.Scenario.put;
+import static interop.Scenario.send;
+import static interop.Scenario.text;
+import static interop.Scenario.texts;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -62,7 +62,7 @@ final class OrderlyFeatures {
         }
 
         synchronized void check() {
-            Story.check(wrong.isEmpty(), wrong.toString());
+            Scenario.check(wrong.isEmpty(), wrong.toString());
         }
     }
 

@@ -1,4 +1,4 @@
-"""What hostile stories share: raw sockets, and requests that real clients would not send."""
+"""What hostile scenarios share: raw sockets, and requests that real clients would not send."""
 
 from __future__ import annotations
 

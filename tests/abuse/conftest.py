@@ -25,6 +25,6 @@ SETTINGS = {
 
 @pytest.fixture(scope="module", params=KERNELS)
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    folder: Path = tmp_path_factory.mktemp("hostile")
+    folder: Path = tmp_path_factory.mktemp("abuse")
     with Up(folder, settings=SETTINGS, kernel=request.param, counted=True) as started:
         yield started

@@ -12,10 +12,10 @@ from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
-from tests.hostile.conftest import SETTINGS
+from tests.abuse.conftest import SETTINGS
 from tests.support.kernels import KERNELS
+from tests.support.probe import Probe
 from tests.support.up import Up
-from tests.support.witness import Witness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def test_settings_survive_every_odd_request_and_a_restart(tmp_path: Path, kernel
     before = {}
     with up:
         conf = (tmp_path / "broker.conf").read_text()
-        with Witness(up) as witness:
+        with Probe(up) as probe:
             for role, (update, get) in ROLES.items():
                 with BlockingConnection(servers[role]) as server:
                     before[role] = parse_properties(ask(server, get).body.decode())
@@ -75,7 +75,7 @@ def test_settings_survive_every_odd_request_and_a_restart(tmp_path: Path, kernel
                         assert answer.code in (1, 16), (role, name, answer.code, answer.remark)
                         assert len(answer.remark or "") < 1000, name
                     assert parse_properties(ask(server, get).body.decode()) == before[role]
-        witness.verdict(memory_mib_max=MEMORY_MIB_MAX)
+        probe.verdict(memory_mib_max=MEMORY_MIB_MAX)
     assert (tmp_path / "broker.conf").read_text() == conf
     assert not list((tmp_path / "store").glob("*/*.properties*"))
     with up:

@@ -1,7 +1,7 @@
 """What nobody ever sent: frames, headers, bodies, expressions and properties by Hypothesis.
 
 Each example is a connection of its own to a broker process, which reads it to its end and answers;
-a witness is served all the while, and the log tells of nothing unforeseen. Examples are the same
+a probe is served all the while, and the log tells of nothing unforeseen. Examples are the same
 in each run; ``KEROLOX_FUZZ_EXAMPLES=5000`` takes so many, and others each time.
 """
 
@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from kerolox.broker.broker import _ROUTER
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
-from tests.bad_input.test_frames import BODIES, TEXTS, request_members
-from tests.hostile.support import connect, drain, frame
-from tests.hostile.support import pull as pull_fields
-from tests.hostile.support import send as send_fields
-from tests.support.witness import Witness
+from tests.abuse.support import connect, drain, frame
+from tests.abuse.support import pull as pull_fields
+from tests.abuse.support import send as send_fields
+from tests.malformed.test_frames import BODIES, TEXTS, request_members
+from tests.support.probe import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,10 +160,10 @@ properties = st.one_of(
 
 
 def watch(up: Up, tried: Callable[[], None]) -> None:
-    """Try all examples beside a witness."""
-    with Witness(up) as witness:
+    """Try all examples beside a probe."""
+    with Probe(up) as probe:
         tried()
-    witness.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
+    probe.verdict(memory_mib_max=MEMORY_MIB_MAX, log_lines_max=LOG_LINES_MAX)
 
 
 def test_broken_frames(up: Up) -> None:

@@ -1,19 +1,19 @@
 """A well-behaved client and broker that run beside hostile ones, and look at every answer.
 
-It is a process of its own, so that nothing that the story does holds it up: one after the other it
-sends a message, pulls it, says a heartbeat, asks the name server for a route, and now and then
+It is a process of its own, so that nothing that the scenario does holds it up: one after the other
+it sends a message, pulls it, says a heartbeat, asks the name server for a route, and now and then
 registers a broker of its own, reads a key-value and comes as a new connection.
 
-The verdict (:meth:`Witness.verdict`) reads no clock. All answers are right; the server has no more
-memory than the story allows; nothing is in its log that nobody foresaw, no line is long or raw, and
-there are not too many. Where the server counts (``Up(counted=True)``), no callback and no turn of
-its loop executed more lines than ``LINES_PER_CALLBACK_MAX`` and ``LINES_PER_TURN_MAX``, no turn
+The verdict (:meth:`Probe.verdict`) reads no clock. All answers are right; the server has no more
+memory than the scenario allows; nothing is in its log that nobody foresaw, no line is long or raw,
+and there are not too many. Where the server counts (``Up(counted=True)``), no callback and no turn
+of its loop executed more lines than ``LINES_PER_CALLBACK_MAX`` and ``LINES_PER_TURN_MAX``, no turn
 inflated more than ``INFLATED_PER_TURN_MAX`` or read more than ``READ_PER_TURN_MAX``, and no answer
-to the witness took more than ``TURNS_WAITED_MAX`` turns.
+to the probe took more than ``TURNS_WAITED_MAX`` turns.
 
 How long each answer took is noted, too, for ``benchmarks/abuse.py``. What the machine does to it
 is not the server's fault: so each time is that of the clock less what the server's loop and the
-witness itself waited for a processor meanwhile (``/proc/<pid>/schedstat``), and less what other
+probe itself waited for a processor meanwhile (``/proc/<pid>/schedstat``), and less what other
 machines on the same processors took (steal in ``/proc/stat``).
 """
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from tests.support.up import Up
 
-__all__ = ["Seen", "Witness", "lines_of", "memory_mib"]
+__all__ = ["Probe", "Seen", "lines_of", "memory_mib"]
 
 INFLATED_PER_TURN_MAX = 8 << 20
 """Some ten milliseconds."""
@@ -57,7 +57,7 @@ READ_PER_TURN_MAX = 16 << 20
 """Also what a thousand connections that bring a little may bring together."""
 
 TURNS_WAITED_MAX = 100
-"""From the turn in which a request of the witness is read to that in which it is answered."""
+"""From the turn in which a request of the probe is read to that in which it is answered."""
 
 STEAL = 7
 """The column of ``/proc/stat``."""
@@ -73,7 +73,7 @@ REGISTRATION_TURNS_WAITED_MAX = 1_000
 """The same for a registration, which takes turns with others of megabytes."""
 
 ANSWERS_MIN = 40
-"""After a short story the witness goes on until it has so many answers."""
+"""After a short scenario the probe goes on until it has so many answers."""
 
 ANSWER_SECONDS_MAX = 60.0
 """Whoever has no answer by then has none; no judgement of how fast it came."""
@@ -82,12 +82,12 @@ PAUSE_SECONDS = 0.004
 """Between two rounds."""
 
 END_SECONDS_MAX = 60.0
-"""Between the end of a story and that of the last answer."""
+"""Between the end of a scenario and that of the last answer."""
 
 ROUNDS_PER_NEWCOMER = 8
-TOPIC, GROUP = "Witness", "witnesses"
-BROKER_NAME, BROKER_ADDRESS, ROUTED = "witness-broker", "127.0.0.1:9", "WitnessRoute"
-NAMESPACE, KEY, VALUE = "witness", "key", "value"
+TOPIC, GROUP = "Probe", "probes"
+BROKER_NAME, BROKER_ADDRESS, ROUTED = "probe-broker", "127.0.0.1:9", "ProbeRoute"
+NAMESPACE, KEY, VALUE = "probe", "key", "value"
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -114,7 +114,7 @@ def lines_of(log: Path, begin: int = 0) -> list[str]:
 
 @dataclass
 class Seen:
-    """What a witness has to say."""
+    """What a probe has to say."""
 
     answers: list[tuple[str, float, float, float]]
     """(kind, milliseconds of the clock, those less the ones without a processor, those of them at
@@ -134,7 +134,7 @@ class Seen:
         return self.memory_most_mib - self.memory_before_mib
 
 
-class Witness:
+class Probe:
     """Watches both roles of an ``Up`` from entry to exit; then :meth:`verdict` judges."""
 
     def __init__(self, up: Up) -> None:
@@ -148,7 +148,7 @@ class Witness:
         """What the server counted meanwhile."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.support.witness"]
+        command = [sys.executable, "-m", "tests.support.probe"]
         command += [self.up.broker, self.up.namesrv, str(self._pid)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -170,7 +170,7 @@ class Witness:
             self._process.kill()
         out, _ = self._process.communicate(timeout=END_SECONDS_MAX)
         if error is None:
-            assert self._process.returncode == 0, "the witness failed"
+            assert self._process.returncode == 0, "the probe failed"
             data = json.loads(out)
             data["answers"] = [tuple(answer) for answer in data["answers"]]
             self.seen = Seen(**data)
@@ -181,9 +181,9 @@ class Witness:
         """Judge what was seen.
 
         Args:
-            memory_mib_max: what the story may cost at its worst moment.
+            memory_mib_max: what the scenario may cost at its worst moment.
             log_lines_max: lines that the server may have written in all, besides
-                ``LOG_LINES_PER_SECOND`` of a story that takes its time.
+                ``LOG_LINES_PER_SECOND`` of a scenario that takes its time.
         """
         seen = self.seen
         assert seen is not None
@@ -227,7 +227,7 @@ class Witness:
         assert len(lines) <= most, f"{len(lines)} lines in the log, as {lines[-3:]}"
 
     def log_lines(self) -> list[str]:
-        """What the server has logged since the witness came."""
+        """What the server has logged since the probe came."""
         return lines_of(self.up.log, self._log_begin)
 
 
@@ -247,7 +247,7 @@ class _Watch:
         self._ask(self._broker, created)
         key_value = {"namespace": NAMESPACE, "key": KEY, "value": VALUE}
         self._ask(self._namesrv, _request(RequestCode.PUT_KV_CONFIG, key_value))
-        wait_until(self._is_routed, what="a route of the witness's topic")
+        wait_until(self._is_routed, what="a route of the probe's topic")
         for _ in range(ROUNDS_PER_NEWCOMER):
             self._round()
         self._answers.clear()
@@ -339,7 +339,7 @@ def _request(code: int, fields: Mapping[str, object], body: bytes = b"") -> Remo
 
 
 def _heartbeat() -> RemotingCommand:
-    body = heartbeat_body("witness", group=GROUP, topics={TOPIC: "*"})
+    body = heartbeat_body("probe", group=GROUP, topics={TOPIC: "*"})
     return RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
 
 
@@ -349,7 +349,7 @@ def _registration(version: int) -> RemotingCommand:
         topic_config_table={ROUTED: TopicConfig(topic_name=ROUTED)},
     )
     fields = {"brokerName": BROKER_NAME, "brokerAddr": BROKER_ADDRESS, "brokerId": 0}
-    fields |= {"clusterName": "witnesses", "haServerAddr": BROKER_ADDRESS}
+    fields |= {"clusterName": "probes", "haServerAddr": BROKER_ADDRESS}
     body = encode_registration(RegisterBody(topic_config_serialize_wrapper=table))
     return _request(RequestCode.REGISTER_BROKER, fields, body)
 

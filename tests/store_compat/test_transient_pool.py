@@ -17,7 +17,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record
 from kerolox.remoting.blocking import BlockingConnection
-from tests.bothways.story import (
+from tests.store_compat.scenario import (
     BATCHES,
     PLAIN,
     Seen,
@@ -46,7 +46,7 @@ SETTINGS = {
     "maxMessageSize": 16_384,
 }
 CHAPTER = PLAIN + sum(range(1, BATCHES + 1))
-"""Messages that a chapter of the story has."""
+"""Messages that a chapter of the scenario has."""
 LAST = 20
 LAST_QUEUE = ("Both-plain", 1)
 

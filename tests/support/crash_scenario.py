@@ -1,8 +1,8 @@
-"""Stories that a store lives through in a process of its own, which faults.py may kill at any call.
+"""Scenarios of a store in a process of its own, which faults.py may kill at any call.
 
-:class:`StoryTeller` is the test's side: a process that is started once, with the shim, and forks
-for each story; so a story costs some hundredths of a second. What the store acknowledged stands in
-a file that the story appends to, line by line, each before it goes on.
+:class:`ScenarioRunner` is the test's side: a process that is started once, with the shim, and forks
+for each scenario; so a scenario costs some hundredths of a second. What the store acknowledged
+stands in a file that the scenario appends to, line by line, each before it goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.faults import Faults
 if TYPE_CHECKING:
     from typing import IO
 
-__all__ = ["GONE", "Acknowledged", "StoryTeller"]
+__all__ = ["GONE", "Acknowledged", "ScenarioRunner"]
 
 GONE = "Gone"
 """The topic that is deleted and made again."""
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Acknowledged:
-    """What stories noted."""
+    """What scenarios noted."""
 
     records: list[Kept] = field(default_factory=list)
     deleted_before: int = 0
@@ -44,7 +44,7 @@ class Acknowledged:
     dropping: bool = False
     """Files of the log were being dropped."""
     is_finished: bool = False
-    """The last story ended without being killed."""
+    """The last scenario ended without being killed."""
 
     @classmethod
     def load(cls, path: Path) -> Acknowledged:
@@ -65,8 +65,8 @@ class Acknowledged:
         return found
 
 
-class StoryTeller:
-    """The process that forks for stories; a context manager.
+class ScenarioRunner:
+    """The process that forks for scenarios; a context manager.
 
     Args:
         folder: of this object alone, for the rules of the faults.
@@ -76,7 +76,7 @@ class StoryTeller:
         self.faults = Faults(folder)
         environment = {**os.environ, **self.faults.environment, "PYTHONPATH": self._path()}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.crash_story"],
+            [sys.executable, "-m", "tests.support.crash_scenario"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,7 +88,7 @@ class StoryTeller:
     def _path() -> str:
         return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-    def __enter__(self) -> StoryTeller:
+    def __enter__(self) -> ScenarioRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,10 +101,10 @@ class StoryTeller:
         assert self._process.stdin is not None
         return self._process.stdin
 
-    def tell(
+    def run(
         self, kernel: str, folder: Path, notes: Path, seed: int, *rules: str, kill_ms: int = 0
     ) -> bool:
-        """Let a store live through a story; whether it was killed. ``kill_ms``: after so long."""
+        """Run a store through a scenario; whether it was killed. ``kill_ms``: after so long."""
         self.faults.set(*rules)
         request = {
             "kernel": kernel, "folder": str(folder), "notes": str(notes), "seed": seed,
@@ -116,12 +116,12 @@ class StoryTeller:
         status = int(self._process.stdout.readline())
         self.faults.clear()
         assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL, (
-            f"the story ended with {status}"
+            f"the scenario ended with {status}"
         )
         return status != 0
 
 
-class _Story:
+class _Scenario:
     """One life of a store, in the forked process."""
 
     def __init__(self, kernel: str, folder: str, notes: str, seed: int) -> None:
@@ -195,9 +195,9 @@ def _answer(request: dict[str, Any]) -> int:
             if kill_ms:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 _kill_after(kill_ms)
-            story = _Story(**request)
+            scenario = _Scenario(**request)
             try:
-                story.live()
+                scenario.live()
                 code = 0
             except BaseException:
                 import traceback
@@ -220,7 +220,7 @@ def _kill_after(milliseconds: int) -> None:
 
 
 def main() -> None:
-    """Tell stories as they are asked for on standard input."""
+    """Tell scenarios as they are asked for on standard input."""
     import kerolox._pykernel
 
     with contextlib.suppress(ImportError):

@@ -1,7 +1,7 @@
 """What is wrong with a request, one thing at a time: tables of texts, numbers, members and bodies.
 
 Each abuse is a frame that is one, so it is answered, unless its header is larger than any may be;
-other frames that end their connections are in ``tests/bad_input``.
+other frames that end their connections are in ``tests/malformed``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from kerolox.protocol.codes import HEADER_BYTES_MAX, SerializeType
 from kerolox.protocol.registration import encode_registration
 from kerolox.protocol.serialize import FIELDS_MAX
-from tests.hostile.every_code import REGISTRATION
+from tests.abuse.every_code import REGISTRATION
 
 if TYPE_CHECKING:
-    from tests.hostile.every_code import Role
+    from tests.abuse.every_code import Role
 
 __all__ = ["Abuse", "abuses_of", "huge_abuses_of"]
 

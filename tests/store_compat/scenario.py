@@ -1,4 +1,4 @@
-"""A story that either broker can be told, and everything that a client can see of its store."""
+"""A scenario that either broker can be told, and everything that a client can see of its store."""
 
 from __future__ import annotations
 

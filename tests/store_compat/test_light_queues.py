@@ -78,10 +78,10 @@ class Client:
 def write_and_read(address: str, known: list[str], name: str) -> list[str]:
     """What was there is there; one message more, and offsets that tell of it."""
     with BlockingConnection(address) as connection:
-        return story(Client(connection), known, name)
+        return scenario(Client(connection), known, name)
 
 
-def story(client: Client, known: list[str], name: str) -> list[str]:
+def scenario(client: Client, known: list[str], name: str) -> list[str]:
     if known:
         assert client.offsets() == [str(len(known))] * 3
     client.send(name)

@@ -1,4 +1,4 @@
-"""What the stories are judged by counts what it says."""
+"""What the scenarios are judged by counts what it says."""
 
 from __future__ import annotations
 

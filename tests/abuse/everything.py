@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.hostile.abuses import Abuse, abuses_of, huge_abuses_of
-from tests.hostile.asker import ask_all
-from tests.hostile.every_code import BROKER, Role
+from tests.abuse.abuses import Abuse, abuses_of, huge_abuses_of
+from tests.abuse.asker import ask_all
+from tests.abuse.every_code import BROKER, Role
 
 if TYPE_CHECKING:
     from tests.support.up import Up

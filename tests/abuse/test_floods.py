@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.hostile.stories import FLOODS
-from tests.support.witness import Witness, memory_mib
+from tests.abuse.scenarios import FLOODS
+from tests.support.probe import Probe, memory_mib
 
 if TYPE_CHECKING:
     from tests.support.up import Up
@@ -17,10 +17,10 @@ LEFT_MIB_MAX = 300
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_others_are_served_beside(up: Up, name: str) -> None:
-    story = FLOODS[name]
-    with Witness(up) as witness:
-        story.play(up)
-    witness.verdict(memory_mib_max=story.memory_mib_max, log_lines_max=story.log_lines_max)
+    scenario = FLOODS[name]
+    with Probe(up) as probe:
+        scenario.play(up)
+    probe.verdict(memory_mib_max=scenario.memory_mib_max, log_lines_max=scenario.log_lines_max)
 
 
 def test_what_the_storms_left_behind_is_little(up: Up) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from tests.hostile.abuses import Abuse
+    from tests.abuse.abuses import Abuse
 
 __all__ = ["ask_all"]
 

@@ -1,4 +1,4 @@
-"""Every code of both roles is abused, many of them at once: each request is answered, a witness is
+"""Every code of both roles is abused, many of them at once: each request is answered, a probe is
 served all the while, memory has a bound, and the servers start again with all that they had.
 
 With ``KEROLOX_FUZZ_EXAMPLES`` it is all that can be wrong with each code, else a part of it.
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.hostile.conftest import SETTINGS
-from tests.hostile.every_code import BROKER, NAMESRV, TOPIC, Role
-from tests.hostile.everything import ALL_OF_THEM
-from tests.hostile.kept import ask, keep, kept, tables
-from tests.hostile.stories import EVERYTHING
+from tests.abuse.conftest import SETTINGS
+from tests.abuse.every_code import BROKER, NAMESRV, TOPIC, Role
+from tests.abuse.everything import ALL_OF_THEM
+from tests.abuse.kept import ask, keep, kept, tables
+from tests.abuse.scenarios import EVERYTHING
 from tests.support.kernels import KERNELS
+from tests.support.probe import Probe
 from tests.support.requests import topic_fields
 from tests.support.up import Up
-from tests.support.witness import Witness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,12 +61,14 @@ def test_every_code_is_abused_and_all_that_was_there_is_there_after_a_restart(
     counting: Up, role: Role
 ) -> None:
     before = kept(counting)
-    for name, story in EVERYTHING.items():
+    for name, scenario in EVERYTHING.items():
         if name.endswith(role.name):
-            with Witness(counting) as witness:
-                story.play(counting)
-            witness.verdict(memory_mib_max=story.memory_mib_max, log_lines_max=story.log_lines_max)
-            assert not [line for line in witness.log_lines() if line.startswith(FORGED_STAMP)]
+            with Probe(counting) as probe:
+                scenario.play(counting)
+            probe.verdict(
+                memory_mib_max=scenario.memory_mib_max, log_lines_max=scenario.log_lines_max
+            )
+            assert not [line for line in probe.log_lines() if line.startswith(FORGED_STAMP)]
     assert kept(counting) == before
     there = tables(counting)
     counting.stop()

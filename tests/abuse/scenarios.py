@@ -17,20 +17,20 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
-from tests.hostile.every_code import BROKER, NAMESRV
-from tests.hostile.everything import ask_everything, ask_everything_huge
-from tests.hostile.support import connect, connected, frame, push, raw_frame
-from tests.hostile.support import pull as pull_fields
-from tests.hostile.support import send as send_fields
+from tests.abuse.every_code import BROKER, NAMESRV
+from tests.abuse.everything import ask_everything, ask_everything_huge
+from tests.abuse.support import connect, connected, frame, push, raw_frame
+from tests.abuse.support import pull as pull_fields
+from tests.abuse.support import send as send_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
     from tests.support.up import Up
 
-__all__ = ["FLOODS", "STORIES", "Story"]
+__all__ = ["FLOODS", "SCENARIOS", "Scenario"]
 
 MEMORY_MIB_MAX = 64
-"""What most of these stories may cost the server at their worst moment."""
+"""What most of these scenarios may cost the server at their worst moment."""
 
 REPLIES_MEMORY_MIB_MAX = 192
 """As many replies are under way as may be (replyThreadPoolQueueCapacity): 10,000, if nobody says
@@ -50,7 +50,7 @@ EVERYTHING_LINES_MAX = 3_000
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """What somebody does, and what it may cost."""
 
     play: Callable[[Up], None]
@@ -233,22 +233,22 @@ def transactions_that_nobody_ends(up: Up) -> None:
 
 
 FLOODS = {
-    "connections that come and go": Story(connections_come_and_go, log_lines_max=60),
-    "a thousand connections that send garbage": Story(a_thousand_send_garbage, log_lines_max=60),
-    "writers of a byte at a time": Story(writers_of_a_byte_at_a_time),
-    "readers that never read": Story(
+    "connections that come and go": Scenario(connections_come_and_go, log_lines_max=60),
+    "a thousand connections that send garbage": Scenario(a_thousand_send_garbage, log_lines_max=60),
+    "writers of a byte at a time": Scenario(writers_of_a_byte_at_a_time),
+    "readers that never read": Scenario(
         readers_ask_for_megabytes_and_never_read, UNREAD_MEMORY_MIB_MAX
     ),
-    "tens of thousands of small requests": Story(thousands_of_small_requests),
-    "heartbeats of groups that are made up": Story(heartbeats_of_groups_that_are_made_up),
-    "12,000 pulls that wait": Story(pulls_that_wait_end_together),
-    "replies that nobody takes": Story(replies_that_nobody_takes, REPLIES_MEMORY_MIB_MAX),
-    "transactions that nobody ends": Story(transactions_that_nobody_ends),
+    "tens of thousands of small requests": Scenario(thousands_of_small_requests),
+    "heartbeats of groups that are made up": Scenario(heartbeats_of_groups_that_are_made_up),
+    "12,000 pulls that wait": Scenario(pulls_that_wait_end_together),
+    "replies that nobody takes": Scenario(replies_that_nobody_takes, REPLIES_MEMORY_MIB_MAX),
+    "transactions that nobody ends": Scenario(transactions_that_nobody_ends),
 }
 """All of these may be played on one server, in any order, and again."""
 
 EVERYTHING = {
-    f"{what} of the {role.name}": Story(
+    f"{what} of the {role.name}": Scenario(
         lambda up, role=role, ask=ask: ask(up, role), memory, EVERYTHING_LINES_MAX
     )
     for role in (BROKER, NAMESRV)
@@ -257,4 +257,4 @@ EVERYTHING = {
         ("every code with huge members", ask_everything_huge, HUGE_MEMORY_MIB_MAX),
     )
 }
-STORIES = FLOODS | EVERYTHING
+SCENARIOS = FLOODS | EVERYTHING

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.cli.log_limit import LINES_PER_SECOND_MAX
-from tests.hostile.conftest import SETTINGS
-from tests.hostile.support import connect, connected, drain, frame, push
-from tests.hostile.support import send as send_fields
+from tests.abuse.conftest import SETTINGS
+from tests.abuse.support import connect, connected, drain, frame, push
+from tests.abuse.support import send as send_fields
 from tests.support.eventually import wait_until
+from tests.support.probe import Probe
 from tests.support.up import Up
-from tests.support.witness import Witness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,29 +32,29 @@ def test_big_frames_that_never_end_share_one_bound(tmp_path: Path) -> None:
     begun = frame(*send_fields("Slow", bytes(FRAME_BYTES)))[:-100]
     with (
         Up(tmp_path, settings=SETTINGS, counted=True) as up,
-        Witness(up) as witness,
+        Probe(up) as probe,
         connected(up, 45) as writers,
     ):
         push(writers, begun, stalled=10)
         wait_until(
-            lambda: any("frames that it does not finish" in line for line in witness.log_lines()),
+            lambda: any("frames that it does not finish" in line for line in probe.log_lines()),
             what="a line in the log",
         )
-    witness.verdict(memory_mib_max=KEPT_MIB_MAX)
+    probe.verdict(memory_mib_max=KEPT_MIB_MAX)
 
 
 def test_connections_whose_client_vanished_are_closed_when_they_are_idle(tmp_path: Path) -> None:
     settings = {**SETTINGS, "serverChannelMaxIdleTimeSeconds": 2}
     with (
         Up(tmp_path, settings=settings, counted=True) as up,
-        Witness(up) as witness,
+        Probe(up) as probe,
         connected(up, 100) as vanished,
     ):
         for index, connection in enumerate(vanished):
             connection.sendall(b"\0\0\1\0"[: index % 5])
         for connection in vanished:
             assert drain(connection) == b""
-    witness.verdict(memory_mib_max=64)
+    probe.verdict(memory_mib_max=64)
 
 
 def client_hello() -> bytes:
@@ -71,10 +71,10 @@ def client_hello() -> bytes:
 def test_tls_is_refused_with_a_line_that_says_what_to_do(up: Up, length: int) -> None:
     """A whole ClientHello or a part of it, as soon as it shows what it is; a few lines a second."""
     hello = client_hello()[: max(length, 8)]
-    with Witness(up) as witness:
+    with Probe(up) as probe:
 
         def told_of() -> list[str]:
-            return [line for line in witness.log_lines() if "this is TLS, which" in line]
+            return [line for line in probe.log_lines() if "this is TLS, which" in line]
 
         def come() -> bool:
             with connect(up) as connection:
@@ -89,4 +89,4 @@ def test_tls_is_refused_with_a_line_that_says_what_to_do(up: Up, length: int) ->
     told = told_of()
     assert "tls.enable=false" in told[0]
     assert len(told) <= LINES_PER_SECOND_MAX * (len({line[:19] for line in told}) + 1)
-    witness.verdict(memory_mib_max=64)
+    probe.verdict(memory_mib_max=64)

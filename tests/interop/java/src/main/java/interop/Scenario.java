@@ -27,7 +27,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** What the scenarios of {@link Features} share: clients that wait for a slow broker, sends, and waits for a fact. */
-final class Story {
+final class Scenario {
     static final int SECONDS_MAX = 60;
     /** A broker on a busy machine may be silent for seconds. */
     static final int TIMEOUT_MS = 30_000;
@@ -38,7 +38,7 @@ final class Story {
     static DefaultMQProducer producer;
     static DefaultMQAdminExt admin;
 
-    private Story() {
+    private Scenario() {
     }
 
     static void check(boolean fact, String what) {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bothways.story import (
+from tests.store_compat.scenario import (
     DELAY_LEVELS,
     LONG,
     SHORT,
