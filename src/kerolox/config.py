@@ -11,7 +11,7 @@ this module raises :class:`ConfigError` with the file, the key and what would be
 A role's settings are a frozen, keyword-only dataclass. A field ``listen_port`` is the key
 ``listenPort``; ``field(metadata={"key": "brokerIP1"})`` overrides that rule. The other metadata
 that count: ``min`` and ``max`` (numbers, inclusive), ``choices`` (texts, compared exactly),
-``bytes`` (the most that a text or path may have, in UTF-8) and what :mod:`kerolox.live_settings`
+``bytes`` (the most that a text or path may have, in UTF-8) and what :mod:`kerolox.dynamic_config`
 asks for. ``key`` None: no setting. Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``,
 and each of them ``| None``.
 

@@ -109,7 +109,9 @@ def test_a_broker_says_which_name_servers_know_it_and_which_do_not(tmp_path: Pat
             assert f"\n             registered as {own} with {address}\n" in said
             for missing in (f"127.0.0.1:{port}", deaf):
                 assert f"\n             NOT registered with {missing}, tried again: " in said
-                assert f"WARNING kerolox.broker.registration: name server {missing}: " in said
+                assert (
+                    f"WARNING kerolox.broker.services.registration: name server {missing}: " in said
+                )
             assert f"name server {address}: registered as {own}\n" in said
             with Server(late, *names, "--port", port):
                 line = f"name server 127.0.0.1:{port}: registered as {own}\n"

@@ -13,7 +13,7 @@ import lz4.frame
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.client import (
     ConsumeStatus,
     Producer,

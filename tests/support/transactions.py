@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kerolox.broker.topics import HALF_TOPIC
-from kerolox.broker.transactions import TRANSACTION_GROUP
+from kerolox.broker.services.transactions import TRANSACTION_GROUP
+from kerolox.broker.tables.topics import HALF_TOPIC
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message

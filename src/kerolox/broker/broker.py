@@ -24,20 +24,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kerolox.addresses import join_address
-from kerolox.broker.cleaning import (
-    CHECK_SECONDS,
-    FIRST_CHECK_SECONDS,
-    FIRST_CLEAN_SECONDS,
-    Cleaner,
-)
-from kerolox.broker.clients import ClientTable
+from kerolox.broker.dynamic_config import apply_settings
 from kerolox.broker.filtered_pull import ARRIVAL_ID_MIN, Arrivals
-from kerolox.broker.filters import FilterTable
-from kerolox.broker.groups import GroupTable
-from kerolox.broker.handlers import (
+from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as TRAFFIC_SECONDS
+from kerolox.broker.metrics.broker_stats import Traffic
+from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, Statistics
+from kerolox.broker.requests import (
     admin,
     client,
-    figures,
+    metrics,
     monitor,
     pull,
     query,
@@ -45,22 +40,27 @@ from kerolox.broker.handlers import (
     send,
     transaction,
 )
-from kerolox.broker.live_settings import apply_settings
-from kerolox.broker.locks import QueueLocks
-from kerolox.broker.offsets import OffsetTable
-from kerolox.broker.registration import Registration
-from kerolox.broker.replies import RepliesUnderWay
 from kerolox.broker.router import Router
-from kerolox.broker.schedule import DelaySchedule
-from kerolox.broker.statistics import SAMPLE_SECONDS, Statistics
-from kerolox.broker.topics import TopicTable
-from kerolox.broker.traffic import SAMPLE_SECONDS as TRAFFIC_SECONDS
-from kerolox.broker.traffic import Traffic
-from kerolox.broker.transactions import Transactions
+from kerolox.broker.services.cleaning import (
+    CHECK_SECONDS,
+    FIRST_CHECK_SECONDS,
+    FIRST_CLEAN_SECONDS,
+    Cleaner,
+)
+from kerolox.broker.services.registration import Registration
+from kerolox.broker.services.replies import RepliesUnderWay
+from kerolox.broker.services.schedule import DelaySchedule
+from kerolox.broker.services.transactions import Transactions
+from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.filters import FilterTable
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.locks import QueueLocks
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
 from kerolox.broker.writer import RecordWriter
+from kerolox.dynamic_config import LiveSettings
 from kerolox.errors import ConfigError, StoreError
 from kerolox.kernel import RecoveryReport, load_kernel
-from kerolox.live_settings import LiveSettings
 from kerolox.message import pack_host
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.gathering import Gathering
@@ -94,7 +94,7 @@ _log = logging.getLogger(__name__)
 
 def _all_routes() -> Router:
     router = Router()
-    for module in (send, reply, transaction, pull, query, client, admin, monitor, figures):
+    for module in (send, reply, transaction, pull, query, client, admin, monitor, metrics):
         router.include(module.router)
     return router
 

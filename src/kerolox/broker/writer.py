@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.errors import BrokerError
 from kerolox.message import PropertyKey, decode_properties, encode_properties
 from kerolox.protocol.codes import MessageSysFlag, ResponseCode
@@ -25,7 +25,7 @@ from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.filters import FilterTable
+    from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import StoreKernel
 
 __all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]

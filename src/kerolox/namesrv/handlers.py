@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kerolox.dynamic_config import LiveSettings
 from kerolox.errors import BrokerError, ConfigError
-from kerolox.live_settings import LiveSettings
 from kerolox.namesrv.claims import Claim, ContradictionError
-from kerolox.namesrv.room import RoomError
+from kerolox.namesrv.memory_limiter import RoomError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body

@@ -17,7 +17,7 @@ The rules, as RocketMQ has them:
 
 And those of our own: a claim on what a live broker has is refused (``namesrv/claims.py``), a name
 is in one cluster at a time (its master's), and the tables are bounded in entries and in bytes
-(``namesrv/room.py``).
+(``namesrv/memory_limiter.py``).
 
 What takes long is done in steps, so that others are served in between: topics come in pieces
 (:meth:`RouteTable.put_topics`), and those of a broker that is gone are out of all answers at once,
@@ -43,7 +43,7 @@ from kerolox.namesrv.claims import (
     check_address,
     check_holder,
 )
-from kerolox.namesrv.room import Room
+from kerolox.namesrv.memory_limiter import Room
 from kerolox.protocol.codes import Perm
 from kerolox.text import printable
 

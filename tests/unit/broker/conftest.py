@@ -24,8 +24,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stands still for a second these times would be over first: that of a pull
     with an expression, and of the registration that an answer waits for."""
     for module in ("send", "client"):
-        monkeypatch.setattr(f"kerolox.broker.handlers.{module}.ANSWER_SECONDS_MAX", 60.0)
-    for module in ("handlers.admin", "live_settings"):
+        monkeypatch.setattr(f"kerolox.broker.requests.{module}.ANSWER_SECONDS_MAX", 60.0)
+    for module in ("requests.admin", "dynamic_config"):
         monkeypatch.setattr(f"kerolox.broker.{module}.OPERATOR_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_SECONDS_MAX", 60.0)
     monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)

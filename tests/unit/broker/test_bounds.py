@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.broker import clients, filters, groups, offsets, topics
+from kerolox.broker.tables import clients, filters, groups, offsets, topics
 from kerolox.protocol import bodies, fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -209,8 +209,8 @@ async def test_large_tables_become_json_beside_the_loop(
         threads.append(threading.current_thread())
         return encode_body(value)
 
-    for module in ("admin", "monitor", "figures"):
-        monkeypatch.setattr(f"kerolox.broker.handlers.{module}.encode_body", seen)
+    for module in ("admin", "monitor", "metrics"):
+        monkeypatch.setattr(f"kerolox.broker.requests.{module}.encode_body", seen)
     for code in (
         RequestCode.GET_ALL_TOPIC_CONFIG,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

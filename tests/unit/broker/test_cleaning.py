@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.cleaning import Cleaner
+from kerolox.broker.services.cleaning import Cleaner
 from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -177,7 +177,7 @@ async def test_a_file_that_can_t_be_deleted_is_tried_again_and_none_is_skipped(
             raise OSError(errno.EIO, "Input/output error", path)
         unlink(path)
 
-    monkeypatch.setattr("kerolox.broker.cleaning.os.unlink", stuck)
+    monkeypatch.setattr("kerolox.broker.services.cleaning.os.unlink", stuck)
     disk.ratio = 0.88
     for _ in range(2):
         await disk.cleaner.clean()
@@ -264,7 +264,7 @@ def told(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     found = [
         record.getMessage()
         for record in caplog.records
-        if record.name == "kerolox.broker.cleaning" and record.levelname == level
+        if record.name == "kerolox.broker.services.cleaning" and record.levelname == level
     ]
     caplog.clear()
     return found

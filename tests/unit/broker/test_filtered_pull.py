@@ -191,7 +191,7 @@ async def test_a_pull_that_finds_nothing_in_time_is_answered_and_goes_on_behind(
 async def test_a_pull_that_is_passed_over_is_answered_before_its_time(
     sql_broker: Broker, sql_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.broker.handlers.pull.PASSED_OVER_MS", 100)
+    monkeypatch.setattr("kerolox.broker.requests.pull.PASSED_OVER_MS", 100)
     await send_numbers(sql_peer, 1)
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 5", offset=1, flags=HELD, wait_ms=60_000))
     await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)

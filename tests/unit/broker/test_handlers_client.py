@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.clients import EXPIRED_MS
+from kerolox.broker.tables.clients import EXPIRED_MS
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
@@ -121,7 +121,7 @@ async def test_subscriptions_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyP
     assert many.remark == (
         "group readers wants 4097 tags of T; at most 4096 are allowed, use * or an expression"
     )
-    monkeypatch.setattr("kerolox.broker.handlers.client.TOPICS_PER_GROUP_MAX", 2)
+    monkeypatch.setattr("kerolox.broker.requests.client.TOPICS_PER_GROUP_MAX", 2)
     many = await peer.heartbeat("c1", topics=dict.fromkeys("TUV", "*"), version=2)
     assert many.code == ResponseCode.SYSTEM_ERROR
     assert many.remark.startswith("group readers subscribes to 3 topics; at most 2 are allowed")
@@ -157,7 +157,7 @@ async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
 async def test_locks_are_bounded_and_those_that_ended_are_forgotten(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kerolox.broker.locks.LOCKS_MAX", 2)
+    monkeypatch.setattr("kerolox.broker.tables.locks.LOCKS_MAX", 2)
 
     async def ask(code: int, client: str, *queue_ids: int) -> tuple[int, int]:
         queues = [MessageQueue("T", "broker-t", queue_id) for queue_id in queue_ids]

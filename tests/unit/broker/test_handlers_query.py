@@ -95,7 +95,7 @@ async def test_a_group_without_an_offset_is_told_so_when_the_start_is_long_gone(
 ):
     await peer.create_topic("T")
     await peer.send("T", bytes(4_000))
-    monkeypatch.setattr("kerolox.broker.handlers.query.memory_bytes", lambda: 1_000)
+    monkeypatch.setattr("kerolox.broker.requests.query.memory_bytes", lambda: 1_000)
     fields = {"consumerGroup": "g", "topic": "T", "queueId": 0}
     answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND

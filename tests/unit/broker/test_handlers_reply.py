@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.broker import replies
 from kerolox.broker.broker import Broker
+from kerolox.broker.services import replies
 from kerolox.message import decode_properties, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.remoting.client import RemotingClient

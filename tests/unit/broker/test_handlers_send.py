@@ -9,7 +9,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.handlers import send as send_module
+from kerolox.broker.requests import send as send_module
 from kerolox.kernel import Appended
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol import fastjson

@@ -6,7 +6,7 @@ import pytest
 
 from kerolox._pykernel.store import pull_code
 from kerolox.broker.broker import Broker
-from kerolox.broker.handlers.pull import _code_of
+from kerolox.broker.requests.pull import _code_of
 from kerolox.protocol.codes import ResponseCode
 from kerolox.store.status import GetMessageStatus
 from tests.unit.broker.support import peer_of, small_config

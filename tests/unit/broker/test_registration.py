@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kerolox.broker import registration
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.services import registration
 from kerolox.message import MessageId
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -64,7 +64,7 @@ async def test_every_30_seconds_all_topics_go_to_all_name_servers_on_one_connect
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
     assert BrokerConfig.load(None).register_name_server_period == 30_000
-    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
+    monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.01)
     async with NameServerEar() as one, NameServerEar() as two:
         addresses = f"127.0.0.1:{one.server.port};127.0.0.1:{two.server.port}"
         config = small_config(tmp_path, namesrv_addr=addresses, register_name_server_period=10)
@@ -119,7 +119,7 @@ async def test_a_change_is_registered_without_a_rest_before(tmp_path, monkeypatc
                 slept.append(seconds)
                 await sleep(seconds)
 
-            monkeypatch.setattr("kerolox.broker.registration.asyncio.sleep", noted)
+            monkeypatch.setattr("kerolox.broker.services.registration.asyncio.sleep", noted)
             await peer.heartbeat("member", "group")
             assert "%RETRY%group" in ear.topics()
             assert all(seconds == 0 for seconds in slept)
@@ -160,7 +160,7 @@ async def test_who_makes_no_topic_waits_for_no_registration(tmp_path, monkeypatc
 
 
 async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
+    monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.01)
     async with NameServerEar() as one, NameServerEar() as two:
         config = small_config(
             tmp_path,
@@ -188,7 +188,7 @@ async def test_a_broker_without_name_servers_can_be_given_some(tmp_path):
 
 
 async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_path, monkeypatch):
-    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.05)
+    monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 0.05)
     async with NameServerEar() as one, NameServerEar() as two:
         addresses = f"127.0.0.1:{one.server.port};127.0.0.1:{two.server.port}"
         async with Broker(small_config(tmp_path, namesrv_addr=addresses)) as broker:
@@ -201,9 +201,9 @@ async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_pat
 
 
 async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.02)
-    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.02)
-    monkeypatch.setattr("kerolox.broker.registration.REFUSAL_SECONDS", 0.0)
+    monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.02)
+    monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 0.02)
+    monkeypatch.setattr("kerolox.broker.services.registration.REFUSAL_SECONDS", 0.0)
     namesrv_config = NamesrvConfig(
         listen_port=0,
         listen_host="127.0.0.1",
@@ -236,8 +236,8 @@ async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, mo
 
 
 async def test_the_lines_about_refusals_are_limited_in_time(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kerolox.broker.registration.PERIOD_SECONDS_MIN", 0.01)
-    monkeypatch.setattr("kerolox.broker.registration.RETRY_SECONDS_MIN", 0.01)
+    monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.01)
+    monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 0.01)
     heard = 0
 
     async def refuse(command: RemotingCommand, _connection: ServerConnection) -> RemotingCommand:

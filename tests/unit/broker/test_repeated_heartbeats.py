@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.clients import ClientTable
+from kerolox.broker.tables.clients import ClientTable
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until

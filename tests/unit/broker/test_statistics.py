@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.broker.put_times import PutTimes
-from kerolox.broker.statistics import Statistics
+from kerolox.broker.metrics.put_times import PutTimes
+from kerolox.broker.metrics.store_stats import Statistics
 
 
 class CountingStore:

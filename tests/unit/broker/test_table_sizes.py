@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.broker import clients, groups, json_file, locks, offsets, topics
-from kerolox.broker.groups import GroupTable
-from kerolox.broker.json_file import JsonFile
-from kerolox.broker.locks import QueueLocks
-from kerolox.broker.offsets import OffsetTable
+from kerolox.broker.tables import clients, groups, json_file, locks, offsets, topics
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.json_file import JsonFile
+from kerolox.broker.tables.locks import QueueLocks
+from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.errors import BrokerError, StoreError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kerolox.broker.groups import GroupTable
-from kerolox.broker.json_file import JsonFile
-from kerolox.broker.offsets import OffsetTable
-from kerolox.broker.topics import TopicTable
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.json_file import JsonFile
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfigTable
@@ -211,7 +211,7 @@ async def test_offsets_of_rocketmq_are_read(tmp_path):
 async def test_many_changes_are_few_writes_and_the_last_one_counts(tmp_path, monkeypatch):
     state = {"value": 0}
     writes = []
-    import kerolox.broker.json_file as module
+    import kerolox.broker.tables.json_file as module
 
     plain = module._store
     monkeypatch.setattr(module, "_store", lambda *a: (writes.append(a[2]), plain(*a)))

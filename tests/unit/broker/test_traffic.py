@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kerolox.broker import traffic
 from kerolox.broker.broker import Broker
-from kerolox.broker.traffic import Traffic
+from kerolox.broker.metrics import broker_stats as traffic
+from kerolox.broker.metrics.broker_stats import Traffic
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting import turns

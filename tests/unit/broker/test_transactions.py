@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from kerolox.broker.transactions import TRANSACTION_GROUP
+from kerolox.broker.services.transactions import TRANSACTION_GROUP
+from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.errors import StoreError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -84,7 +84,7 @@ async def test_an_end_waits_for_a_half_that_is_in_the_transient_pool(
     tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A disk may pause for longer than an end waits.
-    monkeypatch.setattr("kerolox.broker.handlers.transaction.COMMIT_SECONDS_MAX", 30.0)
+    monkeypatch.setattr("kerolox.broker.requests.transaction.COMMIT_SECONDS_MAX", 30.0)
     config = small_config(tmp_path, transient_store_pool_enable=True)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")

@@ -12,7 +12,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.config import read_properties, setting_keys
-from kerolox.live_settings import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_MAX
+from kerolox.dynamic_config import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_MAX
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.store.settings import StoreSettings

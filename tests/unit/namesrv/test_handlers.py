@@ -407,7 +407,7 @@ async def test_a_connection_that_closes_meanwhile_registers_nothing(
 async def test_a_registration_beyond_the_room_is_code_1_and_the_broker_stays(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    monkeypatch.setattr("kerolox.namesrv.room.ENTRIES_MAX", 4)
+    monkeypatch.setattr("kerolox.namesrv.memory_limiter.ENTRIES_MAX", 4)
     answer = await server.register("A", "B", "C", "D")
     assert answer.code == 1
     assert answer.remark is not None

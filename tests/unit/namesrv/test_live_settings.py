@@ -8,7 +8,7 @@ import pytest
 from tests.unit.namesrv.test_handlers import Server
 
 from kerolox.config import read_properties
-from kerolox.live_settings import CHANGE_BYTES_MAX
+from kerolox.dynamic_config import CHANGE_BYTES_MAX
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.properties import parse_properties

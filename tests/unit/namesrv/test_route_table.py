@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from kerolox.namesrv import room, route_table
+from kerolox.namesrv import memory_limiter as room
+from kerolox.namesrv import route_table
 from kerolox.namesrv.claims import CONNECTIONS_MAX, TAKEOVER_MS, Claim, ContradictionError
-from kerolox.namesrv.room import RoomError
+from kerolox.namesrv.memory_limiter import RoomError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kerolox.broker.handlers.monitor import consumes
+from kerolox.broker.requests.monitor import consumes
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.broker.writer import NewRecord, Put
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host

@@ -1,7 +1,7 @@
 """Administration of a broker: topics (17, 21, 215, 305, 351), groups (200, 201, 207, 352),
 settings and figures (25, 26, 28, 907), and the files of the store (306, 316, 321, 329).
 
-Questions about clients and their progress are in :mod:`kerolox.broker.handlers.monitor`.
+Questions about clients and their progress are in :mod:`kerolox.broker.requests.monitor`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from kerolox.broker.handlers.query import earliest_store_time
-from kerolox.broker.registration import OPERATOR_SECONDS_MAX
+from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
+from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
+from kerolox.broker.tables.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson

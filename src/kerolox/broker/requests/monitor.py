@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from kerolox.broker.handlers.query import earliest_store_time
+from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
@@ -35,7 +35,7 @@ from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
-    from kerolox.broker.clients import Client, ConsumerGroup
+    from kerolox.broker.tables.clients import Client, ConsumerGroup
 
 __all__ = ["consumes", "router"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.broker.cleaning import retention_rules
-from kerolox.broker.registration import OPERATOR_SECONDS_MAX
+from kerolox.broker.services.cleaning import retention_rules
+from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker import filtered_pull
 from kerolox.broker.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
-from kerolox.broker.filters import compile_expression
-from kerolox.broker.handlers.send import SEE_FAQ
 from kerolox.broker.hooks import PullContext, run_pull_hooks
+from kerolox.broker.requests.send import SEE_FAQ
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import OFFSET_MOVED_TOPIC
+from kerolox.broker.tables.filters import compile_expression
+from kerolox.broker.tables.topics import OFFSET_MOVED_TOPIC
 from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error

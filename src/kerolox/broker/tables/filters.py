@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
+from kerolox.broker.tables.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
 from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
 from kerolox.protocol.names import length_fault
 from kerolox.store.consume_queue_ext import BitFilter

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import JsonFile
-from kerolox.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.broker.tables.json_file import JsonFile
+from kerolox.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import PropertyKey, encode_properties, pack_host
 from kerolox.protocol.records import decode_record
@@ -26,7 +26,7 @@ from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.filters import FilterTable
+    from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import StoreKernel
     from kerolox.message import MessageExt
 

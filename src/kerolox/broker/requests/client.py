@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.broker.clients import TOPICS_PER_GROUP_MAX, Client
-from kerolox.broker.filters import compile_expression
-from kerolox.broker.handlers.send import UNIT_SUBSCRIBED_FLAG
-from kerolox.broker.registration import ANSWER_SECONDS_MAX
+from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
+from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
+from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.broker.put_times import PutTimes
+from kerolox.broker.metrics.put_times import PutTimes
 
 if TYPE_CHECKING:
     from kerolox.broker.writer import RecordWriter

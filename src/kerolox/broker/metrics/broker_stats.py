@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from kerolox.broker.topics import SCHEDULE_TOPIC
+from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.remoting.turns import Turns
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 

@@ -7,9 +7,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.broker.handlers.send import code_of
+from kerolox.broker.requests.send import code_of
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.errors import BrokerError
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.json_file import (
+from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
     text_bytes,

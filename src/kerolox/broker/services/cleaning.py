@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.broker.tables.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.store.multi_dispatch import LMQ_PREFIX
 from kerolox.store.retention import (
     DELETE_FILES_MAX,

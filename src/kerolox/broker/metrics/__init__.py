@@ -1,0 +1,1 @@
+"""Counters, rates and times that the broker shows."""

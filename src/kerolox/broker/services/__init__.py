@@ -1,0 +1,1 @@
+"""What the broker does by itself, beside the requests."""

@@ -1,0 +1,1 @@
+"""What the broker knows: topics, groups, offsets, filters, clients and locks."""
