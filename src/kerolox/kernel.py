@@ -1,4 +1,4 @@
-"""The one interface between the broker and its hot path, and the choice of who implements it.
+"""The one interface between the broker and its fast path, and the choice of who implements it.
 
 Two implementations obey the protocols below and pass the same tests:
 
@@ -6,10 +6,10 @@ Two implementations obey the protocols below and pass the same tests:
 - :mod:`kerolox._pykernel` (pure Python), complete by itself, the oracle of the native one.
 
 How a chunk of bytes travels: the socket's protocol hands each chunk that it read to
-``Connection.feed``. The kernel takes every complete frame of the chunk at once, answers the hot
+``Connection.feed``. The kernel takes every complete frame of the chunk at once, answers the fast
 requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, and PULL_MESSAGE or LITE_PULL_MESSAGE
-with tags) itself and returns everything else as *cold* frames for the handlers in Python. A hot
-code whose header carries anything unusual is cold too: the Python handler is complete by itself,
+with tags) itself and returns everything else as *slow* frames for the handlers in Python. A fast
+code whose header carries anything unusual is slow too: the Python handler is complete by itself,
 so the kernel is free to decline. Policy reaches the kernel as tables that the broker pushes on
 change; the kernel never calls back into Python, but for ``decode_columns``, which a reader of
 records may give a function of its own.
@@ -72,13 +72,13 @@ KERNEL_VARIABLE = "KEROLOX_KERNEL"
 _MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
 
 FED_READY = 1
-"""``Fed`` flag: ``Store.take_ready`` has answers for other connections (held pulls woken)."""
+"""``Fed`` flag: ``Store.drain_ready`` has answers for other connections (held pulls woken)."""
 
 FED_MORE = 2
 """``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
 
 HELD_PULLS_MAX = 100_000
-"""Pulls without expressions that are held in all; further ones are for the cold path to refuse."""
+"""Pulls without expressions that are held in all; further ones are for the slow path to refuse."""
 
 HELD_OF_CONNECTION_MAX = 10_000
 """Those of one connection: what one message or one moment may have to answer."""
@@ -87,11 +87,11 @@ HELD_CODES_MAX = 1_000_000
 """Tags codes of all held pulls together."""
 
 COMMITS_MAX = 65_536
-"""Offsets that hot pulls committed and ``take_commits`` did not take yet; a pull that commits one
-more is cold."""
+"""Offsets that fast pulls committed and ``drain_commits`` did not take yet; a pull that commits one
+more is slow."""
 
 GROUP_READS_MAX = 200_000
-"""Queues of groups that ``group_stats`` and ``fall_behind`` tell of; further ones are left out."""
+"""Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
 
 PASSED_OVER_MS = 5_000
 """How long a held pull may wait behind messages that it does not want: it is answered then, so that
@@ -104,7 +104,7 @@ class Fed(NamedTuple):
 
     answers: bytes
     """Whole response frames for this connection, in request order; one write. May be empty."""
-    cold: list[bytes] | None
+    slow: list[bytes] | None
     """Frames for Python (everything after the 4-byte length), in order; None when there is none."""
     flags: int
     """``FED_READY`` | ``FED_MORE``."""
@@ -213,7 +213,7 @@ class RecoveryReport(NamedTuple):
 
 @runtime_checkable
 class StoreKernel(Protocol):
-    """Commit log, consume queues, index and the tables of the hot path.
+    """Commit log, consume queues, index and the tables of the fast path.
 
     Constructed as ``Store(settings)``, which touches no file.
     """
@@ -239,7 +239,7 @@ class StoreKernel(Protocol):
 
     @property
     def notify_fd(self) -> int:
-        """A descriptor that becomes readable when ``take_ready`` or ``flushed_offset`` moved, or
+        """A descriptor that becomes readable when ``drain_ready`` or ``flushed_offset`` moved, or
         a flush failed.
 
         Read it empty (8 bytes) before looking.
@@ -259,9 +259,9 @@ class StoreKernel(Protocol):
         ...
 
     def set_topic(
-        self, topic: str, read_queues: int, write_queues: int, perm: int, hot: bool
+        self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
     ) -> None:
-        """Put a topic into the table. ``hot=False``: sends to it and pulls from it are cold.
+        """Put a topic into the table. ``fast=False``: its sends and pulls take the slow path.
 
         Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
         """
@@ -269,11 +269,11 @@ class StoreKernel(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
-        ``fall_behind``; its files stay."""
+        ``lag``; its files stay."""
         ...
 
-    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
-        """Put a consumer group into the table. ``hot=False``: its pulls are cold, and those that
+    def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
+        """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
         are held are answered with the next tick, so that they come again and are judged anew.
 
         ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
@@ -282,14 +282,14 @@ class StoreKernel(Protocol):
 
     def delete_group(self, group: str) -> None:
         """Take a group and its subscriptions out of the tables, and what it got out of
-        ``group_stats`` and ``fall_behind``; its held pulls are answered with the next tick."""
+        ``group_stats`` and ``lag``; its held pulls are answered with the next tick."""
         ...
 
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
     ) -> None:
         """What a group's heartbeat said of a topic; None: all tags. Used by pulls that carry no
-        subscription; one with a newer version than the table's is cold. Where the tags differ from
+        subscription; one with a newer version than the table's is slow. Where the tags differ from
         those before, held pulls are answered with the next tick, as if nothing had come, so that
         they come again and find what is wanted now."""
         ...
@@ -299,7 +299,7 @@ class StoreKernel(Protocol):
         ...
 
     def set_writable(self, writable: bool) -> None:
-        """False: every hot send is cold (the handler answers with the reason)."""
+        """False: every send takes the slow path (the handler answers with the reason)."""
         ...
 
     @property
@@ -383,7 +383,7 @@ class StoreKernel(Protocol):
         whose unit (``enable_consume_queue_ext``) has a map of that length, was stored after
         ``born`` and lacks one of the positions is passed over, as one without the tag is.
 
-        With a ``group`` it counts for ``group_stats`` and ``fall_behind``, as hot pulls do. A
+        With a ``group`` it counts for ``group_stats`` and ``lag``, as fast pulls do. A
         queue that does not exist is empty (RocketMQ makes the queue that it looks for).
         """
         ...
@@ -483,8 +483,8 @@ class StoreKernel(Protocol):
     @property
     def transient_buffers(self) -> int:
         """Buffers of the transient store pool that belong to no file
-        (``remainTransientStoreBufferNumbs``); -1 without a pool. At 0 every hot send is cold: the
-        handler refuses it (``isTransientStorePoolDeficient``)."""
+        (``remainTransientStoreBufferNumbs``); -1 without a pool. At 0 every send takes the slow
+        path: the handler refuses it (``isTransientStorePoolDeficient``)."""
         ...
 
     @property
@@ -510,8 +510,8 @@ class StoreKernel(Protocol):
         (how long an append has waited for a file of the log by now; else 0)."""
         ...
 
-    def take_put_times(self) -> list[tuple[int, int]]:
-        """(milliseconds, hot sends that took so long) since the last call, ascending; 10,001
+    def drain_put_times(self) -> list[tuple[int, int]]:
+        """(milliseconds, fast sends that took so long) since the last call, ascending; 10,001
         stands for whatever is longer.
 
         A send takes from its feed to its answer, the wait for a flush included; the sends of one
@@ -528,7 +528,7 @@ class StoreKernel(Protocol):
         those reads took) since open."""
         ...
 
-    def fall_behind(self) -> list[tuple[str, str, int, int]]:
+    def lag(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, queue id, bytes): how far behind the end of the log the last entry was
         that a group's last read of a queue looked at (GROUP_GET_FALL_SIZE). Empty without
         ``disk_fall_recorded``."""
@@ -548,35 +548,35 @@ class StoreKernel(Protocol):
         tag_codes: Sequence[int] | None,
         deadline_ms: int,
     ) -> bool:
-        """Hold a pull of the cold path; the answer comes out of ``take_ready``. False: the table
+        """Hold a pull of the slow path; the answer comes out of ``drain_ready``. False: the table
         is full (``HELD_PULLS_MAX``), or the share of its connection
-        (``HELD_OF_CONNECTION_MAX``); until it is not, hot pulls that would wait are cold."""
+        (``HELD_OF_CONNECTION_MAX``); until it is not, pulls that would wait take the slow path."""
         ...
 
     def stop_holding(self) -> None:
-        """Hold no more pulls: the next ``tick`` answers those that are held, and a further hot
+        """Hold no more pulls: the next ``tick`` answers those that are held, and a further fast
         pull that finds nothing is answered at once."""
         ...
 
     def tick(self, now_ms: int) -> bool:
         """Expire held pulls (answer 19), those that were passed over (``PASSED_OVER_MS``, answer
         20) and overdue flush answers (answer 10; all of them once a flush failed). True: see
-        ``take_ready``. Called every 100 ms."""
+        ``drain_ready``. Called every 100 ms."""
         ...
 
-    def take_ready(self) -> list[tuple[int, bytes]]:
+    def drain_ready(self) -> list[tuple[int, bytes]]:
         """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
         ...
 
-    def take_commits(self) -> list[tuple[str, str, int, int]]:
-        """(group, topic, queue id, offset) that hot pulls committed since the last call; the
+    def drain_commits(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, queue id, offset) that fast pulls committed since the last call; the
         last value per queue."""
         ...
 
 
 @runtime_checkable
 class ConnectionKernel(Protocol):
-    """The hot path of one connection. Constructed as ``Connection(store, id, born_host)``."""
+    """The fast path of one connection. Constructed as ``Connection(store, id, born_host)``."""
 
     def feed(self, data: Buffer, size: int) -> Fed:
         """Take ``data[:size]``, all complete frames of it and of what was left before."""

@@ -221,10 +221,10 @@ class Bench:
         self.next_id += 1
         return Wire(self, self.next_id, self.kernel.Connection(self.store, self.next_id, born_host))
 
-    def take_ready(self) -> dict[int, list[RemotingCommand]]:
+    def drain_ready(self) -> dict[int, list[RemotingCommand]]:
         """Answers that became ready, by connection id."""
         data: dict[int, bytes] = {}
-        for connection_id, frames in self.store.take_ready():
+        for connection_id, frames in self.store.drain_ready():
             data[connection_id] = data.get(connection_id, b"") + frames
         return {connection_id: commands(frames) for connection_id, frames in data.items()}
 
@@ -239,7 +239,7 @@ class Bench:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while time.monotonic() < deadline:
             self.wait_notified()
-            ready = self.take_ready()
+            ready = self.drain_ready()
             if ready:
                 return ready
         raise AssertionError("no answer became ready")

@@ -48,7 +48,7 @@ def test_a_store_closes_under_held_pulls_and_waiting_sends(closed_bench: Bench) 
     bench.store.close()
     for wire in (held, waiting):
         wire.connection.close()
-    assert bench.store.take_ready() == []
+    assert bench.store.drain_ready() == []
     reopened = Bench(bench.kernel, bench.path)
     assert reopened.open().clean
     assert len(reopened.bodies()) == 50

@@ -127,9 +127,9 @@ def test_a_held_pull_is_woken_by_the_tag_of_a_message_with_a_unit(closed_bench: 
     hold = closed_bench.store.hold
     assert hold(1, 0, 1, "G", "T", 0, 0, 32, [java_hash("b")], NOW + 60_000)
     put(closed_bench, 1)
-    assert closed_bench.take_ready() == {}
+    assert closed_bench.drain_ready() == {}
     put(closed_bench, 2)
-    ((answer,),) = closed_bench.take_ready().values()
+    ((answer,),) = closed_bench.drain_ready().values()
     assert [message.body for message in decode_records(answer.body)] == [b"1"]
 
 

@@ -59,11 +59,11 @@ def test_a_held_pull_of_a_deleted_topic_keeps_its_name(bench: Bench) -> None:
     bench.store.set_topic("Last", 4, 4, 6, True)
     other = bench.connect()
     assert len(other.ask(send(b="Last"))) == 1
-    assert bench.take_ready() == {}, "a record of another topic wakes nobody"
-    assert bench.store.take_commits() == [("MyGroup", "Mine", 0, 0)]
+    assert bench.drain_ready() == {}, "a record of another topic wakes nobody"
+    assert bench.store.drain_commits() == [("MyGroup", "Mine", 0, 0)]
     bench.store.set_topic("Mine", 4, 4, 6, True)
     assert len(other.ask(send(b"mine", b="Mine"))) == 1
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert [message.body for message in messages(answer)] == [b"mine"]
 
 

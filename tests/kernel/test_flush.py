@@ -121,7 +121,7 @@ def test_answers_that_wait_when_the_store_closes_say_that_it_is_on_disk(
     wire = closed_bench.connect()
     wire.feed(*(send(opaque=opaque) for opaque in range(3)))
     closed_bench.store.close()
-    answers = closed_bench.take_ready()[wire.connection_id]
+    answers = closed_bench.drain_ready()[wire.connection_id]
     assert [(answer.opaque, answer.code) for answer in answers] == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -134,14 +134,14 @@ def test_an_answer_waits_for_its_own_record_and_no_later_one(closed_bench: Bench
     for opaque in range(300):
         wire.feed(send(bytes(3_000), opaque=opaque))
         ends[opaque] = store.max_physical_offset
-        found = closed_bench.take_ready().get(wire.connection_id, [])
+        found = closed_bench.drain_ready().get(wire.connection_id, [])
         flushed = store.flushed_offset
         for answer in found:
             assert answer.code == 0
             assert ends[answer.opaque] <= flushed
             answered.add(answer.opaque)
     store.flush()
-    answered |= {answer.opaque for answer in closed_bench.take_ready()[wire.connection_id]}
+    answered |= {answer.opaque for answer in closed_bench.drain_ready()[wire.connection_id]}
     assert answered == set(ends)
 
 
@@ -184,9 +184,9 @@ wire.feed(send(b"second", opaque=2))
 wait_until(lambda: wire.is_cold(send(b"probe")))
 # The rest of the scenario: nothing is stored, nothing is answered, what was stored can be read.
 status = bench.append(b"third")[0]
-answered = bench.take_ready()
+answered = bench.drain_ready()
 bench.store.tick(2**62)
-late = [answer.code for found in bench.take_ready().values() for answer in found]
+late = [answer.code for found in bench.drain_ready().values() for answer in found]
 say(f"failed {status} {answered} {sorted(set(late))} {bench.store.flushed_offset == flushed}")
 say(f"read {bench.bodies()[:2]}")
 try:

@@ -242,7 +242,7 @@ def test_mutations_never_raise(bench: Bench, seed: int) -> None:
         assert error is None or error
         wire.connection.close()
     bench.store.tick(NOW + 10**9)
-    bench.store.take_ready()
+    bench.store.drain_ready()
     assert bench.connect().ask(send(opaque=5))[0].code == 0
 
 
@@ -283,8 +283,8 @@ def test_a_closed_store_still_answers_ticks_and_pulls(kernel: Any, tmp_path: Pat
     assert error is None
     assert bool(answers) != bool(cold)
     bench.store.tick(NOW + 10)
-    bench.store.take_ready()
-    bench.store.take_commits()
+    bench.store.drain_ready()
+    bench.store.drain_commits()
     bench.store.set_topic("T", 4, 4, 6, True)
     wire.connection.close()
 

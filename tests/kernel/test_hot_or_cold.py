@@ -231,7 +231,7 @@ def test_an_unusual_pull_is_cold(
     bench: Bench, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
     assert bench.connect().is_cold(pull(encoding=encoding, **changes))
-    assert bench.store.take_commits() == []
+    assert bench.store.drain_commits() == []
 
 
 def test_an_empty_expression_type_is_cold(bench: Bench) -> None:
@@ -470,7 +470,7 @@ def test_a_name_that_is_too_long_is_cold_although_the_table_has_it(
     (answer,) = wire.ask(pull(encoding=encoding, consumerGroup="g" * 255))
     assert answer.code == 0
     assert wire.is_cold(pull(encoding=encoding, consumerGroup="g" * 256, sysFlag=5))
-    assert bench.store.take_commits() == []
+    assert bench.store.drain_commits() == []
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same", "different"])

@@ -38,7 +38,7 @@ def test_a_send_on_another_connection_wakes(bench: Bench, encoding: SerializeTyp
     answers, _, flags, _ = sending.feed(send(b"1"), send(b"2"))
     assert flags == READY
     assert len(commands(answers)) == 2
-    ready = bench.take_ready()
+    ready = bench.drain_ready()
     ((answer,),) = ready.values()
     assert list(ready) == [waiting.connection_id]
     assert (answer.code, answer.remark, answer.opaque) == (0, "FOUND", 7)
@@ -46,7 +46,7 @@ def test_a_send_on_another_connection_wakes(bench: Bench, encoding: SerializeTyp
     assert [message.body for message in messages(answer)] == [b"1", b"2"]
     assert answer.ext_fields["nextBeginOffset"] == "2"
     assert held(bench) == 0
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
     assert bench.store.group_stats()[0][:5] == ("G", "T", 0, 1, 2)
 
 
@@ -66,7 +66,7 @@ def test_a_batch_wakes(bench: Bench) -> None:
     waiting.ask(holding_pull(subscription="b"))
     _, _, flags, _ = sending.feed(send_batch([(0, b"1", b"TAGS\x01a"), (0, b"2", b"TAGS\x01b")]))
     assert flags == READY
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert [message.body for message in messages(answer)] == [b"2"]
 
 
@@ -75,7 +75,7 @@ def test_an_append_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
     wire.ask(holding_pull(opaque=3))
     bench.append(b"cold")
     bench.wait_notified()
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.opaque, answer.code) == (3, 0)
     assert [message.body for message in messages(answer)] == [b"cold"]
 
@@ -88,7 +88,7 @@ def test_a_batch_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
     )
     assert appended[0] == 0
     bench.wait_notified()
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert len(messages(answer)) == 2
 
 
@@ -97,7 +97,7 @@ def test_only_the_queue_that_was_written_wakes(bench: Bench) -> None:
     wire.ask(holding_pull(queueId=1), holding_pull(queueId=2, opaque=2))
     _, _, flags, _ = bench.connect().feed(send(e=0), send(e=2))
     assert flags == READY
-    assert [answer.opaque for answer in bench.take_ready()[wire.connection_id]] == [2]
+    assert [answer.opaque for answer in bench.drain_ready()[wire.connection_id]] == [2]
     assert held(bench) == 1
 
 
@@ -107,10 +107,10 @@ def test_only_a_matching_tag_wakes(bench: Bench) -> None:
     for tag in ("c", "A", ""):
         _, _, flags, _ = sending.feed(send(i=properties(TAGS=tag) if tag else ""))
         assert flags == 0
-        assert bench.take_ready() == {}
+        assert bench.drain_ready() == {}
     _, _, flags, _ = sending.feed(send(b"found", i=properties(TAGS="b")))
     assert flags == READY
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert [message.body for message in messages(answer)] == [b"found"]
     assert answer.ext_fields["nextBeginOffset"] == "4"
 
@@ -131,7 +131,7 @@ def test_several_wait_for_one_queue_and_are_woken_in_order(bench: Bench) -> None
     answers, _, flags, _ = wires[0].feed(send(opaque=9))
     assert [answer.opaque for answer in commands(answers)] == [9, 1, 3]
     assert flags == READY
-    ready = bench.take_ready()
+    ready = bench.drain_ready()
     assert list(ready) == [wires[1].connection_id, wires[2].connection_id]
     assert held(bench) == 3
 
@@ -173,7 +173,7 @@ def test_without_long_polling_a_pull_that_would_wait_is_cold(closed_bench: Bench
     commit = {"sysFlag": 7, "commitOffset": 3}
     assert wire.is_cold(holding_pull(**commit))
     assert wire.is_cold(holding_pull(suspendTimeoutMillis=0))
-    assert closed_bench.store.take_commits() == []
+    assert closed_bench.store.drain_commits() == []
     assert wire.ask(pull())[0].code == 19
     wire.ask(send())
     assert wire.ask(holding_pull())[0].code == 0
@@ -186,9 +186,9 @@ def test_the_deadline_answers_with_the_bounds_of_that_moment(bench: Bench) -> No
     wire.ask(send(i=properties(TAGS="a")))
     wire.ask(holding_pull(opaque=4, queueOffset=1, suspendTimeoutMillis=1_000))
     assert bench.store.tick(NOW + 999) is False
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
     assert bench.store.tick(NOW + 1_000) is True
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.code, answer.remark, answer.opaque) == (19, "OFFSET_OVERFLOW_ONE", 4)
     assert answer.ext_fields == {
         "suggestWhichBrokerId": "0",
@@ -205,7 +205,7 @@ def test_at_the_deadline_skipped_tags_move_the_offset(bench: Bench) -> None:
     wire.ask(holding_pull(subscription="b", suspendTimeoutMillis=500))
     wire.ask(send(i=properties(TAGS="a")))
     bench.store.tick(NOW + 500)
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.code, answer.remark) == (20, "NO_MATCHED_MESSAGE")
     assert answer.ext_fields["nextBeginOffset"] == "1"
 
@@ -218,7 +218,7 @@ def test_a_pull_that_is_passed_over_is_answered_within_five_seconds(bench: Bench
     wire.ask(send(i=properties(TAGS="a")), send(i=properties(TAGS="c")))
     assert bench.store.tick(NOW + PASSED_OVER_MS - 1) is False
     assert bench.store.tick(NOW + PASSED_OVER_MS) is True
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.code, answer.remark, answer.opaque) == (20, "NO_MATCHED_MESSAGE", 1)
     assert answer.ext_fields["nextBeginOffset"] == "2"
     # One that came since then waits for the next time, and those of an empty queue for ever.
@@ -226,7 +226,7 @@ def test_a_pull_that_is_passed_over_is_answered_within_five_seconds(bench: Bench
     wire.ask(send(i=properties(TAGS="a")))
     assert bench.store.tick(NOW + 2 * PASSED_OVER_MS - 1) is False
     assert bench.store.tick(NOW + 2 * PASSED_OVER_MS) is True
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.opaque, answer.ext_fields["nextBeginOffset"]) == (4, "3")
     assert held(bench) == 2
 
@@ -236,7 +236,7 @@ def test_deadlines_expire_in_their_order(bench: Bench) -> None:
     for opaque, wait in enumerate((300, 100, 200, 100)):
         wire.ask(holding_pull(opaque=opaque, suspendTimeoutMillis=wait))
     bench.store.tick(NOW + 250)
-    assert [answer.opaque for answer in bench.take_ready()[wire.connection_id]] == [1, 3, 2]
+    assert [answer.opaque for answer in bench.drain_ready()[wire.connection_id]] == [1, 3, 2]
     assert held(bench) == 1
 
 
@@ -248,7 +248,7 @@ def test_pulls_that_expire_together_are_answered_in_turns_and_in_order(bench: Be
     assert bench.store.tick(NOW + 100) is True
     got: dict[int, list[int]] = {wire.connection_id: [] for wire in wires}
     turns = []
-    while ready := bench.take_ready():
+    while ready := bench.drain_ready():
         turns.append(sum(map(len, ready.values())))
         for connection_id, answers in ready.items():
             got[connection_id] += [answer.opaque for answer in answers]
@@ -267,7 +267,7 @@ def test_a_pull_that_is_ended_and_waits_for_its_turn_is_not_woken(bench: Bench) 
     bench.store.tick(NOW)
     bench.append(b"later")
     answers = []
-    while ready := bench.take_ready():
+    while ready := bench.drain_ready():
         answers += ready[wire.connection_id]
     assert [answer.code for answer in answers] == [19] * 300
 
@@ -287,7 +287,7 @@ def test_a_closed_connection_leaves_nothing_behind(bench: Bench) -> None:
     gone.connection.close()
     assert held(bench) == 1
     bench.connect().feed(send())
-    assert list(bench.take_ready()) == [stays.connection_id]
+    assert list(bench.drain_ready()) == [stays.connection_id]
     assert bench.store.tick(NOW + 10**6) is False
 
 
@@ -296,7 +296,7 @@ def test_answers_that_are_ready_go_with_their_connection(bench: Bench) -> None:
     gone.ask(holding_pull())
     bench.connect().feed(send())
     gone.connection.close()
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
 
 
 def test_the_broker_can_hold_a_pull_of_its_own(bench: Bench) -> None:
@@ -304,11 +304,11 @@ def test_the_broker_can_hold_a_pull_of_its_own(bench: Bench) -> None:
     assert hold(70, 0, 5, "Other", "T", 1, 0, 32, [java_hash("x")], NOW + 100)
     assert hold(71, 1, 6, "Other", "T", 1, 0, 32, None, NOW + 100)
     bench.connect().feed(send(e=1))
-    ready = bench.take_ready()
+    ready = bench.drain_ready()
     assert [answer.opaque for answer in ready[71]] == [6]
     assert ready[71][0].serialize_type == SerializeType.ROCKETMQ
     bench.store.tick(NOW + 100)
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.opaque, answer.code) == (5, 20)
 
 
@@ -318,7 +318,7 @@ def test_a_held_pull_of_a_deleted_queue_expires_quietly(bench: Bench) -> None:
     wire.ask(holding_pull(queueOffset=1, suspendTimeoutMillis=10))
     bench.store.delete_queues("T")
     bench.store.tick(NOW + 10)
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.code, answer.remark) == (21, "NO_MESSAGE_IN_QUEUE")
 
 
@@ -332,14 +332,14 @@ def test_the_table_of_held_pulls_is_bounded(bench: Bench) -> None:
     # Who would wait is for the broker to refuse, others are served as always.
     wire = bench.connect()
     assert wire.is_cold(holding_pull(sysFlag=7, commitOffset=5))
-    assert bench.store.take_commits() == []
+    assert bench.store.drain_commits() == []
     (answer,) = wire.ask(holding_pull(sysFlag=4))
     assert answer.code == 19
     bench.kernel.Connection(bench.store, 1_000, BORN_HOST).close()
     assert held(bench) == limit - limit // 100
     assert bench.connect().ask(holding_pull()) == []
     bench.store.tick(NOW + limit)
-    while bench.take_ready():
+    while bench.drain_ready():
         pass
     assert held(bench) == 0
 
@@ -360,10 +360,10 @@ def test_who_may_read_no_more_waits_no_more(bench: Bench, what: str) -> None:
     else:
         bench.store.set_topic("T", 4, 4, 2, True)
     assert bench.store.tick(NOW) is True
-    ((answer,),) = bench.take_ready().values()
+    ((answer,),) = bench.drain_ready().values()
     assert (answer.code, answer.opaque) == (19, 1)
     assert held(bench) == 1
-    assert [row[:3] for row in bench.store.fall_behind()] == [("H", "Other", 0)]
+    assert [row[:3] for row in bench.store.lag()] == [("H", "Other", 0)]
     # It is over once: who may read again waits as long as anybody.
     bench.store.set_group("G", True, 1)
     bench.store.set_topic("T", 4, 4, 6, True)
@@ -389,7 +389,7 @@ def test_a_group_that_wants_other_tags_now_is_passed_over_nothing(
         bench.store.set_subscription("G", "T", 2, codes and [java_hash(code) for code in codes])
     sending.feed(send(b"2", i=properties(TAGS="b")), send(b"3", i=properties(TAGS="a")))
     bench.store.tick(NOW)
-    [other, answer] = bench.take_ready()[wire.connection_id]
+    [other, answer] = bench.drain_ready()[wire.connection_id]
     assert [message.body for message in messages(other)] == [b"3"], "another group's"
     assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
     assert answer.ext_fields == {
@@ -423,7 +423,7 @@ def test_a_broker_that_stops_holds_no_pull(bench: Bench) -> None:
     bench.store.hold(1_000, 0, 2, "G", "T", 0, 0, 32, None, NOW + 60_000)
     bench.store.stop_holding()
     assert bench.store.tick(NOW) is True
-    answers = [answer for (answer,) in bench.take_ready().values()]
+    answers = [answer for (answer,) in bench.drain_ready().values()]
     assert sorted((answer.code, answer.opaque) for answer in answers) == [(19, 1), (19, 2)]
     # The same pull again, and one of its own: answered at once.
     for opaque in (1, 3):
@@ -452,7 +452,7 @@ def test_closing_the_store_answers_no_held_pull(bench: Bench) -> None:
     assert wire.feed(holding_pull(queueOffset=1))[0] == b""
     bench.store.close()
     bench.store.tick(NOW + 10**9)
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
 
 
 def test_a_pull_may_be_held_for_ever(bench: Bench) -> None:
@@ -460,9 +460,9 @@ def test_a_pull_may_be_held_for_ever(bench: Bench) -> None:
     assert bench.store.hold(wire.connection_id, 0, 7, "G", "T", 0, 0, 32, None, NOW + 2**63)
     assert wire.feed(holding_pull(suspendTimeoutMillis=2**63 - 1))[:2] == (b"", [])
     bench.store.tick(2**62)
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
     bench.append()
-    assert len(bench.take_ready()[wire.connection_id]) == 2
+    assert len(bench.drain_ready()[wire.connection_id]) == 2
 
 
 def test_the_tags_that_all_held_pulls_wait_for_are_bounded(bench: Bench) -> None:
@@ -493,6 +493,6 @@ def test_commits_that_nobody_takes_are_bounded(bench: Bench) -> None:
     assert len(wire.ask(pull(sysFlag=4))) == 1
     (answer,) = wire.ask(committing(7, 2))
     assert answer.code == 19
-    taken = {queue_id: offset for _group, _topic, queue_id, offset in bench.store.take_commits()}
+    taken = {queue_id: offset for _group, _topic, queue_id, offset in bench.store.drain_commits()}
     assert (len(taken), taken[7], taken[8]) == (COMMITS_MAX, 2, 1)
     assert len(wire.ask(pull(sysFlag=5, commitOffset=1))) == 1

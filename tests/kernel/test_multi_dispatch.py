@@ -167,7 +167,7 @@ def test_held_pulls_of_every_named_queue_are_woken(closed_bench: Bench) -> None:
             connection, 0, connection, "G", topic, queue_id, 0, 32, None, NOW + 60_000
         )
     put(bench, "%LMQ%one,other", b"wake")
-    ready = bench.take_ready()
+    ready = bench.drain_ready()
     assert sorted(ready) == [0, 1, 2]
     for (answer,) in ready.values():
         assert [message.body for message in decode_records(answer.body)] == [b"wake"]

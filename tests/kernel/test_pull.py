@@ -160,14 +160,14 @@ def test_a_commit_travels_with_the_pull(bench: Bench) -> None:
         pull(sysFlag=4, commitOffset=9, queueId=3),
         pull(sysFlag=5, commitOffset=-1, queueId=3),
     )
-    assert sorted(bench.store.take_commits()) == [("G", "T", 0, 1), ("G", "T", 2, 8)]
-    assert bench.store.take_commits() == []
+    assert sorted(bench.store.drain_commits()) == [("G", "T", 0, 1), ("G", "T", 2, 8)]
+    assert bench.store.drain_commits() == []
 
 
 def test_a_cold_pull_commits_nothing(bench: Bench) -> None:
     wire = bench.connect()
     assert wire.is_cold(pull(sysFlag=5, commitOffset=3, queueOffset=9))
-    assert bench.store.take_commits() == []
+    assert bench.store.drain_commits() == []
 
 
 def test_another_broker_is_suggested_when_far_behind(closed_bench: Bench) -> None:
@@ -200,14 +200,14 @@ def test_what_was_counted_goes_with_its_group_or_topic(bench: Bench, deleted: st
     wire = bench.connect()
     wire.ask(*tagged("a"))
     wire.ask(pull())
-    assert len(bench.store.group_stats()) == len(bench.store.fall_behind()) == 1
+    assert len(bench.store.group_stats()) == len(bench.store.lag()) == 1
     if deleted == "group":
         bench.store.delete_group("G")
     else:
         bench.store.delete_topic("T")
         bench.store.delete_queues("T")
         assert bench.store.topic_stats() == []
-    assert bench.store.group_stats() == bench.store.fall_behind() == []
+    assert bench.store.group_stats() == bench.store.lag() == []
 
 
 def test_a_flood_of_pulls_is_answered_in_bounded_portions(closed_bench: Bench) -> None:

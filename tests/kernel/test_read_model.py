@@ -202,7 +202,7 @@ def test_reads_are_those_of_the_model(closed_bench: Bench, seed: int) -> None:
         expected = model.read(offset, wanted, codes)
         assert got == expected, (offset, wanted, codes)
         if model.behind >= 0:
-            assert bench.store.fall_behind() == [("G", "T", 0, model.behind)]
+            assert bench.store.lag() == [("G", "T", 0, model.behind)]
     assert bench.store.read("T", 3, 4, 32, None)[:2] == (Status.NO_MESSAGE_IN_QUEUE, 0)
 
 
@@ -211,7 +211,7 @@ def test_a_queue_that_does_not_exist_reads_as_an_empty_one(bench: Bench) -> None
         read = tuple(bench.store.read(topic, queue_id, 7, 32, None, "G"))
         assert read == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
     assert bench.store.queues() == []
-    assert bench.store.fall_behind() == []
+    assert bench.store.lag() == []
 
 
 def test_how_far_readers_are_behind_is_kept_by_group_and_queue(bench: Bench) -> None:
@@ -220,12 +220,12 @@ def test_how_far_readers_are_behind_is_kept_by_group_and_queue(bench: Bench) -> 
     bench.store.read("T", 0, 0, 1, None, "slow")
     bench.store.read("T", 0, 1, 1, None, "fast")
     bench.store.read("T", 0, 0, 1, None)
-    found = {(group, queue): size for group, _, queue, size in bench.store.fall_behind()}
+    found = {(group, queue): size for group, _, queue, size in bench.store.lag()}
     # The entry that ends a batch counts as looked at, as in RocketMQ.
     assert found == {("slow", 0): end - second[1], ("fast", 0): end - second[1]}
     bench.append(b"3" * 100, queue_id=1)
     bench.store.read("T", 0, 1, 1, None, "fast")
-    found = {group: size for group, _, _, size in bench.store.fall_behind()}
+    found = {group: size for group, _, _, size in bench.store.lag()}
     assert found["fast"] == bench.store.max_physical_offset - second[1]
     assert first[1] == 0
 
@@ -234,7 +234,7 @@ def test_how_far_readers_are_behind_is_not_kept_when_that_is_off(closed_bench: B
     closed_bench.open(disk_fall_recorded=False)
     closed_bench.append()
     assert closed_bench.store.read("T", 0, 0, 1, None, "G")[5] == 1
-    assert closed_bench.store.fall_behind() == []
+    assert closed_bench.store.lag() == []
     [(*key, reads, count, size, _milliseconds)] = closed_bench.store.group_stats()
     assert (key, reads, count) == (["G", "T", 0], 1, 1)
     assert size == closed_bench.store.max_physical_offset

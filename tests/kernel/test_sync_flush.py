@@ -45,7 +45,7 @@ def test_the_answer_is_the_one_of_asynchronous_flush(
     data = b""
     while len(data) < len(wanted):
         bench.wait_notified()
-        data += b"".join(frames for _, frames in bench.store.take_ready())
+        data += b"".join(frames for _, frames in bench.store.drain_ready())
     assert data == wanted
 
 
@@ -83,7 +83,7 @@ def test_oneway_sends_are_flushed_too_and_nobody_is_answered(bench: Bench) -> No
     wire.feed(send(oneway=True), send_batch([(0, b"2", b"")], oneway=True))
     while bench.store.flushed_offset < bench.store.max_physical_offset:
         bench.wait_notified()
-    assert bench.take_ready() == {}
+    assert bench.drain_ready() == {}
 
 
 def test_a_record_can_be_pulled_before_it_is_on_disk(bench: Bench) -> None:
@@ -101,7 +101,7 @@ def test_a_flush_that_takes_too_long_is_answered_with_code_10(
     for _ in range(200):
         wire.feed(send(bytes(100), opaque=7, encoding=encoding))
         bench.store.tick(NOW + TIMEOUT)
-        answers = [answer for found in bench.take_ready().values() for answer in found]
+        answers = [answer for found in bench.drain_ready().values() for answer in found]
         if any(answer.code == 10 for answer in answers):
             break
     late = next(answer for answer in answers if answer.code == 10)
@@ -114,7 +114,7 @@ def test_before_the_deadline_nothing_is_late(bench: Bench) -> None:
     wire = bench.connect()
     wire.feed(send())
     bench.store.tick(NOW + TIMEOUT - 1)
-    answers = [answer for found in bench.take_ready().values() for answer in found]
+    answers = [answer for found in bench.drain_ready().values() for answer in found]
     while not answers:
         answers = [answer for found in bench.wait_ready().values() for answer in found]
     assert [answer.code for answer in answers] == [0]

@@ -15,11 +15,11 @@ def test_the_sends_of_a_feed_take_as_long_as_the_feed(bench: Bench) -> None:
     wire = bench.connect()
     wire.ask(send(b"1"), send(b"2"), send_batch(ITEMS))
     wire.feed(send(b"3", oneway=True))
-    assert bench.store.take_put_times() == [(0, 4)]
-    assert bench.store.take_put_times() == []
+    assert bench.store.drain_put_times() == [(0, 4)]
+    assert bench.store.drain_put_times() == []
     wire.ask(pull())
     assert wire.is_cold(send(b"x", b="unknown"))
-    assert bench.store.take_put_times() == []
+    assert bench.store.drain_put_times() == []
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def test_a_send_that_waits_for_a_flush_takes_until_it_is_answered(sync_bench: Be
     bench = sync_bench
     wire = bench.connect()
     wire.feed(send(b"1"), send(b"2"), send_batch(ITEMS))
-    assert bench.store.take_put_times() == []
+    assert bench.store.drain_put_times() == []
     bench.store.set_clock(NOW + 7)
     count = 0
     while count < 3:
         count += sum(len(answers) for answers in bench.wait_ready().values())
-    assert bench.store.take_put_times() == [(7, 3)]
+    assert bench.store.drain_put_times() == [(7, 3)]
     wire.ask(send(b"3", i=properties(WAIT="false")))
-    assert bench.store.take_put_times() == [(0, 1)]
+    assert bench.store.drain_put_times() == [(0, 1)]
 
 
 def test_the_counters_are_those_of_the_face(bench: Bench) -> None:

@@ -131,10 +131,10 @@ def test_a_pull_that_is_held_is_answered_when_its_record_is_committed(
     assert answer.code == 0
     if not is_held_first:
         assert wire.ask(holding_pull(opaque=7)) == []
-    assert closed_bench.take_ready() == {}
+    assert closed_bench.drain_ready() == {}
     closed_bench.store.flush()
     closed_bench.wait_notified()
-    (answer,) = closed_bench.take_ready()[wire.connection_id]
+    (answer,) = closed_bench.drain_ready()[wire.connection_id]
     assert (answer.opaque, [message.body for message in messages(answer)]) == (7, [b"late"])
 
 

@@ -89,23 +89,23 @@ def play(bench: Bench, seed: int) -> list[object]:
             seen.append((answers, cold, flags, error))
             # In one order, whoever answered first.
             ready: dict[int, bytes] = {}
-            for connection_id, frames in bench.store.take_ready():
+            for connection_id, frames in bench.store.drain_ready():
                 ready[connection_id] = ready.get(connection_id, b"") + frames
             seen.append(sorted(ready.items()))
         if step % 7 == 0:
             bench.append(b"cold", properties(TAGS="a"), queue_id=source.randrange(4))
             bench.store.tick(NOW + step * 37)
             ready = {}
-            for connection_id, frames in bench.store.take_ready():
+            for connection_id, frames in bench.store.drain_ready():
                 ready[connection_id] = ready.get(connection_id, b"") + frames
             seen.append(sorted(ready.items()))
-    seen.append(sorted(bench.store.take_commits()))
+    seen.append(sorted(bench.store.drain_commits()))
     seen.append(sorted(map(tuple, bench.store.queues())))
     seen.append(sorted(bench.store.topic_stats()))
     # without the times, which differ
     seen.append(sorted(each[:6] for each in bench.store.group_stats()))
     bench.wait_indexed()
-    seen.append(sorted(bench.store.fall_behind()))
+    seen.append(sorted(bench.store.lag()))
     timeless = ("flush_count", "get_time_max_ms")
     stats = bench.store.stats()
     seen.append({name: stats[name] for name in sorted(stats) if name not in timeless})

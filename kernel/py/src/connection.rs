@@ -26,7 +26,7 @@ thread_local! {
 /// What `feed` returns: the fields of `Fed`.
 type Fed<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyList>>, u8, Option<String>);
 
-/// The hot path of one connection.
+/// The fast path of one connection.
 #[pyclass(module = "kerolox_kernel")]
 pub struct Connection {
     hot: Arc<HotPath>,
@@ -54,19 +54,19 @@ impl Connection {
         answers.clear();
         // Only `bytes` objects are made while the engine's locks are held: they are not tracked by
         // the garbage collector, so no other Python code can run there.
-        let mut cold = Vec::new();
-        let mut take_cold = |frame: &[u8]| cold.push(PyBytes::new(py, frame));
+        let mut slow = Vec::new();
+        let mut take_slow = |frame: &[u8]| slow.push(PyBytes::new(py, frame));
         let Self { hot, connection } = self;
         let fed = with_bytes(data, Some(size), |data| {
-            connection.feed(hot, data, &mut answers, &mut take_cold)
+            connection.feed(hot, data, &mut answers, &mut take_slow)
         })?;
         let frames = PyBytes::new(py, &answers);
         if answers.capacity() <= KEPT_BYTES_MAX {
             ANSWERS.set(answers);
         }
-        let cold = if cold.is_empty() { None } else { Some(PyList::new(py, cold)?) };
+        let slow = if slow.is_empty() { None } else { Some(PyList::new(py, slow)?) };
         let flags = if fed.ready { FED_READY } else { 0 } | if fed.more { FED_MORE } else { 0 };
-        Ok((frames, cold, flags, fed.error.map(|error| error.to_string())))
+        Ok((frames, slow, flags, fed.error.map(|error| error.to_string())))
     }
 
     /// Bytes of frames that are not whole yet, or wait for their turn.

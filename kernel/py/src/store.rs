@@ -15,7 +15,7 @@ use crate::checked_host;
 use crate::errors::to_python;
 use crate::shapes::{APPENDED, BATCH_APPENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters};
 
-/// Commit log, consume queues, index and the tables of the hot path.
+/// Commit log, consume queues, index and the tables of the fast path.
 #[pyclass(frozen, module = "kerolox_kernel")]
 pub struct Store {
     hot: Arc<HotPath>,
@@ -96,7 +96,7 @@ impl Store {
         py.detach(|| self.hot.store().flush()).map_err(|error| to_python(&error))
     }
 
-    /// A descriptor that becomes readable when `take_ready` or `flushed_offset` moved, or a
+    /// A descriptor that becomes readable when `drain_ready` or `flushed_offset` moved, or a
     /// flush failed.
     #[getter]
     fn notify_fd(&self) -> i32 {
@@ -124,8 +124,8 @@ impl Store {
     }
 
     /// Put a topic into the table.
-    fn set_topic(&self, topic: &str, read_queues: i32, write_queues: i32, perm: i32, hot: bool) {
-        self.hot.set_topic(topic, read_queues, write_queues, perm, hot);
+    fn set_topic(&self, topic: &str, read_queues: i32, write_queues: i32, perm: i32, fast: bool) {
+        self.hot.set_topic(topic, read_queues, write_queues, perm, fast);
     }
 
     /// Take a topic out of the table; its files stay.
@@ -134,8 +134,8 @@ impl Store {
     }
 
     /// Put a consumer group into the table.
-    fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
-        self.hot.set_group(group, hot, slow_broker_id);
+    fn set_group(&self, group: &str, fast: bool, slow_broker_id: i64) {
+        self.hot.set_group(group, fast, slow_broker_id);
     }
 
     /// Take a group and its subscriptions out of the tables.
@@ -166,7 +166,7 @@ impl Store {
         self.hot.store().error().unwrap_or_default()
     }
 
-    /// False: every hot send is cold.
+    /// False: every send takes the slow path.
     fn set_writable(&self, writable: bool) {
         self.hot.set_writable(writable);
     }
@@ -475,8 +475,8 @@ impl Store {
         counters(py, &values)
     }
 
-    /// (milliseconds, hot sends that took so long) since the last call.
-    fn take_put_times(&self) -> Vec<(i64, u64)> {
+    /// (milliseconds, fast sends that took so long) since the last call.
+    fn drain_put_times(&self) -> Vec<(i64, u64)> {
         self.hot.take_put_times()
     }
 
@@ -491,11 +491,11 @@ impl Store {
     }
 
     /// (group, topic, queue id, bytes behind the end of the log) of each group's last reads.
-    fn fall_behind(&self) -> Vec<FallBehind> {
+    fn lag(&self) -> Vec<FallBehind> {
         self.hot.fall_behind()
     }
 
-    /// Hold a pull of the cold path; False: the table is full, answer it now.
+    /// Hold a pull of the slow path; False: the table is full, answer it now.
     #[allow(clippy::too_many_arguments)] // the fields of a pull
     fn hold(
         &self,
@@ -539,19 +539,19 @@ impl Store {
     }
 
     /// Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
-    /// `take_ready`.
+    /// `drain_ready`.
     fn tick(&self, now_ms: i64) -> bool {
         self.hot.tick(now_ms)
     }
 
     /// (connection id, frames) of answers that became ready elsewhere than in their own feed.
-    fn take_ready<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
+    fn drain_ready<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
         let ready = self.hot.take_ready();
         ready.into_iter().map(|(id, frames)| (id, PyBytes::new(py, &frames))).collect()
     }
 
-    /// (group, topic, queue id, offset) that hot pulls committed since the last call.
-    fn take_commits(&self) -> Vec<Commit> {
+    /// (group, topic, queue id, offset) that fast pulls committed since the last call.
+    fn drain_commits(&self) -> Vec<Commit> {
         self.hot.take_commits()
     }
 }

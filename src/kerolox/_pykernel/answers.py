@@ -1,4 +1,4 @@
-"""Headers of the hot answers, in both encodings, byte for byte the same as the native kernel's.
+"""Headers of the fast answers, in both encodings, byte for byte the same as the native kernel's.
 
 The parts that change from answer to answer are three or four numbers; everything else is rendered
 once into a template for bytes formatting. Fields stand in the order of their names, as

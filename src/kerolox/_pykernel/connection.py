@@ -1,7 +1,7 @@
-"""The hot path of one connection: a chunk of bytes in, answers and cold frames out.
+"""The fast path of one connection: a chunk of bytes in, answers and slow frames out.
 
 ``feed`` works in three passes over the chunk. It cuts out the whole frames and parses their
-headers; it takes the hot ones in order, consecutive sends as one run that becomes one write to
+headers; it takes the fast ones in order, consecutive sends as one run that becomes one write to
 the log; it wakes the held pulls that the new records satisfy. What the loops need is in locals
 and remembered shapes: per message there is one header parse, one lookup, one record.
 """
@@ -22,8 +22,8 @@ from kerolox._pykernel.answers import (
 )
 from kerolox._pykernel.headers import (
     INT64_MAX,
-    NOT_HOT,
-    HotHeader,
+    NOT_FAST,
+    FastHeader,
     PullHeader,
     SendBatchHeader,
     SendV1Header,
@@ -56,7 +56,7 @@ ANSWER_BYTES_MAX = 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""
 
 BATCH_ITEMS_MAX = 65_536
-"""A batch with more messages is cold: its answer would not fit a header."""
+"""A batch with more messages is slow: its answer would not fit a header."""
 
 PUT_OK = int(PutMessageStatus.PUT_OK)
 
@@ -74,7 +74,7 @@ _TIMESTAMP_DIGITS = 13
 
 _SINGLE_SENDS = (SendV2Header, SendV1Header)
 
-_Frame = tuple[HotHeader | None, int, int, int]
+_Frame = tuple[FastHeader | None, int, int, int]
 """(parsed header or None, position of the frame, of its body, behind it)."""
 
 _Send = tuple["SendShape", "SendV2Header | SendV1Header", bool, int, int]
@@ -109,9 +109,9 @@ class Connection:
         begin = store.clock_ms()
         frames, rest = self._split(chunk)
         answers: list[bytes] = []
-        cold: list[bytes] = []
+        slow: list[bytes] = []
         flags = 0
-        stopped_at = self._take(frames, chunk, answers, cold)
+        stopped_at = self._take(frames, chunk, answers, slow)
         if stopped_at is not None:
             flags = FED_MORE
             rest, self._needed, self._error = stopped_at, 0, ""
@@ -123,7 +123,7 @@ class Connection:
                 flags |= FED_READY
         if store.answered_puts:
             store.note_answered(store.clock_ms() - begin)
-        return Fed(b"".join(answers), cold or None, flags, self._error or None)
+        return Fed(b"".join(answers), slow or None, flags, self._error or None)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -156,7 +156,7 @@ class Connection:
             ):
                 break
             body = position + 8 + header_size
-            header: HotHeader | None = None
+            header: FastHeader | None = None
             try:
                 if word == header_size:
                     if header_size < CROWDED_BYTES_MIN or not is_crowded(
@@ -165,7 +165,7 @@ class Connection:
                         header = parse_json(chunk[position + 8 : body])
                 elif word >> 24 == BINARY:
                     header = parse_binary(chunk[position + 8 : body])
-            except NOT_HOT:
+            except NOT_FAST:
                 pass
             frames.append((header, position, body, next_position))
             position = next_position
@@ -173,7 +173,7 @@ class Connection:
         return frames, end if self._error else position
 
     def _take(
-        self, frames: list[_Frame], chunk: bytes, answers: list[bytes], cold: list[bytes]
+        self, frames: list[_Frame], chunk: bytes, answers: list[bytes], slow: list[bytes]
     ) -> int | None:
         """Take frames in order; the position of the first one that is left for the next feed."""
         index = 0
@@ -188,12 +188,12 @@ class Connection:
             elif isinstance(header, SendBatchHeader):
                 answer = self._send_batch(header, chunk, position, body, end)
             else:
-                index, size = self._send_run(frames, index, chunk, answers, cold)
+                index, size = self._send_run(frames, index, chunk, answers, slow)
                 answered += size
                 continue
             index += 1
             if answer is None:
-                cold.append(chunk[position + 4 : end])
+                slow.append(chunk[position + 4 : end])
             else:
                 answers.append(answer)
                 answered += len(answer)
@@ -205,12 +205,12 @@ class Connection:
         index: int,
         chunk: bytes,
         answers: list[bytes],
-        cold: list[bytes],
+        slow: list[bytes],
     ) -> tuple[int, int]:
         """Store the sends from ``frames[index]`` to the next pull or batch with one append.
 
-        Cold frames on the way are put aside. The index of the frame behind the run, and how many
-        bytes of answers it gave. Hot loop: ``benchmarks/feed_python.py``.
+        Slow frames on the way are put aside. The index of the frame behind the run, and how many
+        bytes of answers it gave. Fast loop: ``benchmarks/feed_python.py``.
         """
         store = self._store
         tables = store.tables
@@ -222,7 +222,7 @@ class Connection:
         sends: list[_Send] = []
         for header, position, body, end in islice(frames, index, None):
             if header is None:
-                cold.append(chunk[position + 4 : end])
+                slow.append(chunk[position + 4 : end])
                 index += 1
                 continue
             if not isinstance(header, _SINGLE_SENDS):
@@ -250,7 +250,7 @@ class Connection:
                 or size + len(properties[0]) + shape.topic_size > room
                 or born_timestamp is None
             ):
-                cold.append(chunk[position + 4 : end])
+                slow.append(chunk[position + 4 : end])
                 continue
             stored, tags_code, wait = properties
             items.append(
@@ -266,7 +266,7 @@ class Connection:
                 )
             )
             sends.append((shape, header, wait, position, end))
-        return index, self._store_run(items, sends, chunk, answers, cold) if items else 0
+        return index, self._store_run(items, sends, chunk, answers, slow) if items else 0
 
     def _store_run(
         self,
@@ -274,7 +274,7 @@ class Connection:
         sends: list[_Send],
         chunk: bytes,
         answers: list[bytes],
-        cold: list[bytes],
+        slow: list[bytes],
     ) -> int:
         """Append the records of a run and answer; gives the bytes of answers."""
         store = self._store
@@ -306,7 +306,7 @@ class Connection:
                 answered += len(text)
         # What the store refused goes to the handler in Python, whose own append says why.
         for _, _, _, position, end in sends[len(places) :]:
-            cold.append(chunk[position + 4 : end])
+            slow.append(chunk[position + 4 : end])
         store.answered_puts += len(places) - len(waiting)
         if sync and places:
             answers.append(self._flush(waiting))
@@ -315,7 +315,7 @@ class Connection:
     def _send_batch(
         self, header: SendBatchHeader, chunk: bytes, position: int, body: int, end: int
     ) -> bytes | None:
-        """Store a batch and answer; None: it is cold, b"": nothing is to be answered now."""
+        """Store a batch and answer; None: it is slow, b"": nothing is to be answered now."""
         store = self._store
         fields = header.extFields
         shape = store.tables.send_shape(fields, True)
@@ -370,7 +370,7 @@ class Connection:
         return frame(text, b"", kind) if text else b""
 
     def _pull(self, header: PullHeader, kind: int) -> bytes | None:
-        """Read and answer, or hold; None: it is cold, b"": it is held."""
+        """Read and answer, or hold; None: it is slow, b"": it is held."""
         store = self._store
         fields = header.extFields
         shape = store.tables.pull_shape(fields)

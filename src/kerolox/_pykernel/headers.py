@@ -1,7 +1,7 @@
-"""Headers of the hot requests: parsed when they look as clients write them, refused otherwise.
+"""Headers of the fast requests: parsed when they look as clients write them, refused otherwise.
 
-``parse_json`` and ``parse_binary`` raise one of ``NOT_HOT`` when anything is unusual: an unknown
-member, a value of another type, a missing required field. Such a frame is *cold*: the handler in
+``parse_json`` and ``parse_binary`` raise one of ``NOT_FAST`` when anything is unusual: an unknown
+member, a value of another type, a missing required field. Such a frame is *slow*: the handler in
 Python reads it again and decides. Texts stay texts here; what they mean (numbers, flags) is judged
 where the answer can be kept for the next header.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
-    "NOT_HOT",
-    "HotHeader",
+    "NOT_FAST",
+    "FastHeader",
     "PullFields",
     "PullHeader",
     "SendBatchHeader",
@@ -54,7 +54,7 @@ _PLAIN_CHARACTERS_MAX = NAME_BYTES_MAX // 4
 """So many characters are no more bytes than a name may have, whatever they are."""
 
 _Short = Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)]
-"""A name or a number: what is longer is cold, and refused there."""
+"""A name or a number: what is longer is slow, and refused there."""
 
 _FIXED = Struct(">hbhiii")
 _INT = Struct(">i")
@@ -183,17 +183,17 @@ class LitePullHeader(PullHeader, tag=LITE_PULL_MESSAGE, kw_only=True, gc=False):
 
 
 SendHeader = SendV2Header | SendV1Header | SendBatchHeader
-HotHeader = SendV2Header | SendBatchHeader | PullHeader | LitePullHeader | SendV1Header
+FastHeader = SendV2Header | SendBatchHeader | PullHeader | LitePullHeader | SendV1Header
 
-parse_json: Callable[[bytes], HotHeader] = msgspec.json.Decoder(HotHeader).decode
-"""Decode a JSON header; raises one of ``NOT_HOT`` for every header that is not hot."""
+parse_json: Callable[[bytes], FastHeader] = msgspec.json.Decoder(FastHeader).decode
+"""Decode a JSON header; raises one of ``NOT_FAST`` for every header that is not fast."""
 
-NOT_HOT = (msgspec.DecodeError, UnicodeDecodeError, StructError, RecursionError)
-"""What the parsers raise. Both must stay plain calls: this is the hot path."""
+NOT_FAST = (msgspec.DecodeError, UnicodeDecodeError, StructError, RecursionError)
+"""What the parsers raise. Both must stay plain calls: this is the fast path."""
 
 
-def parse_binary(header: bytes) -> HotHeader:
-    """Decode a header in the ROCKETMQ encoding; raises one of ``NOT_HOT`` when it is not hot.
+def parse_binary(header: bytes) -> FastHeader:
+    """Decode a header in the ROCKETMQ encoding; raises one of ``NOT_FAST`` when it is not fast.
 
     A text of zero bytes is a missing one, as in RocketMQ.
     """
@@ -208,7 +208,7 @@ def parse_binary(header: bytes) -> HotHeader:
     while at < len(header):
         count += 1
         if count > _FIELDS_MAX:
-            raise StructError("more fields than a hot request has")
+            raise StructError("more fields than a fast request has")
         (key_size,) = _SHORT.unpack_from(header, at)
         value_at = at + _SHORT.size + key_size
         (value_size,) = _INT.unpack_from(header, value_at)
@@ -226,7 +226,7 @@ def parse_binary(header: bytes) -> HotHeader:
         "version": version,
         "extFields": fields,
     }
-    parsed: HotHeader = msgspec.convert(members, HotHeader)
+    parsed: FastHeader = msgspec.convert(members, FastHeader)
     return parsed
 
 

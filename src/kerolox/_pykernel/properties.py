@@ -23,7 +23,7 @@ TAGS_MAX = 4_096
 REMEMBERED_BYTES_MAX = 512
 """Longer names or tags are worked out each time, so that nobody can fill the memory with them."""
 
-COLD_NAMES = frozenset(
+SLOW_NAMES = frozenset(
     (
         b"DELAY",
         b"TRAN_MSG",
@@ -50,8 +50,8 @@ class _Shape(NamedTuple):
 class PropertyRules:
     """Turns property texts of requests into property bytes of records.
 
-    ``take(text)`` gives (stored bytes, tags code, wait) or None when the text is not for the hot
-    path: malformed, or with a name in ``COLD_NAMES``. ``wait`` is False when the producer does not
+    ``take(text)`` gives (stored bytes, tags code, wait) or None when the text is not for the fast
+    path: malformed, or with a name in ``SLOW_NAMES``. ``wait`` is False when the producer does not
     want to wait for the flush (WAIT is there and not true).
     """
 
@@ -94,7 +94,7 @@ class PropertyRules:
         return stored, self._hash(tags) if code is None else code, wait
 
     def _shape(self, names: tuple[bytes, ...]) -> _Shape | None:
-        if len(set(names)) != len(names) or not COLD_NAMES.isdisjoint(names):
+        if len(set(names)) != len(names) or not SLOW_NAMES.isdisjoint(names):
             return None
         shape = _Shape(
             b"\x02".join([b"\x01"] * len(names)),

@@ -1,8 +1,8 @@
-"""The pure-Python kernel's store: the files of :class:`MessageStore` plus what the hot path needs.
+"""The pure-Python kernel's store: the files of :class:`MessageStore` plus what the fast path needs.
 
 Here live the tables that the broker pushes, the pulls that wait for records, and the send answers
 that wait for a flush. Answers that become ready elsewhere than in the feed of their own connection
-are collected for ``take_ready``.
+are collected for ``drain_ready``.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Store(MessageStore):
         self._fall_behind: dict[tuple[str, str, int], int] = {}
 
     def close(self) -> None:
-        """See ``StoreKernel``. Held pulls are dropped, and every request is cold from now on;
-        answers that waited for the last flush are left to ``take_ready``, others to ``tick``."""
+        """See ``StoreKernel``. Held pulls are dropped, and every request is slow from now on;
+        answers that waited for the last flush are left to ``drain_ready``, others to ``tick``."""
         super().close()
         self.tables.forget()
         self._held = HeldPulls()
@@ -141,10 +141,10 @@ class Store(MessageStore):
         self.store_host = store_host
 
     def set_topic(
-        self, topic: str, read_queues: int, write_queues: int, perm: int, hot: bool
+        self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
     ) -> None:
         """See ``StoreKernel``."""
-        self.tables.set_topic(topic, (read_queues, write_queues, perm) if hot else None)
+        self.tables.set_topic(topic, (read_queues, write_queues, perm) if fast else None)
         if not perm & PERM_READ:
             self._ended_topics.add(topic)
 
@@ -153,10 +153,10 @@ class Store(MessageStore):
         self.tables.set_topic(topic, None)
         self._forget_reads(1, topic)
 
-    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+    def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel``."""
-        self.tables.set_group(group, hot, slow_broker_id)
-        if not hot:
+        self.tables.set_group(group, fast, slow_broker_id)
+        if not fast:
             self._ended_groups.add(group)
 
     def delete_group(self, group: str) -> None:
@@ -312,7 +312,7 @@ class Store(MessageStore):
     def read_key(
         self, key: QueueKey, offset: int, max_count: int, tags: frozenset[int] | None
     ) -> ReadResult:
-        """``read`` as the hot path does it: a queue that does not exist is empty."""
+        """``read`` as the fast path does it: a queue that does not exist is empty."""
         queue = self.find_queue(*key)
         if queue is None:
             self.last_behind = -1
@@ -366,7 +366,7 @@ class Store(MessageStore):
             for key in [key for key in counted if key[place] == name]:
                 del counted[key]
 
-    def fall_behind(self) -> list[tuple[str, str, int, int]]:
+    def lag(self) -> list[tuple[str, str, int, int]]:
         """See ``StoreKernel``."""
         return [(*key, size) for key, size in self._fall_behind.items()]
 
@@ -374,7 +374,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         return super().stats() | {"held_pulls": len(self._held)}
 
-    def take_put_times(self) -> list[tuple[int, int]]:
+    def drain_put_times(self) -> list[tuple[int, int]]:
         """See ``StoreKernel``."""
         times, self._put_times = self._put_times, Counter()
         return sorted(times.items())
@@ -435,7 +435,7 @@ class Store(MessageStore):
         return self._held.has_room_for(connection_id, tags)
 
     def hold_pull(self, pull: HeldPull) -> bool:
-        """Hold a pull of the hot path; False when the table is full."""
+        """Hold a pull of the fast path; False when the table is full."""
         return self._held.add(pull)
 
     def clock_ms(self) -> int:
@@ -462,9 +462,9 @@ class Store(MessageStore):
     def wake(self, connection_id: int) -> bytes:
         """Answer the held pulls that what arrived can satisfy.
 
-        Those of ``connection_id`` are returned, the others wait for ``take_ready``. A pull whose
+        Those of ``connection_id`` are returned, the others wait for ``drain_ready``. A pull whose
         read finds nothing new stays held. At most ``ANSWERED_AT_ONCE_MAX`` are looked at; the rest
-        follows in ``take_ready``, once for each of its turns.
+        follows in ``drain_ready``, once for each of its turns.
         """
         while self.arrived:
             key = next(iter(self.arrived))
@@ -493,7 +493,7 @@ class Store(MessageStore):
 
     @property
     def has_ready(self) -> bool:
-        """Whether ``take_ready`` has answers, those of finished flushes aside."""
+        """Whether ``drain_ready`` has answers, those of finished flushes aside."""
         return bool(self._ready)
 
     def stop_holding(self) -> None:
@@ -519,7 +519,7 @@ class Store(MessageStore):
 
     def _expire_some(self) -> None:
         """Answer some of the pulls whose time was over at the last tick; the rest follows in
-        ``take_ready``, once for each of its turns."""
+        ``drain_ready``, once for each of its turns."""
         room = max(ANSWERED_AT_ONCE_MAX - len(self._ready), 0)
         for pull in self._held.expired(self._ticked_ms, room):
             result = (
@@ -573,7 +573,7 @@ class Store(MessageStore):
         self.last_behind = -1
         return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 
-    def take_ready(self) -> list[tuple[int, bytes]]:
+    def drain_ready(self) -> list[tuple[int, bytes]]:
         """See ``StoreKernel``."""
         self._release_flushed()
         self._release_committed()
@@ -581,7 +581,7 @@ class Store(MessageStore):
         ready, self._ready = self._ready, []
         return ready
 
-    def take_commits(self) -> list[tuple[str, str, int, int]]:
+    def drain_commits(self) -> list[tuple[str, str, int, int]]:
         """See ``StoreKernel``."""
         commits, self.commits = self.commits, {}
         return [(*key, offset) for key, offset in commits.items()]

@@ -1,9 +1,9 @@
-"""The tables that the broker pushes to the hot path, and what they make of a request's fields.
+"""The tables that the broker pushes to the fast path, and what they make of a request's fields.
 
 ``Tables.send_shape`` and ``Tables.pull_shape`` judge everything in a header that does not change
 from one request of a client to the next: topic, queue, permission, numbers, flags, subscription.
-A shape says how to treat such requests; None says that they are cold. Shapes are remembered by the
-fields that made them until a table changes, so the hot loop judges once per client and queue.
+A shape says how to treat such requests; None says that they are slow. Shapes are remembered by the
+fields that made them until a table changes, so the fast loop judges once per client and queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES_MAX = 4_096
 """Shapes of each kind that are remembered; beyond it the memory starts anew."""
 
 MAX_MSG_NUMS_LIMIT = 1_024
-"""A pull that asks for more is cold."""
+"""A pull that asks for more is slow."""
 
 SUBSCRIPTION_CHARACTERS_MAX = 1_024
 """A pull with a longer subscription is judged each time it comes."""
@@ -95,7 +95,7 @@ class Tables:
         self._has_stopped_holding = False
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, int] = {}
-        self._cold_groups: dict[str, int] = {}
+        self._slow_groups: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, _Subscription]] = {}
         self._send_shapes: dict[tuple[int | str, ...], SendShape] = {}
         self._pull_shapes: dict[tuple[str, ...], PullShape] = {}
@@ -106,7 +106,7 @@ class Tables:
         """Forget every topic, group and subscription."""
         self._topics.clear()
         self._groups.clear()
-        self._cold_groups.clear()
+        self._slow_groups.clear()
         self._subscriptions.clear()
         self.forget_shapes()
 
@@ -122,18 +122,18 @@ class Tables:
         self.forget_shapes()
 
     def set_topic(self, topic: str, entry: tuple[int, int, int] | None) -> None:
-        """Put (read queues, write queues, perm) of a hot topic; None takes it out."""
+        """Put (read queues, write queues, perm) of a fast topic; None takes it out."""
         if entry is None or len(topic.encode()) > TOPIC_BYTES_MAX:
             self._topics.pop(topic, None)
         else:
             self._topics[topic] = _Topic(*entry)
         self.forget_shapes()
 
-    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
+    def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel.set_group``."""
         self._groups.pop(group, None)
-        self._cold_groups.pop(group, None)
-        (self._groups if hot else self._cold_groups)[group] = slow_broker_id
+        self._slow_groups.pop(group, None)
+        (self._groups if fast else self._slow_groups)[group] = slow_broker_id
         self.forget_shapes()
 
     def stop_holding(self) -> None:
@@ -144,7 +144,7 @@ class Tables:
     def delete_group(self, group: str) -> None:
         """See ``StoreKernel.delete_group``."""
         self._groups.pop(group, None)
-        self._cold_groups.pop(group, None)
+        self._slow_groups.pop(group, None)
         self._subscriptions.pop(group, None)
         self.forget_shapes()
 
@@ -172,16 +172,16 @@ class Tables:
         own = self.identity.broker_id
         if not slow:
             return own
-        return self._groups.get(group, self._cold_groups.get(group, own))
+        return self._groups.get(group, self._slow_groups.get(group, own))
 
     def send_shape(self, fields: SendFields | SendFieldsV1, batch: bool) -> SendShape | None:
-        """The shape of a send, None when it is cold."""
+        """The shape of a send, None when it is slow."""
         key = (fields.b, fields.e, fields.f, fields.h, fields.j, fields.d, fields.k, fields.l,
                fields.m, batch)  # fmt: skip
         return self._send_shapes.get(key) or self._make_send_shape(fields, batch, key)
 
     def pull_shape(self, fields: PullFields) -> PullShape | None:
-        """The shape of a pull, None when it is cold."""
+        """The shape of a pull, None when it is slow."""
         key = (fields.consumerGroup, fields.topic, fields.queueId, fields.maxMsgNums,
                fields.sysFlag, fields.suspendTimeoutMillis, fields.subVersion,
                fields.subscription, fields.expressionType)  # fmt: skip
@@ -277,7 +277,7 @@ class Tables:
 
 def _parse_subscription(text: str) -> _Subscription | None:
     """``FilterAPI.buildSubscriptionData`` for tags; None when nothing is left of the text, or so
-    much that it is for the cold path to refuse."""
+    much that it is for the slow path to refuse."""
     if text in ("", "*"):
         return _Subscription(0, None)
     tags = [tag for part in text.split("||") if (tag := part.strip(_JAVA_BLANKS))]

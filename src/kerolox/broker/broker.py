@@ -462,7 +462,7 @@ class Broker:
     def _deliver_ready(self) -> None:
         if self._server is None:
             return
-        for connection_id, data in self.store.take_ready():
+        for connection_id, data in self.store.drain_ready():
             if connection_id >= ARRIVAL_ID_MIN:
                 self.arrivals.wake(connection_id)
             else:
@@ -485,7 +485,7 @@ class Broker:
     async def _protect(self) -> None:
         if self.config.disable_consume_if_consumer_read_slowly:
             threshold = self.config.consumer_fallbehind_threshold
-            self.groups.disable_slow(self.store.fall_behind(), threshold)
+            self.groups.disable_slow(self.store.lag(), threshold)
 
     async def _sample(self) -> None:
         self.statistics.sample()

@@ -164,7 +164,7 @@ class RecordWriter:
         begin = self._now_ms()
         return self._noted(await self._put_batch(record, items), begin)
 
-    def take_put_times(self) -> list[tuple[int, int]]:
+    def drain_put_times(self) -> list[tuple[int, int]]:
         """(milliseconds, puts that took so long) since the last call."""
         times, self._put_times = self._put_times, Counter()
         return sorted(times.items())

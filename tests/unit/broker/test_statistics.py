@@ -16,7 +16,7 @@ class CountingStore:
     def stats(self) -> dict[str, int]:
         return {"put_count": self.put_count, "put_bytes": self.put_count * 100}
 
-    def take_put_times(self) -> list[tuple[int, int]]:
+    def drain_put_times(self) -> list[tuple[int, int]]:
         times, self.times = self.times, []
         return times
 

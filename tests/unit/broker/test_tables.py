@@ -29,19 +29,19 @@ class RecordingStore:
         self.groups: dict[str, tuple[bool, int]] = {}
         self.commits: list[tuple[str, str, int, int]] = []
 
-    def set_topic(self, topic: str, read: int, write: int, perm: int, hot: bool) -> None:
-        self.topics[topic] = (read, write, perm, hot)
+    def set_topic(self, topic: str, read: int, write: int, perm: int, fast: bool) -> None:
+        self.topics[topic] = (read, write, perm, fast)
 
     def delete_topic(self, topic: str) -> None:
         del self.topics[topic]
 
-    def set_group(self, group: str, hot: bool, slow_broker_id: int) -> None:
-        self.groups[group] = (hot, slow_broker_id)
+    def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
+        self.groups[group] = (fast, slow_broker_id)
 
     def delete_group(self, group: str) -> None:
         del self.groups[group]
 
-    def take_commits(self) -> list[tuple[str, str, int, int]]:
+    def drain_commits(self) -> list[tuple[str, str, int, int]]:
         taken, self.commits = self.commits, []
         return taken
 
@@ -89,14 +89,14 @@ async def test_retry_dead_letter_and_multi_tag_topics_are_cold(tmp_path):
 
 
 async def test_an_ordered_topic_is_cold_only_without_write_permission(tmp_path):
-    for permission, hot in ((6, True), (4, False)):
+    for permission, fast in ((6, True), (4, False)):
         store = RecordingStore()
         table = topic_table(tmp_path / str(permission), store, broker_permission=permission)
         table.load()
         table.create_for_send("T", "TBW102", 4, 0)
         await table.settle("T")
         table.set_ordered(["T"])
-        assert store.topics["T"][3] is hot
+        assert store.topics["T"][3] is fast
         table.set_ordered([])
         assert table.get("T").order is False
         await table.file.flush()

@@ -27,7 +27,7 @@ def test_what_groups_got_is_counted_for_so_many_queues(
             store.append(b"T", queue_id, 0, 0, 1, host, host, 0, 0, b"body", b"")
             store.read("T", queue_id, 0, 1, None, "G")
         assert sorted(row[2] for row in store.group_stats()) == [0, 1]
-        assert sorted(row[2] for row in store.fall_behind()) == [0, 1]
+        assert sorted(row[2] for row in store.lag()) == [0, 1]
         store.read("T", 0, 0, 1, None, "G")
         assert {row[2]: row[3] for row in store.group_stats()} == {0: 2, 1: 1}
         store.delete_group("G")

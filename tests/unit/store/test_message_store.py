@@ -273,8 +273,8 @@ def test_the_commit_log_may_lie_elsewhere(tmp_path: Path) -> None:
 def test_the_store_offers_what_the_kernels_face_says_of_files() -> None:
     policy = {
         "set_identity", "set_topic", "delete_topic", "set_group", "delete_group",
-        "set_subscription", "delete_subscription", "set_writable", "group_stats", "fall_behind",
-        "hold", "stop_holding", "tick", "take_ready", "take_commits", "take_put_times",
+        "set_subscription", "delete_subscription", "set_writable", "group_stats", "lag",
+        "hold", "stop_holding", "tick", "drain_ready", "drain_commits", "drain_put_times",
     }  # fmt: skip
     names = {name for name in vars(StoreKernel) if not name.startswith("_")}
     missing = {name for name in names - policy if not hasattr(MessageStore, name)}

@@ -141,16 +141,14 @@ class GroupTable:
         self._push(group)
         self._changed(group.group_name)
 
-    def disable_slow(
-        self, fall_behind: Iterable[tuple[str, str, int, int]], bytes_max: int
-    ) -> None:
+    def disable_slow(self, lag: Iterable[tuple[str, str, int, int]], bytes_max: int) -> None:
         """``protectBroker``: switch off the groups that read so far back that others suffer.
 
         Args:
-            fall_behind: as ``StoreKernel.fall_behind`` tells it.
+            lag: as ``StoreKernel.lag`` tells it.
             bytes_max: how far behind the end of the log a group may read.
         """
-        for name, topic, queue_id, size in fall_behind:
+        for name, topic, queue_id, size in lag:
             group = self._groups.get(name)
             if size > bytes_max and group is not None and group.consume_enable:
                 _log.warning(

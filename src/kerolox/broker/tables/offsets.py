@@ -208,7 +208,7 @@ class OffsetTable:
         """Take over what hot pulls committed; new ones without room are left out, with a line in
         the log: whoever asked has the messages already."""
         is_full = False
-        for group, topic, queue_id, offset in self._store.take_commits():
+        for group, topic, queue_id, offset in self._store.drain_commits():
             if self._has_room(group, topic, queue_id):
                 self._put(group, topic, queue_id, offset)
             else:
