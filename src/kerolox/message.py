@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kerolox.errors import MessageRejectedError
 
 __all__ = [
+    "ALL_TAGS",
     "Message",
     "MessageExt",
     "MessageId",
@@ -25,6 +26,10 @@ __all__ = [
     "tags_code",
     "unpack_host",
 ]
+
+
+ALL_TAGS = "*"
+"""The tag expression that every message matches."""
 
 
 class PropertyKey:

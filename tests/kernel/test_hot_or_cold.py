@@ -114,7 +114,7 @@ COLD_PULLS = {
     "negative bits": {"sysFlag": -1},
     "SQL": {"expressionType": "SQL92"},
     "no tag left": {"subscription": " || "},
-    "too many tags": {"subscription": "||".join(["t"] * 4_097)},
+    "too many tags": {"subscription": "||".join(f"t{number}" for number in range(4_097))},
     "no subscription known": {"sysFlag": 0, "topic": "Unsubscribed"},
     "older subscription known": {"sysFlag": 0, "subVersion": 8},
     "offset not a number": {"queueOffset": "x"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kerolox.message import java_hash
+from kerolox.message import tags_code
 
 __all__ = ["PropertyRules"]
 
@@ -108,7 +108,7 @@ class PropertyRules:
         return shape
 
     def _hash(self, tags: bytes) -> int:
-        code = java_hash(tags.decode())
+        code = tags_code(tags.decode())
         if len(tags) <= REMEMBERED_BYTES_MAX:
             if len(self._tags) >= TAGS_MAX:
                 self._tags.clear()

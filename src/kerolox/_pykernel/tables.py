@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox._pykernel.answers import Identity, json_send_template
 from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
-from kerolox.filter.tags import TAGS_MAX
-from kerolox.message import java_hash
+from kerolox.filter.tags import TAGS_MAX, parse_tags
+from kerolox.message import tags_code
 from kerolox.protocol.names import TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -45,9 +45,6 @@ _PULL_SUSPEND = 2
 _PULL_SUBSCRIPTION = 4
 _PULL_LITE = 16
 _PULL_BITS = _PULL_COMMIT | _PULL_SUSPEND | _PULL_SUBSCRIPTION | _PULL_LITE
-
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What ``String.trim`` of Java takes away."""
 
 
 class _Topic(NamedTuple):
@@ -276,11 +273,11 @@ class Tables:
 
 
 def _parse_subscription(text: str) -> _Subscription | None:
-    """``FilterAPI.buildSubscriptionData`` for tags; None when nothing is left of the text, or so
-    much that it is for the slow path to refuse."""
-    if text in ("", "*"):
-        return _Subscription(0, None)
-    tags = [tag for part in text.split("||") if (tag := part.strip(_JAVA_BLANKS))]
-    if not 0 < len(tags) <= TAGS_MAX:
+    """None when the text names no tag, or more than the slow path takes."""
+    try:
+        tags = parse_tags(text)
+    except ValueError:
         return None
-    return _Subscription(0, frozenset(map(java_hash, tags)))
+    if len(tags) > TAGS_MAX:
+        return None
+    return _Subscription(0, frozenset(map(tags_code, tags)) if tags else None)

@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
-from kerolox.message import java_hash
+from kerolox.message import ALL_TAGS, tags_code
 
 __all__ = [
     "ALL_TAGS",
@@ -17,10 +17,11 @@ __all__ = [
     "subscription_of",
 ]
 
-ALL_TAGS = "*"
-
 TAGS_MAX = 4_096
 """Tags of one topic that a broker takes from a group: each message is compared with all of them."""
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What Java's ``String.trim`` takes away: no blanks beyond ASCII."""
 
 _SQL92 = re.compile(
     r"[<>=()']|(?:^|\s)(?:AND|OR|NOT|BETWEEN)\s|\s(?i:is\s+(?:not\s+)?null)\b"
@@ -51,14 +52,17 @@ class Subscription:
 
 
 def parse_tags(expression: str | None) -> tuple[str, ...]:
-    """The tags of an expression; empty for ``*``, an empty text and None.
+    """The tags of an expression (``FilterAPI.buildSubscriptionData``), each once.
+
+    Empty for ``*``, an empty text and None: every message matches.
 
     Raises:
         ValueError: only separators and blanks.
     """
     if expression is None or expression in ("", ALL_TAGS):
         return ()
-    tags = tuple(dict.fromkeys(part.strip() for part in expression.split("||") if part.strip()))
+    parts = (part.strip(_JAVA_BLANKS) for part in expression.split("||"))
+    tags = tuple(dict.fromkeys(part for part in parts if part))
     if not tags:
         raise ValueError(f"tag expression {expression!r} names no tag; write '*' or 'a || b'")
     return tags
@@ -81,6 +85,6 @@ def subscription_of(topic: str, expression: str | None, *, version: int = 0) -> 
         topic=topic,
         expression=expression if tags and expression else ALL_TAGS,
         tags=tags,
-        codes=tuple(java_hash(tag) for tag in tags),
+        codes=tuple(tags_code(tag) for tag in tags),
         version=version or time.time_ns() // 1_000_000,
     )

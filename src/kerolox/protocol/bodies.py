@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from kerolox.message import MessageQueue
+from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import Address, Expression, Keys, Name, TopicName, text_fault
@@ -39,8 +39,6 @@ __all__ = [
     "encode_body",
     "wire_value",
 ]
-
-ALL_TAGS = "*"
 
 REQUEST_BODY_BYTES_MAX = 1024 * 1024
 """Longest JSON body of a client's request: some ten thousand subscriptions or locks."""

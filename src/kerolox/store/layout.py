@@ -20,7 +20,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.message import java_hash
+from kerolox.message import tags_code
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -254,4 +254,4 @@ def record_tags_code(
         if level_text is not None and level_text.isdigit() and int(level_text) > 0:
             return store_timestamp + delays_ms[min(int(level_text), len(delays_ms)) - 1]
     tags = property_value(properties, b"TAGS")
-    return java_hash(tags.decode("utf-8", "replace")) if tags else 0
+    return tags_code(tags.decode("utf-8", "replace")) if tags else 0

@@ -32,6 +32,26 @@ def test_tags_with_the_same_hash_are_told_apart_by_text() -> None:
     assert not subscription.matches(None)
 
 
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("a\u00a0", ("a\u00a0",)),
+        ("\u2003a || b\u3000", ("\u2003a", "b\u3000")),
+        ("\0a\x1f||\x85b\t", ("a", "\x85b")),
+    ],
+)
+def test_tags_are_trimmed_as_java_trims(expression: str, tags: tuple[str, ...]) -> None:
+    subscription = subscription_of("T", expression)
+    assert subscription.tags == tags
+    assert subscription.tag_codes == tuple(java_hash(tag) for tag in tags)
+
+
+def test_a_blank_beyond_ascii_is_part_of_a_tag() -> None:
+    assert subscription_of("T", "a\u00a0").codes == (3167,)
+    assert subscription_of("T", "a ").codes == (97,)
+    assert parse_tags("\u00a0") == ("\u00a0",)
+
+
 @pytest.mark.parametrize("expression", ["||", " ", " || || "])
 def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="names no tag"):
