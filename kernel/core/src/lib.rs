@@ -2,43 +2,31 @@
 //!
 //! - [`store`]: commit log, consume queues, index, flush and recovery, behind [`Store`];
 //! - [`record`]: the stored record, encoded and decoded;
-//! - `hot`: frames, headers, policy tables and held pulls on top of the store.
+//! - [`fast_path`]: frames, headers, policy tables and held pulls on top of the store.
 //!
 //! Nothing here panics on what a file or a peer says; failures are [`StoreError`]s or the statuses
 //! that RocketMQ names.
 
-mod ahead;
-mod append;
-mod bus_error;
-mod commit_log;
-mod consume_queue;
-mod deletions;
+pub mod columns;
 pub mod error;
-mod expire;
+pub mod fast_path;
+mod files;
 mod flush;
-mod folder;
-pub mod hot;
 mod index;
-mod inventory;
-mod log_cut;
-mod log_folders;
-mod map;
-mod multi_dispatch;
-mod pool;
-mod queue_ext;
-mod read;
+mod log;
+mod queues;
 pub mod record;
 mod recovery;
 pub mod settings;
 mod shared;
 mod state;
 pub mod store;
-mod zeros;
+mod wire;
 
 pub use error::{GetStatus, PutStatus, StoreError};
 #[doc(hidden)]
-pub use map::set_maps_max;
-pub use queue_ext::{BitFilter, ExtUnit, Filter};
+pub use files::map::set_maps_max;
+pub use queues::queue_ext::{BitFilter, ExtUnit, Filter};
 pub use record::{Marks, Text};
 pub use settings::{FlushDiskType, Settings};
 pub use state::Core;

@@ -17,9 +17,9 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use kerolox_core::hot::bodies::StoredBody;
-use kerolox_core::hot::columns::{Window, decode_columns, names};
-use kerolox_core::hot::{Connection, FRAME_BYTES_MAX, HotPath, NewIdentity, Subscription};
+use kerolox_core::columns::bodies::StoredBody;
+use kerolox_core::columns::{Window, decode_columns, names};
+use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, HotPath, NewIdentity, Subscription};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! `decode_columns` of the Python face.
 
-use kerolox_core::hot::bodies::{self, StoredBody};
-use kerolox_core::hot::columns::{self, COLUMN_BYTES_MAX, Column, ColumnError, Window};
+use kerolox_core::columns::bodies::{self, StoredBody};
+use kerolox_core::columns::{self, COLUMN_BYTES_MAX, Column, ColumnError, Window};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kerolox_core::hot::{self, HotPath};
+use kerolox_core::fast_path::{self, HotPath};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -30,7 +30,7 @@ type Fed<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyList>>, u8, Option<Str
 #[pyclass(module = "kerolox_kernel")]
 pub struct Connection {
     hot: Arc<HotPath>,
-    connection: hot::Connection,
+    connection: fast_path::Connection,
 }
 
 #[pymethods]
@@ -39,7 +39,7 @@ impl Connection {
     /// port as records store it.
     #[new]
     fn new(store: &Store, connection_id: u64, born_host: &[u8]) -> PyResult<Self> {
-        let connection = hot::Connection::new(connection_id, checked_host(born_host)?);
+        let connection = fast_path::Connection::new(connection_id, checked_host(born_host)?);
         Ok(Self { hot: Arc::clone(store.hot()), connection })
     }
 

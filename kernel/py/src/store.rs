@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kerolox_core::hot::{
+use kerolox_core::fast_path::{
     Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, Subscription,
 };
 use kerolox_core::{BatchItem, BitFilter, Filter, NewBatch, NewRecord, RecoveryReport, Text};

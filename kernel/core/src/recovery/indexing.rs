@@ -2,8 +2,8 @@
 
 use super::walk::for_each_record;
 use super::{Recovery, believable};
-use crate::commit_log::CommitLog;
 use crate::index::{Index, PendingKey, for_each_key};
+use crate::log::commit_log::CommitLog;
 use crate::record::{Marks, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK, java_hash};
 
 /// The index while it follows the log.

@@ -11,10 +11,10 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::Recovery;
-use crate::consume_queue::{ConsumeQueue, Loaded, SIZE_SETTING, Trust};
 use crate::error::StoreError;
-use crate::map::check_size;
-use crate::queue_ext::QueueExt;
+use crate::files::map::check_size;
+use crate::queues::consume_queue::{ConsumeQueue, Loaded, SIZE_SETTING, Trust};
+use crate::queues::queue_ext::QueueExt;
 use crate::settings::Settings;
 use crate::state::{queue_file_size, topic_name};
 
@@ -79,7 +79,7 @@ impl Recovery<'_> {
                 continue;
             }
             let Some(slot) = self.core.slot_mut(handle) else { continue };
-            let is_old = |entry: &crate::consume_queue::Entry| {
+            let is_old = |entry: &crate::queues::consume_queue::Entry| {
                 entry.is_written() && !entry.is_pre_blank() && entry.physical_offset < deleted
             };
             if slot.queue.first_entries()?.iter().any(is_old) {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::commit_log::CommitLog;
-use crate::consume_queue::ConsumeQueue;
-use crate::folder::Checkpoint;
-use crate::map::MappedFile;
+use crate::files::folder::Checkpoint;
+use crate::files::map::MappedFile;
+use crate::log::commit_log::CommitLog;
+use crate::queues::consume_queue::ConsumeQueue;
 use crate::record::{BORN_HOST_V6, MESSAGE_MAGIC, Parsed, RECORD_SIZE_MIN, RecordView, parse};
 
 /// Bytes of the log whose CRCs are checked before reading goes on.

@@ -1,0 +1,262 @@
+//! The hot path of one connection: bytes in, answers and cold frames out.
+
+use super::HotPath;
+use super::policy::NO_SLOT;
+use super::pull::{self, AnswerHeader, Puller};
+use super::send::{self, Sender};
+use super::state::State;
+use crate::Core;
+use crate::wire::frame::{self, Cut, Frame, FrameError};
+use crate::wire::header::{Header, code};
+
+/// Bytes of answers after which one call takes no more frames.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// A buffer for unfinished frames above this is given back when it has become empty.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// What one call of [`Connection::feed`] left to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fed {
+    /// Answers for other connections are ready.
+    pub ready: bool,
+    /// The answer budget was used up: frames are left.
+    pub more: bool,
+    /// The peer broke the framing.
+    pub error: Option<FrameError>,
+}
+
+/// One connection. Closing is the caller's duty: [`Connection::close`].
+#[derive(Debug)]
+pub struct Connection {
+    id: u64,
+    born_host: Box<[u8]>,
+    /// Bytes that are not answered yet: an unfinished frame, or frames above the answer budget.
+    kept: Vec<u8>,
+    /// Bytes of `kept` that are done.
+    done: usize,
+    /// Set once the peer broke the framing.
+    error: Option<FrameError>,
+    closed: bool,
+    header: Header,
+    memory: Memory,
+}
+
+/// What is remembered from frame to frame, because the next one is mostly alike.
+#[derive(Debug)]
+struct Memory {
+    last_topic: u32,
+    last_group: u32,
+    tag_codes: Vec<i32>,
+    answer_header: AnswerHeader,
+}
+
+impl Connection {
+    /// A connection with its id (chosen by the caller, unique) and its peer's host as records
+    /// store it: 8 or 20 bytes.
+    #[must_use]
+    pub fn new(id: u64, born_host: &[u8]) -> Self {
+        Self {
+            id,
+            born_host: born_host.into(),
+            kept: Vec::new(),
+            done: 0,
+            error: None,
+            closed: false,
+            header: Header::default(),
+            memory: Memory {
+                last_topic: NO_SLOT,
+                last_group: NO_SLOT,
+                tag_codes: Vec::new(),
+                answer_header: AnswerHeader::default(),
+            },
+        }
+    }
+
+    /// Takes `data` and all complete frames of it and of what was kept before. Answers are
+    /// appended to `answers`; `cold` gets each frame for Python, without its length.
+    pub fn feed(
+        &mut self,
+        hot: &HotPath,
+        data: &[u8],
+        answers: &mut Vec<u8>,
+        cold: &mut impl FnMut(&[u8]),
+    ) -> Fed {
+        if self.error.is_some() {
+            return Fed { error: self.error, ..Fed::default() };
+        }
+        let mut state = hot.state.lock();
+        let mut core = hot.store.lock();
+        state.tables.refresh(&core);
+        let error = self.take_frames(&mut state, &mut core, data, answers, cold).err();
+        if state.has_arrivals() {
+            state.settle(&mut core, Some((self.id, answers)));
+        }
+        if state.answered_puts > 0 {
+            state.note_puts(core.elapsed_ms());
+        }
+        let flush_wanted = std::mem::take(&mut state.flush_wanted);
+        let ready = state.peers.has_ready() || state.has_arrivals();
+        drop(core);
+        drop(state);
+        if flush_wanted > 0 && hot.store.settings().flush_disk_type == crate::FlushDiskType::Sync {
+            hot.store.request_flush(flush_wanted);
+        }
+        if error.is_some() {
+            self.error = error;
+            self.kept = Vec::new();
+            self.done = 0;
+        }
+        Fed { ready, more: self.has_whole_frame(), error }
+    }
+
+    /// Drops the held pulls and waiting answers of this connection, and takes no more frames.
+    pub fn close(&mut self, hot: &HotPath) {
+        if !self.closed {
+            self.closed = true;
+            self.error = self.error.or(Some(FrameError::Closed));
+            self.kept = Vec::new();
+            self.done = 0;
+            hot.state.lock().close(self.id);
+        }
+    }
+
+    /// Bytes of frames that are not whole yet, or wait for their turn.
+    #[must_use]
+    pub const fn unfinished_bytes(&self) -> usize {
+        self.kept.len() - self.done
+    }
+
+    /// Whether a whole frame is kept: only when the answer budget was used up.
+    fn has_whole_frame(&self) -> bool {
+        !matches!(frame::cut(&self.kept[self.done..]), Ok(Cut::Partial(_)))
+    }
+
+    fn take_frames(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        data: &[u8],
+        answers: &mut Vec<u8>,
+        cold: &mut impl FnMut(&[u8]),
+    ) -> Result<(), FrameError> {
+        let mut rest = data;
+        // First what was kept, completed by no more than its first frame needs.
+        while self.done < self.kept.len() {
+            let kept = std::mem::take(&mut self.kept);
+            let step = self.take_one(state, core, &kept[self.done..], answers, cold);
+            self.kept = kept;
+            match step? {
+                Step::Taken(size) => self.done += size,
+                Step::Full => {
+                    self.kept.extend_from_slice(rest);
+                    return Ok(());
+                }
+                Step::Partial(needed) => {
+                    let missing = needed - (self.kept.len() - self.done);
+                    let (now, later) = rest.split_at(missing.min(rest.len()));
+                    self.drop_done();
+                    self.kept.extend_from_slice(now);
+                    rest = later;
+                    if now.len() < missing {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        self.drop_done();
+        let mut at = 0;
+        while let Step::Taken(size) = self.take_one(state, core, &rest[at..], answers, cold)? {
+            at += size;
+        }
+        self.kept.extend_from_slice(&rest[at..]);
+        Ok(())
+    }
+
+    /// Takes the first frame of `data`.
+    fn take_one(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        data: &[u8],
+        answers: &mut Vec<u8>,
+        cold: &mut impl FnMut(&[u8]),
+    ) -> Result<Step, FrameError> {
+        match frame::cut(data)? {
+            Cut::Partial(needed) => Ok(Step::Partial(needed)),
+            Cut::Frame(_) if answers.len() >= ANSWER_BYTES_MAX => Ok(Step::Full),
+            Cut::Frame(found) => {
+                if !self.take_hot(state, core, &found, answers) {
+                    cold(found.bytes);
+                }
+                Ok(Step::Taken(4 + found.bytes.len()))
+            }
+        }
+    }
+
+    /// Answers a frame; false when it is cold.
+    fn take_hot(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        frame: &Frame<'_>,
+        answers: &mut Vec<u8>,
+    ) -> bool {
+        if state.tables.identity.is_none()
+            || !core.is_open()
+            || !self.header.read(frame.serialize_type, frame.header)
+        {
+            return false;
+        }
+        let Memory { last_topic, last_group, tag_codes, answer_header } = &mut self.memory;
+        match self.header.code {
+            code::SEND_MESSAGE | code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => {
+                let born_host = &self.born_host;
+                let mut sender = Sender { connection: self.id, born_host, last_topic };
+                send::send(
+                    state,
+                    core,
+                    &mut sender,
+                    &self.header,
+                    frame.header,
+                    frame.body,
+                    answers,
+                )
+            }
+            // A pull has no body.
+            code::PULL_MESSAGE | code::LITE_PULL_MESSAGE if frame.body.is_empty() => {
+                let mut puller = Puller {
+                    connection: self.id,
+                    last_topic,
+                    last_group,
+                    tag_codes,
+                    answer_header,
+                };
+                pull::pull(state, core, &mut puller, &self.header, frame.header, answers)
+            }
+            _ => false,
+        }
+    }
+
+    /// Moves what is not done to the front of the buffer.
+    fn drop_done(&mut self) {
+        if self.done == self.kept.len() {
+            self.kept.clear();
+            if self.kept.capacity() > KEPT_BYTES_MAX {
+                self.kept = Vec::new();
+            }
+        } else if self.done > 0 {
+            self.kept.drain(..self.done);
+        }
+        self.done = 0;
+    }
+}
+
+enum Step {
+    /// A frame of this many bytes.
+    Taken(usize),
+    /// This many bytes are needed.
+    Partial(usize),
+    /// A frame is there, but no room for answers.
+    Full,
+}

@@ -1,0 +1,537 @@
+//! The tables that the broker pushes: topics with their queues, groups, subscriptions, identity.
+//!
+//! Names are interned, so that a held pull or a counter can hold a number instead of a text. A
+//! deleted name keeps its slot with `present` false until a sweep finds that nothing names the slot
+//! any more; then another name may get it. Connections remember slots too, but only to look there
+//! first: they compare the name.
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::hold::List;
+use crate::wire::answer::Pieces;
+use crate::{Core, QueueHandle, ReadOutcome};
+
+/// Permission bit: messages may be read.
+pub const PERM_READ: i32 = 4;
+/// Permission bit: messages may be written.
+pub const PERM_WRITE: i32 = 2;
+
+/// Queue ids below this get a slot; the limit of what a topic may sensibly have.
+pub const QUEUE_IDS_MAX: i32 = 65_536;
+
+/// Names of topics, and of groups, that have a slot, configured or not (light message queues are
+/// not). Requests of a further one are cold, and its pulls are not held.
+pub const NAMES_MAX: usize = 262_144;
+
+/// Bytes of all these names together, of topics or of groups.
+pub const NAMES_BYTES_MAX: usize = 32 << 20;
+
+/// Names made and deleted between two sweeps for slots to give back: so many deleted names may still
+/// take up room.
+const SWEEP_CHANGES: usize = 4_096;
+
+/// Queues of groups for which is counted what the group got; further ones are not.
+pub const GOT_MAX: usize = 200_000;
+
+/// Number of a topic or group that is in no table.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// One queue of a topic: its handle in the store and the pulls that wait for it.
+#[derive(Clone, Debug, Default)]
+pub struct QueueSlot {
+    pub handle: Option<QueueHandle>,
+    pub holds: List,
+    /// Place in `State::arrived`, counted from one; 0 when nothing arrived.
+    pub arrived: u32,
+}
+
+/// One topic.
+#[derive(Debug)]
+pub struct Topic {
+    pub name: Box<[u8]>,
+    pub present: bool,
+    pub hot: bool,
+    pub perm: i32,
+    pub read_queues: i32,
+    pub write_queues: i32,
+    pub queues: Vec<QueueSlot>,
+}
+
+/// Which tags a group wants of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Milliseconds; a pull with a newer one is cold.
+    pub version: i64,
+    /// None: all.
+    pub tag_codes: Option<Box<[i32]>>,
+}
+
+impl Subscription {
+    /// Whether the tags are the same, in whatever order.
+    fn wants_as(&self, other: &Self) -> bool {
+        let sorted = |codes: &Option<Box<[i32]>>| {
+            codes.clone().map(|mut codes| {
+                codes.sort_unstable();
+                codes
+            })
+        };
+        self.tag_codes == other.tag_codes || sorted(&self.tag_codes) == sorted(&other.tag_codes)
+    }
+}
+
+/// What a group got of one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// Reads that found messages, and how long those took in all.
+    pub reads: u64,
+    pub milliseconds: u64,
+    pub messages: u64,
+    pub bytes: u64,
+    /// How far behind the end of the log the last read was; -1 before the first.
+    pub behind: i64,
+}
+
+impl Default for Got {
+    fn default() -> Self {
+        Self { reads: 0, milliseconds: 0, messages: 0, bytes: 0, behind: -1 }
+    }
+}
+
+/// One consumer group.
+#[derive(Debug)]
+pub struct Group {
+    pub name: Box<[u8]>,
+    pub present: bool,
+    pub hot: bool,
+    pub slow_broker_id: i64,
+    /// By topic slot.
+    pub subscriptions: HashMap<u32, Subscription>,
+    /// By topic slot and queue id.
+    pub got: HashMap<(u32, i32), Got>,
+}
+
+/// Who the broker is: what goes into records and answers.
+#[derive(Debug, Default)]
+pub struct Identity {
+    pub store_host: Box<[u8]>,
+    pub broker_id: i64,
+    /// `CLUSTER`, 0x01, the name, with 0x02 before it.
+    pub cluster_item: Vec<u8>,
+    pub pieces: Pieces,
+}
+
+/// Which slots something names; the others may be given back.
+#[derive(Debug)]
+pub struct Used {
+    topics: Vec<bool>,
+    groups: Vec<bool>,
+}
+
+impl Used {
+    pub fn note_topic(&mut self, slot: u32) {
+        self.topics[slot as usize] = true;
+    }
+
+    pub fn note_group(&mut self, slot: u32) {
+        self.groups[slot as usize] = true;
+    }
+}
+
+/// All tables.
+#[derive(Debug, Default)]
+pub struct Tables {
+    pub topics: Vec<Topic>,
+    topic_slots: HashMap<Box<[u8]>, u32>,
+    pub groups: Vec<Group>,
+    group_slots: HashMap<Box<[u8]>, u32>,
+    topic_bytes: usize,
+    group_bytes: usize,
+    free_topics: Vec<u32>,
+    free_groups: Vec<u32>,
+    /// Names made and deleted since the last sweep.
+    changes: usize,
+    /// Entries of all groups' `got`.
+    got_count: usize,
+    /// None until the broker told: nothing is hot before.
+    pub identity: Option<Identity>,
+    /// False: every send is cold.
+    pub writable: bool,
+    /// `diskFallRecorded`: keep how far behind the end of the log each read was.
+    pub disk_fall_recorded: bool,
+    /// The store's handle epoch of the cached handles.
+    epoch: u64,
+}
+
+impl Topic {
+    fn new(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            present: false,
+            hot: false,
+            perm: 0,
+            read_queues: 0,
+            write_queues: 0,
+            queues: Vec::new(),
+        }
+    }
+
+    /// Drops the queues behind the last that something waits for.
+    fn drop_queues(&mut self) {
+        let is_used = |queue: &QueueSlot| !queue.holds.is_empty() || queue.arrived > 0;
+        let used = self.queues.iter().rposition(is_used).map_or(0, |last| last + 1);
+        self.queues.truncate(used);
+        self.queues.shrink_to_fit();
+    }
+
+    /// The slot of a queue, made when it is new; None for an id outside the limits.
+    pub fn queue(&mut self, queue_id: i32) -> Option<&mut QueueSlot> {
+        if !(0..QUEUE_IDS_MAX).contains(&queue_id) {
+            return None;
+        }
+        let index = queue_id as usize;
+        if index >= self.queues.len() {
+            self.queues.resize(index + 1, QueueSlot::default());
+        }
+        self.queues.get_mut(index)
+    }
+}
+
+impl Group {
+    fn new(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            present: false,
+            hot: false,
+            slow_broker_id: 0,
+            subscriptions: HashMap::new(),
+            got: HashMap::new(),
+        }
+    }
+}
+
+impl Tables {
+    /// Empty tables of a writable broker.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { writable: true, disk_fall_recorded: true, ..Self::default() }
+    }
+
+    /// The slot of a topic, if it has one; `hint` is looked at first.
+    #[inline]
+    #[must_use]
+    pub fn find_topic(&self, name: &[u8], hint: u32) -> Option<u32> {
+        match self.topics.get(hint as usize) {
+            Some(topic) if *topic.name == *name => Some(hint),
+            _ => self.topic_slots.get(name).copied(),
+        }
+    }
+
+    /// The slot of a group, if it has one; `hint` is looked at first.
+    #[inline]
+    #[must_use]
+    pub fn find_group(&self, name: &[u8], hint: u32) -> Option<u32> {
+        match self.groups.get(hint as usize) {
+            Some(group) if *group.name == *name => Some(hint),
+            _ => self.group_slots.get(name).copied(),
+        }
+    }
+
+    /// The slot of a topic, made when it is new; None without room for it.
+    pub fn intern_topic(&mut self, name: &[u8]) -> Option<u32> {
+        if let Some(slot) = self.topic_slots.get(name) {
+            return Some(*slot);
+        }
+        if self.topic_slots.len() >= NAMES_MAX || self.topic_bytes + name.len() > NAMES_BYTES_MAX {
+            return None;
+        }
+        self.topic_bytes += name.len();
+        self.changes += 1;
+        let slot = take_slot(&mut self.topics, &mut self.free_topics, Topic::new(name));
+        self.topic_slots.insert(name.into(), slot);
+        Some(slot)
+    }
+
+    /// The slot of a group, made when it is new; None without room for it.
+    pub fn intern_group(&mut self, name: &[u8]) -> Option<u32> {
+        if let Some(slot) = self.group_slots.get(name) {
+            return Some(*slot);
+        }
+        if self.group_slots.len() >= NAMES_MAX || self.group_bytes + name.len() > NAMES_BYTES_MAX {
+            return None;
+        }
+        self.group_bytes += name.len();
+        self.changes += 1;
+        let slot = take_slot(&mut self.groups, &mut self.free_groups, Group::new(name));
+        self.group_slots.insert(name.into(), slot);
+        Some(slot)
+    }
+
+    /// Puts a topic into the table, or changes it; without room for its name it stays unknown, and
+    /// so cold.
+    pub fn set_topic(
+        &mut self,
+        name: &[u8],
+        read_queues: i32,
+        write_queues: i32,
+        perm: i32,
+        hot: bool,
+    ) {
+        let Some(slot) = self.intern_topic(name) else {
+            return;
+        };
+        let topic = &mut self.topics[slot as usize];
+        topic.present = true;
+        topic.hot = hot;
+        topic.perm = perm;
+        topic.read_queues = read_queues.min(QUEUE_IDS_MAX);
+        topic.write_queues = write_queues.min(QUEUE_IDS_MAX);
+        let queues = topic.read_queues.max(topic.write_queues).max(0) as usize;
+        if topic.queues.len() < queues {
+            topic.queues.resize(queues, QueueSlot::default());
+        }
+    }
+
+    /// Takes a topic out of the table, with what groups got of it.
+    pub fn delete_topic(&mut self, name: &[u8]) {
+        if let Some(slot) = self.find_topic(name, NO_SLOT) {
+            let topic = &mut self.topics[slot as usize];
+            topic.present = false;
+            topic.hot = false;
+            topic.drop_queues();
+            self.changes += 1;
+            let has_readers = |group: &&mut Group| !group.got.is_empty();
+            let readers = if self.got_count > 0 { &mut self.groups[..] } else { &mut [] };
+            for group in readers.iter_mut().filter(has_readers) {
+                let before = group.got.len();
+                group.got.retain(|(topic, _), _| *topic != slot);
+                self.got_count -= before - group.got.len();
+            }
+        }
+    }
+
+    /// Puts a group into the table, or changes it; as with a topic.
+    pub fn set_group(&mut self, name: &[u8], hot: bool, slow_broker_id: i64) {
+        let Some(slot) = self.intern_group(name) else {
+            return;
+        };
+        let group = &mut self.groups[slot as usize];
+        group.present = true;
+        group.hot = hot;
+        group.slow_broker_id = slow_broker_id;
+    }
+
+    /// Takes a group, its subscriptions and what it got out of the tables.
+    pub fn delete_group(&mut self, name: &[u8]) {
+        if let Some(slot) = self.find_group(name, NO_SLOT) {
+            let group = &mut self.groups[slot as usize];
+            group.present = false;
+            group.hot = false;
+            group.subscriptions = HashMap::new();
+            self.changes += 1;
+            self.got_count -= std::mem::take(&mut group.got).len();
+        }
+    }
+
+    /// Puts a subscription into the table; the slots of group and topic when the group wanted other
+    /// tags before.
+    pub fn set_subscription(
+        &mut self,
+        group: &[u8],
+        topic: &[u8],
+        subscription: Subscription,
+    ) -> Option<(u32, u32)> {
+        let topic = self.intern_topic(topic)?;
+        let group = self.intern_group(group)?;
+        let subscriptions = &mut self.groups[group as usize].subscriptions;
+        let is_same = subscriptions.get(&topic).is_none_or(|old| old.wants_as(&subscription));
+        subscriptions.insert(topic, subscription);
+        (!is_same).then_some((group, topic))
+    }
+
+    /// Takes a subscription out of the table; the slots of group and topic when it was there.
+    pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
+        let group = self.find_group(group, NO_SLOT)?;
+        let topic = self.find_topic(topic, NO_SLOT)?;
+        self.groups[group as usize].subscriptions.remove(&topic)?;
+        self.changes += 1;
+        Some((group, topic))
+    }
+
+    /// Whether so many names were made and deleted that a sweep is worth its time.
+    #[must_use]
+    pub const fn needs_sweep(&self) -> bool {
+        self.changes >= SWEEP_CHANGES
+    }
+
+    /// The slots of present names, and those that the tables name.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        let mut used = Used {
+            topics: self.topics.iter().map(|topic| topic.present).collect(),
+            groups: Vec::with_capacity(self.groups.len()),
+        };
+        for group in &self.groups {
+            let is_empty = group.subscriptions.is_empty() && group.got.is_empty();
+            used.groups.push(group.present || !is_empty);
+            for topic in group.subscriptions.keys().chain(group.got.keys().map(|(topic, _)| topic))
+            {
+                used.note_topic(*topic);
+            }
+        }
+        used
+    }
+
+    /// Gives back the slots of names that nothing uses.
+    pub fn sweep(&mut self, used: &Used) {
+        self.changes = 0;
+        for (slot, topic) in self.topics.iter_mut().enumerate().filter(|each| !used.topics[each.0])
+        {
+            // A slot that is free already is in no table.
+            if self.topic_slots.get(&topic.name) == Some(&(slot as u32)) {
+                self.topic_slots.remove(&topic.name);
+                self.topic_bytes -= topic.name.len();
+                *topic = Topic::new(b"");
+                self.free_topics.push(slot as u32);
+            }
+        }
+        for (slot, group) in self.groups.iter_mut().enumerate().filter(|each| !used.groups[each.0])
+        {
+            // A slot that is free already is in no table.
+            if self.group_slots.get(&group.name) == Some(&(slot as u32)) {
+                self.group_slots.remove(&group.name);
+                self.group_bytes -= group.name.len();
+                *group = Group::new(b"");
+                self.free_groups.push(slot as u32);
+            }
+        }
+    }
+
+    /// Counts a read that looked at entries of a queue.
+    #[inline]
+    pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
+        let all = &mut self.groups[group as usize].got;
+        let is_full = self.got_count >= GOT_MAX;
+        let got = match all.entry((topic, queue_id)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full => return,
+            Entry::Vacant(new) => {
+                self.got_count += 1;
+                new.insert(Got::default())
+            }
+        };
+        if outcome.count > 0 {
+            got.reads += 1;
+            got.milliseconds += outcome.milliseconds;
+            got.messages += u64::from(outcome.count);
+            got.bytes += outcome.bytes as u64;
+        }
+        if self.disk_fall_recorded {
+            got.behind = outcome.behind;
+        }
+    }
+
+    /// Drops the cached queue handles when the store says that some went stale.
+    pub fn refresh(&mut self, core: &Core) {
+        let epoch = core.handles_epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            for queue in self.topics.iter_mut().flat_map(|topic| &mut topic.queues) {
+                queue.handle = None;
+            }
+        }
+    }
+
+    /// The handle of a queue for reading; None when the store has no such queue.
+    pub fn reading(&mut self, core: &Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
+        let topic = &mut self.topics[topic as usize];
+        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
+        if known.is_some() {
+            return known;
+        }
+        let found = core.find_queue(&topic.name, queue_id)?;
+        if let Some(slot) = topic.queue(queue_id) {
+            slot.handle = Some(found);
+        }
+        Some(found)
+    }
+
+    /// The handle of a queue for writing, made when it is new; None when the store refuses.
+    pub fn writing(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
+        let topic = &mut self.topics[topic as usize];
+        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
+        if known.is_some() {
+            return known;
+        }
+        let made = core.queue(&topic.name, queue_id).ok()?;
+        if let Some(slot) = topic.queue(queue_id) {
+            slot.handle = Some(made);
+        }
+        Some(made)
+    }
+}
+
+/// The place of a new value: a free one, or one at the end.
+fn take_slot<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
+    if let Some(slot) = free.pop() {
+        values[slot as usize] = value;
+        return slot;
+    }
+    values.push(value);
+    values.len() as u32 - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GetStatus;
+
+    const READ: ReadOutcome = ReadOutcome {
+        status: GetStatus::Found,
+        next_offset: 1,
+        min_offset: 0,
+        max_offset: 1,
+        suggest_slave: false,
+        count: 1,
+        bytes: 100,
+        behind: 0,
+        milliseconds: 0,
+    };
+
+    #[test]
+    fn a_name_without_room_is_unknown_and_known_ones_go_on() {
+        let mut tables = Tables::new();
+        let longest = NAMES_BYTES_MAX / 255;
+        for number in 0..longest {
+            let name = format!("{number:0255}");
+            tables.set_group(name.as_bytes(), true, 0);
+        }
+        tables.set_group(&[b'g'; 255], true, 0);
+        assert_eq!(tables.find_group(&[b'g'; 255], NO_SLOT), None);
+        assert_eq!(tables.groups.len(), longest);
+        tables.set_group(format!("{:0255}", 7).as_bytes(), false, 3);
+        assert_eq!(tables.groups[7].slow_broker_id, 3);
+        assert!(tables.intern_topic(&[b't'; 255]).is_some(), "topics have room of their own");
+    }
+
+    #[test]
+    fn what_groups_got_is_counted_for_so_many_queues() {
+        let mut tables = Tables::new();
+        let group = tables.intern_group(b"G").unwrap();
+        for number in 0..4_u8 {
+            let topic = tables.intern_topic(&[b't', number]).unwrap();
+            for queue_id in 0..QUEUE_IDS_MAX {
+                tables.note_got(group, topic, queue_id, &READ);
+            }
+        }
+        assert_eq!(tables.groups[0].got.len(), GOT_MAX);
+        tables.note_got(group, 0, 0, &READ);
+        assert_eq!(tables.groups[0].got[&(0, 0)].reads, 2);
+        tables.delete_topic(&[b't', 0]);
+        assert_eq!(tables.got_count, GOT_MAX - QUEUE_IDS_MAX as usize);
+        tables.note_got(group, 3, QUEUE_IDS_MAX - 1, &READ);
+        assert_eq!(tables.groups[0].got[&(3, QUEUE_IDS_MAX - 1)].reads, 1);
+        tables.delete_group(b"G");
+        assert_eq!(tables.got_count, 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! Hot sends: codes 10, 310 and 320.
+//!
+//! Every function that declines leaves nothing behind, so that the frame can go to Python.
+
+use super::policy::PERM_WRITE;
+use super::state::State;
+use crate::wire::answer::push_as_flush_timeout;
+use crate::wire::header::{FLAG_ONEWAY, FLAG_RESPONSE, Header, SendFields, TRANSACTION_BITS};
+use crate::wire::properties::{self, Inspected, PROPERTIES_BYTES_MAX};
+use crate::{BatchItem, Core, NewBatch, NewRecord};
+
+/// Bytes of a batch item before its body.
+const ITEM_FIXED_BYTES: usize = 20;
+
+/// A batch with more messages is cold: its answer would not fit a header.
+const BATCH_ITEMS_MAX: usize = 65_536;
+
+/// What a send needs to know of its connection.
+pub struct Sender<'a> {
+    pub connection: u64,
+    pub born_host: &'a [u8],
+    /// Slot of the last topic, looked at first.
+    pub last_topic: &'a mut u32,
+}
+
+/// Takes one send; false when it is not for the hot path.
+pub fn send(
+    state: &mut State,
+    core: &mut Core,
+    sender: &mut Sender<'_>,
+    header: &Header,
+    header_bytes: &[u8],
+    body: &[u8],
+    answers: &mut Vec<u8>,
+) -> bool {
+    take(state, core, sender, header, header_bytes, body, answers).is_some()
+}
+
+fn take(
+    state: &mut State,
+    core: &mut Core,
+    sender: &mut Sender<'_>,
+    header: &Header,
+    header_bytes: &[u8],
+    body: &[u8],
+    answers: &mut Vec<u8>,
+) -> Option<()> {
+    let fields = header.send_fields(header_bytes)?;
+    let slot = state.tables.find_topic(fields.topic, *sender.last_topic)?;
+    *sender.last_topic = slot;
+    let topic = &state.tables.topics[slot as usize];
+    if header.flag & FLAG_RESPONSE != 0
+        || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0
+        || !topic.hot
+        || topic.perm & PERM_WRITE == 0
+        || !(0..topic.write_queues).contains(&fields.queue_id)
+        || fields.sys_flag < 0
+        || fields.sys_flag & TRANSACTION_BITS != 0
+        || !(1..=state.max_message_bytes).contains(&body.len())
+        || !state.tables.writable
+        || !core.is_writable()
+        || core.free_buffers() == Some(0)
+    {
+        return None;
+    }
+    let inspected = properties::inspect(fields.properties)?;
+    let stored = if fields.batch {
+        append_batch(state, core, sender, slot, &fields, &inspected, body)?
+    } else {
+        append_one(state, core, sender, slot, &fields, &inspected, body)?
+    };
+    state.flush_wanted = state.flush_wanted.max(stored.end);
+    state.answered_puts += 1;
+    if header.flag & FLAG_ONEWAY != 0 {
+        return Some(());
+    }
+    let State { tables, peers, batch, scratch, sync_flush, answered_puts, .. } = state;
+    let pieces = &tables.identity.as_ref()?.pieces;
+    let one = [stored.start];
+    let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };
+    let render = |out: &mut Vec<u8>| {
+        pieces.send_answer(
+            out,
+            header.encoding,
+            header.opaque,
+            fields.queue_id,
+            stored.queue_offset,
+            offsets,
+        );
+    };
+    if !*sync_flush || !inspected.waits {
+        render(answers);
+        return Some(());
+    }
+    scratch.clear();
+    render(scratch);
+    if peers.may_wait() {
+        let deadline = core.now_ms().saturating_add(state.sync_flush_timeout_ms);
+        peers.wait_for_flush(sender.connection, stored.end, deadline, scratch);
+        *answered_puts -= 1;
+    } else {
+        push_as_flush_timeout(answers, scratch);
+    }
+    Some(())
+}
+
+/// Where a send went.
+struct Stored {
+    /// Physical offset of the record; a batch has its own list.
+    start: i64,
+    /// Physical offset behind the last record.
+    end: i64,
+    queue_offset: i64,
+}
+
+fn append_one(
+    state: &mut State,
+    core: &mut Core,
+    sender: &Sender<'_>,
+    slot: u32,
+    fields: &SendFields<'_>,
+    inspected: &Inspected<'_>,
+    body: &[u8],
+) -> Option<Stored> {
+    let queue = state.tables.writing(core, slot, fields.queue_id)?;
+    let identity = state.tables.identity.as_ref()?;
+    let text = inspected.stored(&identity.cluster_item);
+    if text.len() > PROPERTIES_BYTES_MAX {
+        return None;
+    }
+    let record = NewRecord {
+        flag: fields.flag,
+        sys_flag: fields.sys_flag,
+        born_timestamp: fields.born_timestamp,
+        born_host: sender.born_host,
+        store_host: &identity.store_host,
+        reconsume_times: fields.reconsume_times,
+        prepared_transaction_offset: 0,
+        body,
+        properties: text,
+        marks: Some(inspected.marks),
+        tags_code: None,
+        bit_map: &[],
+    };
+    let appended = core.append(queue, &record).ok()?;
+    state.note_append(core, slot, fields.queue_id, appended.tags_code);
+    Some(Stored {
+        start: appended.physical_offset,
+        end: appended.end_offset(),
+        queue_offset: appended.queue_offset,
+    })
+}
+
+fn append_batch(
+    state: &mut State,
+    core: &mut Core,
+    sender: &Sender<'_>,
+    slot: u32,
+    fields: &SendFields<'_>,
+    inspected: &Inspected<'_>,
+    body: &[u8],
+) -> Option<Stored> {
+    let queue = state.tables.writing(core, slot, fields.queue_id)?;
+    let identity = state.tables.identity.as_ref()?;
+    properties::batch_suffix(inspected.whole, &identity.cluster_item, &mut state.batch.suffix);
+    let items = batch_items(body, &state.batch.suffix)?;
+    let common = NewBatch {
+        sys_flag: fields.sys_flag,
+        born_timestamp: fields.born_timestamp,
+        born_host: sender.born_host,
+        store_host: &identity.store_host,
+        reconsume_times: fields.reconsume_times,
+    };
+    let offsets = &mut state.batch.physical_offsets;
+    let codes = &mut state.batch.tags_codes;
+    let appended = core.append_batch(queue, &common, &items, offsets, codes).ok()?;
+    for index in 0..state.batch.tags_codes.len() {
+        state.note_append(core, slot, fields.queue_id, state.batch.tags_codes[index]);
+    }
+    Some(Stored { start: 0, end: appended.end_offset, queue_offset: appended.queue_offset })
+}
+
+/// The items of a batch body; None when it is malformed or holds nothing.
+fn batch_items<'a>(body: &'a [u8], suffix: &'a [u8]) -> Option<Vec<BatchItem<'a>>> {
+    let int = |at: usize| -> Option<i32> {
+        Some(i32::from_be_bytes(*body.get(at..)?.first_chunk::<4>()?))
+    };
+    let mut items = Vec::new();
+    let mut at = 0;
+    while at < body.len() {
+        let size = usize::try_from(int(at)?).ok()?;
+        let flag = int(at + 12)?;
+        let body_size = usize::try_from(int(at + 16)?).ok()?;
+        let body_start = at + ITEM_FIXED_BYTES;
+        let text_size_at = body_start.checked_add(body_size)?;
+        let text_size = u16::from_be_bytes(*body.get(text_size_at..)?.first_chunk::<2>()?);
+        let text_start = text_size_at + 2;
+        let end = text_start + usize::from(text_size);
+        if body_size == 0 || end - at != size || items.len() >= BATCH_ITEMS_MAX {
+            return None;
+        }
+        let properties = properties::with_suffix(body.get(text_start..end)?, suffix);
+        if properties.len() > PROPERTIES_BYTES_MAX {
+            return None;
+        }
+        let body = &body[body_start..text_size_at];
+        items.push(BatchItem { flag, body, properties, marks: None, bit_map: &[] });
+        at = end;
+    }
+    (!items.is_empty()).then_some(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(body: &[u8], text: &[u8]) -> Vec<u8> {
+        let size = ITEM_FIXED_BYTES + body.len() + 2 + text.len();
+        let mut out = u32::try_from(size).unwrap().to_be_bytes().to_vec();
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&7u32.to_be_bytes());
+        out.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(body);
+        out.extend_from_slice(&u16::try_from(text.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(text);
+        out
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart() {
+        let body = [item(b"one", b"a\x01b"), item(b"two!", b"")].concat();
+        let items = batch_items(&body, b"\x02C\x01c").unwrap();
+        assert_eq!(items.len(), 2);
+        assert_eq!((items[0].flag, items[0].body), (7, &b"one"[..]));
+        assert_eq!(items[0].properties.parts.concat(), b"a\x01b\x02C\x01c");
+        assert_eq!(items[1].body, b"two!");
+        assert_eq!(items[1].properties.parts.concat(), b"C\x01c");
+    }
+
+    #[test]
+    fn a_torn_or_lying_batch_is_declined() {
+        let body = [item(b"one", b"a\x01b"), item(b"two!", b"x\x01y")].concat();
+        let first = item(b"one", b"a\x01b").len();
+        for end in 0..body.len() {
+            assert_eq!(batch_items(&body[..end], b"").is_some(), end == first);
+        }
+        for at in (0..4).chain(16..20) {
+            for value in [0, 1, 0x7F, 0x80, 0xFF] {
+                let mut changed = body.clone();
+                if changed[at] != value {
+                    changed[at] = value;
+                    assert!(batch_items(&changed, b"").is_none(), "{at} {value}");
+                }
+            }
+        }
+        assert!(batch_items(&item(b"", b""), b"").is_none());
+    }
+}

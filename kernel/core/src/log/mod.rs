@@ -1,0 +1,5 @@
+//! The commit log: its files, the folders that they lie in, and what recovery cuts off it.
+
+pub(crate) mod commit_log;
+pub(crate) mod folders;
+pub(crate) mod quarantine;

@@ -1,0 +1,807 @@
+//! One consume queue: entries of 20 bytes (physical offset, size, tags code), one per message, over
+//! files of one size. The entry of queue offset `i` stands at byte `20 * i`.
+//!
+//! The files are mapped when they are first read or written, not when the store opens.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::files::folder::{create_folder, offset_files, offset_name, sync_folder};
+use crate::files::map::{MappedFile, PAGE, check_size, data_ranges};
+use crate::queues::queue_ext::QueueExt;
+use crate::shared::Shared;
+
+/// Bytes of an entry.
+pub(crate) const ENTRY_SIZE: u64 = 20;
+/// Size that marks an entry before the first message of a queue that began at a higher offset.
+pub(crate) const PRE_BLANK_SIZE: i32 = 0x7FFF_FFFF;
+
+/// The setting that fixes the size of the files.
+pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
+/// Files at the end of a queue whose every entry is looked at after a crash of the machine.
+const FILES_SCANNED: usize = 3;
+/// A queue that fills a page within this time gets pages backed ahead by the helper.
+const HOT_MS: i64 = 1_000;
+/// Entries that are read at once where a file is not mapped (64 KiB).
+const READ_ENTRIES: u64 = 3_277;
+/// Bytes backed ahead in a hot queue (3,276 messages).
+const HOT_WINDOW: u64 = 64 << 10;
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) physical_offset: i64,
+    pub(crate) size: i32,
+    pub(crate) tags_code: i64,
+}
+
+impl Entry {
+    pub(crate) const PRE_BLANK: Entry =
+        Entry { physical_offset: 0, size: PRE_BLANK_SIZE, tags_code: 0 };
+
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8; ENTRY_SIZE as usize]) -> Self {
+        let (words, _) = bytes.as_chunks::<4>();
+        let long = |at: usize| {
+            i64::from(i32::from_be_bytes(words[at])) << 32
+                | i64::from(u32::from_be_bytes(words[at + 1]))
+        };
+        Entry { physical_offset: long(0), size: i32::from_be_bytes(words[2]), tags_code: long(3) }
+    }
+
+    #[inline]
+    pub(crate) fn encode(self) -> [u8; ENTRY_SIZE as usize] {
+        let mut bytes = [0; ENTRY_SIZE as usize];
+        bytes[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    /// Whether it was written: unwritten space has size 0.
+    #[inline]
+    pub(crate) fn is_written(&self) -> bool {
+        self.physical_offset >= 0 && self.size > 0
+    }
+
+    /// Whether it only fills the space before a queue's first message.
+    #[inline]
+    pub(crate) fn is_pre_blank(&self) -> bool {
+        self.size == PRE_BLANK_SIZE && self.physical_offset == 0
+    }
+
+    /// Physical offset behind the record.
+    fn end(&self) -> i64 {
+        self.physical_offset.saturating_add(i64::from(self.size))
+    }
+}
+
+struct QueueFile {
+    start: u64,
+    path: PathBuf,
+    map: Option<Arc<MappedFile>>,
+}
+
+/// What is to be written to the disk.
+pub(crate) enum DirtyRange {
+    /// A part of a mapped file.
+    Mapped(Arc<MappedFile>, u64, u64),
+    /// A file that an earlier, killed run may have left in the page cache.
+    Unmapped(PathBuf),
+}
+
+impl DirtyRange {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            DirtyRange::Mapped(file, _, _) => file.path(),
+            DirtyRange::Unmapped(path) => path,
+        }
+    }
+
+    /// Begins to write it, without waiting. Best effort: [`Self::sync`] does what is left.
+    pub(crate) fn begin_sync(&self) {
+        let (path, from, length) = match self {
+            DirtyRange::Mapped(file, from, to) => (file.path(), *from, to - from),
+            DirtyRange::Unmapped(path) => (path.as_path(), 0, 0),
+        };
+        if let Ok(file) = File::open(path) {
+            // SAFETY: plain system call on an open descriptor.
+            unsafe {
+                libc::sync_file_range(
+                    file.as_raw_fd(),
+                    from as libc::off64_t,
+                    length as libc::off64_t,
+                    libc::SYNC_FILE_RANGE_WRITE,
+                )
+            };
+        }
+    }
+
+    /// Writes it and waits; the error names the file.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let (path, result) = match self {
+            DirtyRange::Mapped(file, from, to) => (file.path(), file.sync(*from, *to)),
+            DirtyRange::Unmapped(path) => {
+                match File::open(path).and_then(|file| file.sync_data()) {
+                    // Deleted meanwhile.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                    result => (path.as_path(), result),
+                }
+            }
+        };
+        result.map_err(|error| StoreError::io(format!("flushing {}", path.display()), error))
+    }
+}
+
+/// What may be taken for true of the entries that are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// None is missing before the last one: after a clean stop, or a kill alone.
+    Whole,
+    /// Any may be missing in the last files: the machine stopped.
+    Nothing,
+}
+
+/// A queue as its files have it.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub(crate) queue: ConsumeQueue,
+    /// A file is missing, or shorter than it was.
+    pub(crate) is_short: bool,
+    /// Files that are shorter than the setting says, and their lengths.
+    pub(crate) short_files: Vec<(PathBuf, u64)>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// One queue of one topic.
+#[derive(Default)]
+pub(crate) struct ConsumeQueue {
+    folder: PathBuf,
+    file_size: u64,
+    files: Vec<QueueFile>,
+    /// The file that the next entry goes to, once it was written to.
+    tail: Option<Arc<MappedFile>>,
+    min: i64,
+    max: i64,
+    /// Up to this byte an entry can be written without a second look.
+    safe_end: u64,
+    asked: u64,
+    page_ms: i64,
+    flushed: u64,
+    /// Physical offset behind the record of the last entry; 0 when there is none.
+    max_physical: i64,
+    /// Whether it stands in the list of queues to flush.
+    pub(crate) listed: bool,
+    /// Units beside the entries; `None` without `enableConsumeQueueExt`.
+    pub(crate) ext: Option<Box<QueueExt>>,
+}
+
+impl ConsumeQueue {
+    /// An empty queue; touches no file.
+    pub(crate) fn new(folder: PathBuf, file_size: u64) -> Self {
+        ConsumeQueue {
+            folder,
+            file_size,
+            files: Vec::new(),
+            tail: None,
+            min: 0,
+            max: 0,
+            safe_end: 0,
+            asked: 0,
+            page_ms: 0,
+            flushed: 0,
+            max_physical: 0,
+            listed: false,
+            ext: None,
+        }
+    }
+
+    /// Loads a queue's files.
+    pub(crate) fn load(
+        folder: PathBuf,
+        file_size: u64,
+        trust: Trust,
+    ) -> Result<Loaded, StoreError> {
+        let mut queue = ConsumeQueue::new(folder, file_size);
+        let mut loaded = Loaded { queue: ConsumeQueue::default(), ..Loaded::default() };
+        let found = offset_files(&queue.folder, &mut loaded.notes)?;
+        let count = found.len();
+        for (index, (start, path, length)) in found.into_iter().enumerate() {
+            if length > file_size {
+                check_size(&path, length, file_size, SIZE_SETTING)?;
+            }
+            if length < file_size {
+                // A kill between creating the file and giving it its size leaves the last one so.
+                loaded.is_short |= length > 0 || index + 1 < count;
+                loaded.short_files.push((path, length));
+                continue;
+            }
+            let follows = loaded.short_files.is_empty()
+                && queue.files.last().is_none_or(|last| last.start + file_size == start);
+            if !follows || start % file_size != 0 {
+                loaded
+                    .notes
+                    .push(format!("removed {}: the file before it is missing", path.display()));
+                let _ = fs::remove_file(&path);
+                loaded.is_short = true;
+                continue;
+            }
+            queue.files.push(QueueFile { start, path, map: None });
+        }
+        let first_scanned = match trust {
+            Trust::Whole => queue.find_end_backwards()?,
+            Trust::Nothing => queue.find_end()?,
+        };
+        if trust == Trust::Nothing {
+            queue.flushed = first_scanned;
+        }
+        loaded.queue = queue;
+        Ok(loaded)
+    }
+
+    /// Takes every entry for not flushed, as far back as a killed run may have left some.
+    pub(crate) fn distrust_flushed(&mut self) {
+        let first = self.files.len().saturating_sub(FILES_SCANNED);
+        self.flushed = self.files.get(first).map_or(0, |file| file.start).min(self.flushed);
+    }
+
+    /// Whether something waits to be flushed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.max as u64 * ENTRY_SIZE > self.flushed
+    }
+
+    /// Lets the maps go; they come back when they are needed.
+    pub(crate) fn unmap(&mut self) {
+        self.tail = None;
+        self.asked = 0;
+        for file in &mut self.files {
+            file.map = None;
+        }
+        if let Some(ext) = &mut self.ext {
+            ext.unmap();
+        }
+    }
+
+    /// Sets the end behind the last entry of the unbroken sequence in the last files; the begin of
+    /// the first of those.
+    fn find_end(&mut self) -> Result<u64, StoreError> {
+        let mut index = self.files.len().saturating_sub(FILES_SCANNED);
+        let begin = self.files.get(index).map_or(0, |file| file.start);
+        while index < self.files.len() {
+            let (count, last) = self.scan(index)?;
+            if count == 0 && index > 0 && self.max == 0 {
+                // Nothing in the file where the reading began: the end is before it.
+                self.cut_files_for_good(index);
+                index -= 1;
+                continue;
+            }
+            if let Some(last) = last {
+                self.set_end((self.files[index].start / ENTRY_SIZE) as i64 + count, last);
+            }
+            if count < (self.file_size / ENTRY_SIZE) as i64 {
+                self.cut_files_for_good(index + usize::from(count > 0));
+                break;
+            }
+            index += 1;
+        }
+        self.begin_where_loaded();
+        Ok(begin.min(self.flushed))
+    }
+
+    /// Sets the end behind the last entry that stands in the files: the entries before it are there.
+    fn find_end_backwards(&mut self) -> Result<u64, StoreError> {
+        while let Some(file) = self.files.last() {
+            if let Some((number, last)) = self.last_entry(file)? {
+                self.set_end((file.start / ENTRY_SIZE) as i64 + number + 1, last);
+                break;
+            }
+            self.cut_files_for_good(self.files.len() - 1);
+        }
+        self.begin_where_loaded();
+        Ok(self.flushed)
+    }
+
+    fn set_end(&mut self, end: i64, last: Entry) {
+        self.max = end;
+        self.max_physical = if last.is_pre_blank() { 0 } else { last.end() };
+    }
+
+    fn begin_where_loaded(&mut self) {
+        self.flushed = self.max as u64 * ENTRY_SIZE;
+        self.safe_end = self.flushed;
+        self.min = self.files.first().map_or(0, |file| (file.start / ENTRY_SIZE) as i64);
+    }
+
+    /// The last entry that was written to a file, and its number in it.
+    fn last_entry(&self, file: &QueueFile) -> Result<Option<(i64, Entry)>, StoreError> {
+        let context = || format!("reading {}", file.path.display());
+        let opened = File::open(&file.path).map_err(|error| StoreError::io(context(), error))?;
+        let mut buffer = vec![0_u8; (ENTRY_SIZE * 256) as usize];
+        for &(from, to) in data_ranges(&opened, 0, self.file_size).iter().rev() {
+            let from = from / ENTRY_SIZE * ENTRY_SIZE;
+            let mut end = to.next_multiple_of(ENTRY_SIZE).min(self.file_size);
+            while end > from {
+                let begin = end.saturating_sub(buffer.len() as u64).max(from);
+                let bytes = &mut buffer[..(end - begin) as usize];
+                opened
+                    .read_exact_at(bytes, begin)
+                    .map_err(|error| StoreError::io(context(), error))?;
+                let entries = bytes.as_chunks().0.iter().map(Entry::decode).enumerate();
+                if let Some((number, entry)) = entries.rev().find(|(_, entry)| entry.is_written()) {
+                    return Ok(Some(((begin / ENTRY_SIZE) as i64 + number as i64, entry)));
+                }
+                end = begin;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes files in a way that lasts: what was cut off must not be back after a loss of power,
+    /// when the log has grown again.
+    fn cut_files_for_good(&mut self, keep: usize) {
+        if keep < self.files.len() {
+            self.cut_files(keep);
+            sync_folder(&self.folder);
+        }
+    }
+
+    fn cut_files(&mut self, keep: usize) {
+        for file in self.files.drain(keep.min(self.files.len())..) {
+            let _ = fs::remove_file(&file.path);
+        }
+    }
+
+    /// (entries from the file's begin to the first that is not written, the last of them). Read,
+    /// not mapped: most queues are never touched again.
+    fn scan(&self, index: usize) -> Result<(i64, Option<Entry>), StoreError> {
+        let path = &self.files[index].path;
+        let context = || format!("reading {}", path.display());
+        let file = File::open(path).map_err(|error| StoreError::io(context(), error))?;
+        let data = data_ranges(&file, 0, self.file_size);
+        let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
+        let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
+        let (mut count, mut last, mut at) = (0, None, 0);
+        // An entry may straddle the end of the data; what is behind is zero then.
+        let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
+        while at < end {
+            let length = (end - at).min(buffer.len() as u64) as usize;
+            file.read_exact_at(&mut buffer[..length], at)
+                .map_err(|error| StoreError::io(context(), error))?;
+            for bytes in buffer[..length].as_chunks().0 {
+                let entry = Entry::decode(bytes);
+                if !entry.is_written() {
+                    return Ok((count, last));
+                }
+                count += 1;
+                last = Some(entry);
+            }
+            at += length as u64;
+        }
+        Ok((count, last))
+    }
+
+    /// Moves the min offset to the first message that the log still has.
+    pub(crate) fn correct_min(&mut self, physical_min: i64) -> Result<(), StoreError> {
+        let begin = self.files.first().map_or(self.max, |file| (file.start / ENTRY_SIZE) as i64);
+        self.min = self.min.max(begin);
+        // Mostly the first look finds it: a whole buffer is for those that follow.
+        let mut count = 1;
+        while self.min < self.max {
+            let bytes = self.read_entries(self.min, count)?;
+            if bytes.is_empty() {
+                break;
+            }
+            for bytes in bytes.as_chunks().0 {
+                let entry = Entry::decode(bytes);
+                if entry.is_written()
+                    && !entry.is_pre_blank()
+                    && entry.physical_offset >= physical_min
+                {
+                    if let Some(ext) = &mut self.ext {
+                        ext.begin_at(entry.tags_code);
+                    }
+                    return Ok(());
+                }
+                self.min += 1;
+            }
+            count = READ_ENTRIES;
+        }
+        Ok(())
+    }
+
+    /// Up to `count` entries from an offset, within one file. Read, not mapped: most queues are
+    /// looked at once and never touched again.
+    fn read_entries(&self, offset: i64, count: u64) -> Result<Vec<u8>, StoreError> {
+        let byte = offset as u64 * ENTRY_SIZE;
+        let Some(file) = self.index_of(byte).and_then(|index| self.files.get(index)) else {
+            return Ok(Vec::new());
+        };
+        let end = (file.start + self.file_size).min(self.max as u64 * ENTRY_SIZE);
+        let mut bytes = vec![0_u8; (count * ENTRY_SIZE).min(end.saturating_sub(byte)) as usize];
+        File::open(&file.path)
+            .and_then(|opened| opened.read_exact_at(&mut bytes, byte - file.start))
+            .map_err(|error| StoreError::io(format!("reading {}", file.path.display()), error))?;
+        Ok(bytes)
+    }
+
+    /// Deletes up to `most` files, never the last, whose last entry is of a record before an
+    /// offset; corrects the min offset. How many files.
+    pub(crate) fn expire(&mut self, physical_min: i64, most: usize) -> Result<usize, StoreError> {
+        let mut count = 0;
+        while count < most && self.files.len() > 1 {
+            let next = self.files[1].start / ENTRY_SIZE;
+            let bytes = self.read_entries(next as i64 - 1, 1)?;
+            let is_expired = bytes
+                .first_chunk()
+                .is_some_and(|bytes| Entry::decode(bytes).physical_offset < physical_min);
+            if !is_expired {
+                break;
+            }
+            let path = &self.files[0].path;
+            fs::remove_file(path)
+                .or_else(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                })
+                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            self.files.remove(0);
+            count += 1;
+        }
+        self.flushed = self.flushed.max(self.files.first().map_or(0, |file| file.start));
+        self.correct_min(physical_min)?;
+        Ok(count)
+    }
+
+    /// Whether it ever had a message.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    pub(crate) fn min(&self) -> i64 {
+        self.min
+    }
+
+    #[inline]
+    pub(crate) fn max(&self) -> i64 {
+        self.max
+    }
+
+    /// The max offset of what can be read of a log that is readable up to there: records that wait in
+    /// a transient pool have their entries already.
+    #[inline]
+    pub(crate) fn readable_max(&mut self, readable: i64) -> i64 {
+        if self.max_physical <= readable { self.max } else { self.search_readable(readable) }
+    }
+
+    #[cold]
+    fn search_readable(&mut self, readable: i64) -> i64 {
+        let (mut low, mut high) = (self.min, self.max);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle) {
+                Ok(Some(entry)) if entry.physical_offset >= readable => high = middle,
+                _ => low = middle + 1,
+            }
+        }
+        low
+    }
+
+    pub(crate) fn max_physical(&self) -> i64 {
+        self.max_physical
+    }
+
+    /// Entries of one file.
+    pub(crate) fn entries_per_file(&self) -> i64 {
+        (self.file_size / ENTRY_SIZE) as i64
+    }
+
+    /// Begin of the file after the one that holds a queue offset.
+    pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
+        let count = self.entries_per_file();
+        offset + count - offset.rem_euclid(count)
+    }
+
+    fn map(&mut self, index: usize) -> Result<Option<&Arc<MappedFile>>, StoreError> {
+        let Some(file) = self.files.get_mut(index) else { return Ok(None) };
+        if file.map.is_none() {
+            let map = MappedFile::open(&file.path, file.start, self.file_size, SIZE_SETTING)?;
+            file.map = Some(Arc::new(map));
+        }
+        Ok(file.map.as_ref())
+    }
+
+    fn index_of(&self, byte: u64) -> Option<usize> {
+        let first = self.files.first()?.start;
+        Some((byte.checked_sub(first)? / self.file_size) as usize)
+    }
+
+    /// The entries from an offset to the end of its file or of the queue; empty outside.
+    #[inline]
+    pub(crate) fn entries(
+        &mut self,
+        offset: i64,
+    ) -> Result<&[[u8; ENTRY_SIZE as usize]], StoreError> {
+        if offset < 0 || offset >= self.max {
+            return Ok(&[]);
+        }
+        let (byte, end) = (offset as u64 * ENTRY_SIZE, self.max as u64 * ENTRY_SIZE);
+        let Some(index) = self.index_of(byte) else { return Ok(&[]) };
+        let Some(file) = self.map(index)? else { return Ok(&[]) };
+        let length = end.min(file.end()) - byte;
+        Ok(file.bytes(byte - file.start(), length as usize).as_chunks().0)
+    }
+
+    /// One entry; `None` outside.
+    pub(crate) fn entry(&mut self, offset: i64) -> Result<Option<Entry>, StoreError> {
+        Ok(self.entries(offset)?.first().map(Entry::decode))
+    }
+
+    /// Makes the next `count` entries writable, so that [`Self::push`] can't fail.
+    #[inline]
+    pub(crate) fn reserve(
+        &mut self,
+        count: u64,
+        now_ms: i64,
+        shared: &Shared,
+    ) -> Result<(), StoreError> {
+        if (self.max as u64 + count) * ENTRY_SIZE <= self.safe_end && self.tail.is_some() {
+            return Ok(());
+        }
+        self.prepare(count, now_ms, shared)
+    }
+
+    #[cold]
+    fn prepare(&mut self, count: u64, now_ms: i64, shared: &Shared) -> Result<(), StoreError> {
+        let byte = self.max as u64 * ENTRY_SIZE;
+        let end = byte + count * ENTRY_SIZE;
+        if self.files.is_empty() {
+            self.create_file(byte / self.file_size * self.file_size)?;
+            // Without them the file would look as if it began with nothing.
+            self.fill_pre_blank(byte).inspect_err(|_| self.cut_files(0))?;
+        }
+        if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
+            self.open_tail(byte)?;
+        }
+        let Some(tail) = self.tail.clone() else { return Err(StoreError::Closed) };
+        let context = || format!("writing {}", tail.path().display());
+        let need = end.min(tail.end()) - tail.start();
+        if need > tail.populated() {
+            tail.back(need).map_err(|error| StoreError::io(context(), error))?;
+        }
+        // A batch may go on in the next file, and an immense one in those behind it.
+        let mut start = tail.end();
+        while end > start {
+            if self.index_of(start).is_none_or(|index| index >= self.files.len()) {
+                self.create_file(start)?;
+            }
+            let Some(index) = self.index_of(start) else { return Err(StoreError::Closed) };
+            let Some(next) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
+            next.back((end - start).min(next.size()))
+                .map_err(|error| StoreError::io(context(), error))?;
+            start = next.end();
+        }
+        let is_hot = now_ms - self.page_ms < HOT_MS;
+        self.page_ms = now_ms;
+        let populated = tail.populated();
+        if is_hot && populated < (need + HOT_WINDOW / 2).min(tail.size()) {
+            let target = (need + HOT_WINDOW).min(tail.size());
+            if self.asked < tail.start() + need + HOT_WINDOW / 2
+                && shared.ahead.back_queue(&tail, target)
+            {
+                self.asked = tail.start() + target;
+            }
+        }
+        let known = if is_hot && populated < tail.size() {
+            populated.saturating_sub(HOT_WINDOW / 2).max(need)
+        } else {
+            populated
+        };
+        self.safe_end = tail.start() + known.min(tail.size() / ENTRY_SIZE * ENTRY_SIZE);
+        Ok(())
+    }
+
+    /// Maps the file that the entry at `byte` goes to, clearing what an earlier life left there.
+    fn open_tail(&mut self, byte: u64) -> Result<(), StoreError> {
+        if self.index_of(byte).is_none_or(|index| index >= self.files.len()) {
+            self.create_file(byte)?;
+        }
+        let Some(index) = self.index_of(byte) else { return Err(StoreError::Closed) };
+        let is_first = self.tail.is_none();
+        let Some(file) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
+        let position = byte - file.start();
+        if is_first {
+            // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+            unsafe { file.clear_from(position) }?;
+        }
+        if file.populated() == 0 {
+            file.begin_at(position);
+        }
+        self.tail = Some(file);
+        Ok(())
+    }
+
+    fn create_file(&mut self, start: u64) -> Result<(), StoreError> {
+        if self.files.is_empty() {
+            create_folder(&self.folder)?;
+        }
+        let path = self.folder.join(offset_name(start));
+        let map = Arc::new(MappedFile::create(&path, start, self.file_size)?);
+        map.advise_random();
+        self.files.push(QueueFile { start, path, map: Some(map) });
+        Ok(())
+    }
+
+    /// Fills the begin of the first file when the queue begins at a higher offset.
+    fn fill_pre_blank(&mut self, byte: u64) -> Result<(), StoreError> {
+        self.min = self.max;
+        self.flushed = byte / self.file_size * self.file_size;
+        let Some(file) = self.map(0)?.cloned() else { return Ok(()) };
+        let bytes = Entry::PRE_BLANK.encode().repeat(((byte - file.start()) / ENTRY_SIZE) as usize);
+        // SAFETY: a file just created under the store's lock.
+        unsafe { file.patch(0, &bytes) }
+            .map_err(|error| StoreError::io(format!("writing {}", file.path().display()), error))
+    }
+
+    /// Appends an entry; its room was reserved.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry) {
+        let byte = self.max as u64 * ENTRY_SIZE;
+        if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
+            self.tail = self
+                .index_of(byte)
+                .and_then(|index| self.files.get(index))
+                .and_then(|file| file.map.clone());
+        }
+        if let Some(tail) = &self.tail {
+            // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+            let target = unsafe { tail.bytes_mut(byte - tail.start(), ENTRY_SIZE as usize) };
+            if target.len() == ENTRY_SIZE as usize {
+                target.copy_from_slice(&entry.encode());
+            }
+            if byte + 2 * ENTRY_SIZE > tail.end() {
+                // It is full. RocketMQ looks for a time in the first file changed at it or later.
+                tail.touch();
+            }
+        }
+        self.max += 1;
+        self.max_physical = entry.end();
+    }
+
+    /// Begins an empty queue at an offset.
+    pub(crate) fn begin_at(&mut self, offset: i64) {
+        if self.files.is_empty() {
+            self.min = offset;
+            self.max = offset;
+        }
+    }
+
+    /// Fills the queue with pre-blank entries up to an offset (recovery).
+    pub(crate) fn fill_to(&mut self, offset: i64, shared: &Shared) -> Result<(), StoreError> {
+        let last = self.max_physical;
+        while self.max < offset {
+            self.reserve(1, 0, shared)?;
+            self.push(Entry::PRE_BLANK);
+        }
+        self.max_physical = last;
+        Ok(())
+    }
+
+    /// Overwrites an entry that exists (recovery).
+    pub(crate) fn rewrite(&mut self, offset: i64, entry: Entry) -> Result<(), StoreError> {
+        let byte = offset as u64 * ENTRY_SIZE;
+        let Some(index) = self.index_of(byte) else { return Ok(()) };
+        let Some(file) = self.map(index)? else { return Ok(()) };
+        // SAFETY: recovery: nobody reads yet.
+        unsafe { file.patch(byte - file.start(), &entry.encode()) }
+            .map_err(|error| StoreError::io(format!("writing {}", file.path().display()), error))?;
+        self.flushed = self.flushed.min(byte);
+        if offset + 1 == self.max {
+            self.max_physical = entry.end();
+        }
+        Ok(())
+    }
+
+    /// Drops the entries of records at or behind the log's end; how many.
+    pub(crate) fn truncate(&mut self, physical_end: i64) -> Result<i64, StoreError> {
+        let mut end = self.max;
+        while end > self.min {
+            match self.entry(end - 1)? {
+                Some(entry) if entry.is_pre_blank() => break,
+                Some(entry) if entry.is_written() && entry.end() <= physical_end => break,
+                _ => end -= 1,
+            }
+        }
+        self.truncate_at(end)
+    }
+
+    /// Ends the queue at an offset; how many entries were dropped.
+    pub(crate) fn truncate_at(&mut self, end: i64) -> Result<i64, StoreError> {
+        let dropped = self.max - end;
+        if dropped <= 0 {
+            return Ok(0);
+        }
+        self.max = end;
+        let last = if end > self.min { self.entry(end - 1)? } else { None };
+        self.max_physical = last.filter(|last| !last.is_pre_blank()).map_or(0, |last| last.end());
+        if end <= self.min {
+            // Nothing is left, or what only filled the place before the first message.
+            self.delete();
+            return Ok(dropped);
+        }
+        let byte = end as u64 * ENTRY_SIZE;
+        let keep = self.files.iter().take_while(|file| file.start < byte).count();
+        self.cut_files_for_good(keep);
+        // Cleared at once: once the log has grown again they would pass for entries of it.
+        if let Some(index) = self.index_of(byte).filter(|&index| index < self.files.len())
+            && let Some(file) = self.map(index)?.cloned()
+        {
+            // SAFETY: recovery: nobody reads yet.
+            unsafe { file.clear_from(byte - file.start()) }?;
+        }
+        self.tail = None;
+        self.safe_end = byte;
+        self.flushed = self.flushed.min(byte);
+        self.fit_ext()?;
+        Ok(dropped)
+    }
+
+    /// The first entry of each file (recovery of a topic whose queues were deleted).
+    pub(crate) fn first_entries(&mut self) -> Result<Vec<Entry>, StoreError> {
+        let starts: Vec<u64> = self.files.iter().map(|file| file.start / ENTRY_SIZE).collect();
+        let mut entries = Vec::with_capacity(starts.len());
+        for start in starts {
+            entries.extend(self.entry(start as i64)?);
+        }
+        Ok(entries)
+    }
+
+    /// Deletes the files.
+    pub(crate) fn delete(&mut self) {
+        self.cut_files(0);
+        self.tail = None;
+        let _ = fs::remove_dir(&self.folder);
+        if let Some(ext) = &mut self.ext {
+            ext.delete();
+        }
+        (self.min, self.max, self.max_physical) = (0, 0, 0);
+        (self.safe_end, self.flushed, self.asked) = (0, 0, 0);
+    }
+
+    /// What is not on the disk yet, if at least `least_pages` pages (0: anything) or a full file.
+    pub(crate) fn take_dirty(&mut self, least_pages: u64, ranges: &mut Vec<DirtyRange>) -> bool {
+        let end = self.max as u64 * ENTRY_SIZE;
+        if end <= self.flushed {
+            return true;
+        }
+        let is_full = end.is_multiple_of(self.file_size);
+        if !is_full && least_pages > 0 && end / PAGE - self.flushed / PAGE < least_pages {
+            return false;
+        }
+        let is_whole = is_full || least_pages == 0;
+        // Without the page that is being written: an append would have to ask for the right to write
+        // it again, and perhaps to wait for the file system.
+        let start = end / self.file_size * self.file_size;
+        let target = if is_whole { end } else { start + (end - start) / PAGE * PAGE };
+        let end = target.max(self.flushed);
+        let mut at = self.flushed;
+        while at < end {
+            let Some(index) = self.index_of(at) else { break };
+            let Some(file) = self.files.get(index) else { break };
+            let to = end.min(file.start + self.file_size);
+            ranges.push(match &file.map {
+                Some(map) => DirtyRange::Mapped(Arc::clone(map), at - file.start, to - file.start),
+                None => DirtyRange::Unmapped(file.path.clone()),
+            });
+            at = to;
+        }
+        self.flushed = end;
+        if let Some(ext) = &mut self.ext {
+            ext.take_dirty(ranges);
+        }
+        is_whole
+    }
+}

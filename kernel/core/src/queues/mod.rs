@@ -1,0 +1,5 @@
+//! Consume queues: entries, the units beside them, and records with entries in several queues.
+
+pub(crate) mod consume_queue;
+pub(crate) mod multi_dispatch;
+pub(crate) mod queue_ext;

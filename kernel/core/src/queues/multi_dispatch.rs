@@ -1,0 +1,206 @@
+//! Multi-dispatch: one record with entries in several queues (`MultiDispatch` of RocketMQ).
+//!
+//! A producer names the queues in the property `INNER_MULTI_DISPATCH`, as `a,b`; the store adds
+//! `INNER_MULTI_QUEUE_OFFSET`, as `7,0`: the queue offsets that the record gets there. The queue id
+//! is the record's own, and 0 for light message queues (LMQ: `%LMQ%` names, with `enableLmq`),
+//! which are topics of one queue without a topic configuration.
+//!
+//! A name that comes twice, or names the record's own queue, stands for one entry.
+
+use hashbrown::HashSet;
+
+use crate::error::PutStatus;
+use crate::queues::consume_queue::Entry;
+use crate::record::{PROPERTY_SEPARATOR, Text, is_queued, properties};
+use crate::state::{Core, topic_name};
+use crate::store::{Appended, NewRecord, QueueHandle};
+
+/// What the names of light message queues begin with.
+pub const LMQ_PREFIX: &str = "%LMQ%";
+
+const QUEUES_NAME: &[u8] = b"INNER_MULTI_DISPATCH";
+const OFFSETS_NAME: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
+/// More digits than a queue offset can have.
+const OFFSET_DIGITS_MAX: usize = 18;
+
+/// A queue by its topic and id.
+pub(crate) type Named<'a> = (&'a str, i32);
+
+fn value<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    properties(text).filter(|(each, _)| *each == name).last().map(|(_, value)| value)
+}
+
+/// What Java's `Character.isWhitespace` says of ASCII.
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | 9..=13 | 28..=31)
+}
+
+/// Whether the property text names offsets in further queues, which only the store may say.
+pub(crate) fn claims_offsets(text: &Text<'_>) -> bool {
+    text.parts.iter().any(|part| properties(part).any(|(name, _)| name == OFFSETS_NAME))
+}
+
+/// The further queues that a record names, in order; mostly none. `None`: a name is no UTF-8.
+pub(crate) fn named_queues(text: &[u8], queue_id: i32, lmq: bool) -> Option<Vec<Named<'_>>> {
+    let Some(names) = value(text, QUEUES_NAME).filter(|names| !names.iter().all(|&b| is_blank(b)))
+    else {
+        return Some(Vec::new());
+    };
+    // As Java splits: names at the end that are empty do not count.
+    let names = std::str::from_utf8(names).ok()?.trim_end_matches(',');
+    if names.is_empty() {
+        return Some(Vec::new());
+    }
+    let id = |name: &str| if lmq && name.starts_with(LMQ_PREFIX) { 0 } else { queue_id };
+    Some(names.split(',').map(|name| (name, id(name))).collect())
+}
+
+/// The further entries of a stored record, (queue, queue offset); none when the two properties do
+/// not fit together.
+pub(crate) fn targets(text: &[u8], queue_id: i32, lmq: bool) -> Vec<(Named<'_>, i64)> {
+    let Some(offsets) = value(text, OFFSETS_NAME) else { return Vec::new() };
+    let queues = named_queues(text, queue_id, lmq).unwrap_or_default();
+    let number = |digits: &[u8]| {
+        let is_number = digits.iter().all(u8::is_ascii_digit) && digits.len() <= OFFSET_DIGITS_MAX;
+        std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse::<i64>().ok()
+    };
+    let offsets: Option<Vec<i64>> = offsets.split(|&byte| byte == b',').map(number).collect();
+    match offsets {
+        Some(offsets) if offsets.len() == queues.len() => queues.into_iter().zip(offsets).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Property text that says what offsets the record has in its further queues.
+fn with_offsets(text: &[u8], offsets: &[i64]) -> Vec<u8> {
+    let is_kept = |item: &&[u8]| {
+        !item.is_empty()
+            && item.strip_prefix(OFFSETS_NAME).is_none_or(|rest| !rest.starts_with(b"\x01"))
+    };
+    let mut kept: Vec<&[u8]> =
+        text.split(|&byte| byte == PROPERTY_SEPARATOR).filter(is_kept).collect();
+    let numbers: Vec<String> = offsets.iter().map(i64::to_string).collect();
+    let added = [OFFSETS_NAME, b"\x01", numbers.join(",").as_bytes()].concat();
+    kept.push(&added);
+    kept.join(&PROPERTY_SEPARATOR)
+}
+
+impl Core {
+    /// Whether such queues would make more light message queues than `maxLmqConsumeQueueNum`.
+    ///
+    /// # Errors
+    /// `LmqConsumeQueueNumExceeded`.
+    pub fn check_lmq<'a>(
+        &self,
+        queues: impl Iterator<Item = (&'a [u8], i32)>,
+    ) -> Result<(), PutStatus> {
+        let settings = &self.shared.settings;
+        if !(settings.enable_lmq && settings.enable_multi_dispatch) {
+            return Ok(());
+        }
+        let is_fresh = |&(name, id): &(&[u8], i32)| {
+            name.starts_with(LMQ_PREFIX.as_bytes()) && self.find_queue(name, id).is_none()
+        };
+        let fresh = queues.filter(is_fresh).collect::<HashSet<_>>().len();
+        if fresh == 0 || self.lmq_count + fresh <= settings.max_lmq_consume_queue_num {
+            return Ok(());
+        }
+        self.shared.note_refusal(format!(
+            "{} light message queues, maxLmqConsumeQueueNum is {}",
+            self.lmq_count, settings.max_lmq_consume_queue_num
+        ));
+        Err(PutStatus::LmqConsumeQueueNumExceeded)
+    }
+
+    /// Appends a record that names further queues in its properties, which are in one piece, with an
+    /// entry in each; `entered` gets those queues, without the record's own. A record that names
+    /// none is appended as it is.
+    ///
+    /// # Errors
+    /// The status to answer; nothing was stored then.
+    pub fn append_dispatched(
+        &mut self,
+        own: QueueHandle,
+        record: &NewRecord<'_>,
+        entered: &mut Vec<(String, i32)>,
+    ) -> Result<Appended, PutStatus> {
+        let Some(slot) = self.slot(own) else { return Err(PutStatus::UnknownError) };
+        let (own_topic, own_id) = (slot.topic.name.clone(), slot.queue_id);
+        let text = record.properties.parts[0];
+        let lmq = self.shared.settings.enable_lmq;
+        let named = named_queues(text, own_id, lmq).ok_or(PutStatus::MessageIllegal)?;
+        if named.is_empty() {
+            return self.append(own, record);
+        }
+        if named.iter().any(|(name, _)| topic_name(name.as_bytes()).is_none()) {
+            return Err(PutStatus::MessageIllegal);
+        }
+        self.check_lmq(named.iter().map(|&(name, id)| (name.as_bytes(), id)))?;
+        let mut others: Vec<QueueHandle> = Vec::new();
+        let mut offsets = Vec::with_capacity(named.len());
+        for &(name, id) in &named {
+            let handle = self.named_queue(name.as_bytes(), id)?;
+            offsets.push(self.bounds(handle).1);
+            if (name, id) != (&*own_topic, own_id) && !others.contains(&handle) {
+                others.push(handle);
+                entered.push((name.to_owned(), id));
+            }
+        }
+        if !is_queued(record.sys_flag) {
+            // It says where it would have stood, and stands nowhere.
+            others.clear();
+            entered.clear();
+        }
+        for &handle in &others {
+            let now_ms = self.now_ms;
+            let mut parts = self.parts(handle).ok_or(PutStatus::UnknownError)?;
+            parts.reserve(1, now_ms)?;
+        }
+        let text = with_offsets(text, &offsets);
+        let properties = Text::one(&text);
+        let stored = self.append(own, &NewRecord { properties, marks: None, ..*record })?;
+        for &handle in &others {
+            if let Some(parts) = self.parts(handle) {
+                parts.slot.queue.push(Entry {
+                    physical_offset: stored.physical_offset,
+                    size: stored.size as i32,
+                    tags_code: stored.tags_code,
+                });
+                Core::mark_dirty(parts.dirty, parts.slot, handle.index);
+            }
+        }
+        Ok(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_offsets_are_read_as_java_splits_them() {
+        let named = |value: &str, lmq| {
+            let text = [b"INNER_MULTI_DISPATCH\x01", value.as_bytes()].concat();
+            let named = named_queues(&text, 3, lmq).unwrap();
+            named.into_iter().map(|(name, id)| (name.to_owned(), id)).collect::<Vec<_>>()
+        };
+        let pair = |name: &str, id| (name.to_owned(), id);
+        assert_eq!(named("a,%LMQ%b", true), [pair("a", 3), pair("%LMQ%b", 0)]);
+        assert_eq!(named("%LMQ%b", false), [pair("%LMQ%b", 3)]);
+        assert_eq!(named("a,,b,,", true), [pair("a", 3), pair("", 3), pair("b", 3)]);
+        assert!(named(" \t", true).is_empty() && named(",", true).is_empty());
+        assert_eq!(named_queues(b"INNER_MULTI_DISPATCH\x01\xff", 3, true), None);
+        let text = with_offsets(b"INNER_MULTI_QUEUE_OFFSET\x019\x02a\x01b\x02\x02", &[7, 0]);
+        assert_eq!(text, b"a\x01b\x02INNER_MULTI_QUEUE_OFFSET\x017,0");
+        let stored = |queues: &str, offsets: &str| {
+            let text = format!(
+                "INNER_MULTI_DISPATCH\x01{queues}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}"
+            );
+            targets(text.as_bytes(), 3, true).len()
+        };
+        assert_eq!(stored("a,b", "7,0"), 2);
+        for offsets in ["7", "7,x", "7,-1", "7,", "1,1234567890123456789"] {
+            assert_eq!(stored("a,b", offsets), 0, "{offsets}");
+        }
+    }
+}

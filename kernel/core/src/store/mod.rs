@@ -1,0 +1,468 @@
+//! The store as its callers see it: [`Store`] (shared, thread safe) and [`Guard`] (the lock, held
+//! once per chunk of a socket, on which reads and writes run without further locking).
+
+mod expire;
+
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::error::{GetStatus, StoreError};
+use crate::files::bus_error::tell_of_bus_errors;
+use crate::files::folder::{FolderLock, abort_path};
+use crate::files::inventory::Inventory;
+use crate::flush;
+use crate::record::{Marks, Text};
+use crate::recovery;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::shared::pool::run_commit;
+use crate::state::Core;
+
+/// A consume queue, cheap to copy and keep. It goes stale when its topic's queues are deleted: then
+/// `append` gives `UnknownError`, `read_into` `NoMatchedLogicQueue`. Keep `Core::handles_epoch()`
+/// beside cached handles and drop them all when it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueHandle {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// One record to append; topic and queue id come from the handle.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // fields of the record, named as RocketMQ does
+pub struct NewRecord<'a> {
+    pub flag: i32,
+    /// The host bits (16, 32) are set from the lengths of the hosts.
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    /// 8 or 20 bytes: address and port, big-endian.
+    pub born_host: &'a [u8],
+    pub store_host: &'a [u8],
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'a [u8],
+    pub properties: Text<'a>,
+    /// `None`: the store scans the text for TAGS, KEYS and `UNIQ_KEY`.
+    pub marks: Option<Marks<'a>>,
+    /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
+    pub tags_code: Option<i64>,
+    /// Goes into the unit beside the queue entry; empty: no filter was calculated.
+    pub bit_map: &'a [u8],
+}
+
+/// What the records of a batch have in common.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct NewBatch<'a> {
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: &'a [u8],
+    pub store_host: &'a [u8],
+    pub reconsume_times: i32,
+}
+
+/// One record of a batch.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct BatchItem<'a> {
+    pub flag: i32,
+    pub body: &'a [u8],
+    pub properties: Text<'a>,
+    pub marks: Option<Marks<'a>>,
+    pub bit_map: &'a [u8],
+}
+
+/// A record that was stored. The caller wakes held pulls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Where the record starts.
+    pub physical_offset: i64,
+    /// Its queue offset; 0 for prepared and rollback records.
+    pub queue_offset: i64,
+    /// Bytes of the stored record.
+    pub size: u32,
+    /// Milliseconds; never below the previous record's.
+    pub store_timestamp: i64,
+    /// What the queue entry says.
+    pub tags_code: i64,
+}
+
+impl Appended {
+    /// Physical offset behind the record: what to flush to.
+    pub const fn end_offset(&self) -> i64 {
+        self.physical_offset + self.size as i64
+    }
+}
+
+/// A batch that was stored; the physical offsets (and tags codes) went into the caller's vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchAppended {
+    /// Queue offset of the first record; the others follow without a gap.
+    pub queue_offset: i64,
+    /// Physical offset behind the last record.
+    pub end_offset: i64,
+    /// Of all records.
+    pub store_timestamp: i64,
+}
+
+/// What a read gave; the records were appended to the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ReadOutcome {
+    pub status: GetStatus,
+    pub next_offset: i64,
+    pub min_offset: i64,
+    pub max_offset: i64,
+    pub suggest_slave: bool,
+    pub count: u32,
+    /// Bytes appended to the buffer; 0 unless `Found`.
+    pub bytes: usize,
+    /// Bytes between the last entry looked at and the end of the log; -1 when none was.
+    pub behind: i64,
+    /// How long the read took.
+    pub milliseconds: u64,
+}
+
+/// One consume queue of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct QueueBounds {
+    pub topic: String,
+    pub queue_id: i32,
+    pub min_offset: i64,
+    pub max_offset: i64,
+}
+
+/// What `open` found and did; fields as in the Python face.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct RecoveryReport {
+    pub clean: bool,
+    pub min_offset: i64,
+    pub max_offset: i64,
+    pub scanned_bytes: i64,
+    pub truncated_bytes: i64,
+    pub dispatched: i64,
+    pub indexed: i64,
+    pub queues: i64,
+    pub notes: Vec<String>,
+    pub same_boot: bool,
+    pub begin_offset: i64,
+    pub records: i64,
+    pub cut_entries: i64,
+    pub rebuilt_queues: i64,
+    pub removed_index_files: i64,
+    pub set_aside_files: i64,
+    pub duration_ms: i64,
+}
+
+/// One file of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct LogFile {
+    pub path: PathBuf,
+    pub start: i64,
+    pub size: i64,
+}
+
+/// Counters since open.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Stats {
+    pub put_count: u64,
+    pub put_bytes: u64,
+    pub get_found: u64,
+    pub get_miss: u64,
+    pub get_count: u64,
+    pub get_bytes: u64,
+    /// The longest read, in milliseconds (of a coarse clock).
+    pub get_time_max_ms: u64,
+    pub flush_count: u64,
+    pub index_pending: u64,
+    pub dispatch_behind_bytes: u64,
+    /// How long an append has waited for a file of the log by now.
+    pub file_wait_ms: u64,
+    /// Bytes of a transient pool that are in no file yet.
+    pub uncommitted_bytes: u64,
+}
+
+/// Commit log, consume queues and index of one folder. `Send + Sync`.
+///
+/// Dropped without [`Store::close`] it leaves the files as a kill would: the next `open` recovers.
+pub struct Store {
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Core>>,
+    running: Mutex<Option<Running>>,
+    /// Held while the store opens or closes.
+    turning: Mutex<()>,
+}
+
+/// What an open store holds on to.
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    _lock: FolderLock,
+}
+
+/// The store's lock; derefs to [`Core`]. Taking it reads the clock once; all records appended under
+/// one guard have that time. Hand back before blocking.
+pub struct Guard<'a> {
+    core: MutexGuard<'a, Core>,
+}
+
+impl Store {
+    /// Touches no file.
+    pub fn new(settings: Settings) -> Self {
+        let shared = Arc::new(Shared::new(settings));
+        let core = Arc::new(Mutex::new(Core::new(Arc::clone(&shared))));
+        Store { shared, core, running: Mutex::new(None), turning: Mutex::new(()) }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Locks the folder, loads, recovers, starts the threads. An open store stays as it is, with an
+    /// empty report.
+    ///
+    /// # Errors
+    /// I/O (`WouldBlock`: held by another process), or a file of a wrong size (`InvalidData`).
+    pub fn open(&self) -> Result<RecoveryReport, StoreError> {
+        let _turn = self.turning.lock();
+        let mut running = self.running.lock();
+        if running.is_some() {
+            return Ok(RecoveryReport::default());
+        }
+        tell_of_bus_errors();
+        let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
+        let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
+        let recovered = recovered.and_then(|report| self.begin_pool().map(|()| report));
+        let report = recovered.inspect_err(|_| self.forget())?;
+        let mut threads = Vec::with_capacity(3);
+        let started = self.start_threads(&mut threads);
+        *running = Some(Running { threads, _lock: lock });
+        drop(running);
+        if let Err(error) = started {
+            self.abandon();
+            return Err(StoreError::io("starting the store's threads", error));
+        }
+        self.core.lock().set_open(true);
+        Ok(report)
+    }
+
+    /// Lets the log that was recovered go on in the transient pool, where there is one.
+    fn begin_pool(&self) -> Result<(), StoreError> {
+        let Some(pool) = &self.shared.pool else { return Ok(()) };
+        let (end, timestamp) = self.shared.written();
+        pool.begin(self.shared.settings.mapped_file_size_commit_log, end, timestamp)?;
+        self.core.lock().log.stage(pool);
+        Ok(())
+    }
+
+    fn start_threads(&self, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+        let builder = |name: &str| thread::Builder::new().name(name.to_owned());
+        let shared = Arc::clone(&self.shared);
+        threads.push(builder("kerolox-ahead").spawn(move || shared.ahead.run())?);
+        let shared = Arc::clone(&self.shared);
+        threads.push(builder("kerolox-flush").spawn(move || flush::run_log(&shared))?);
+        let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
+        threads.push(builder("kerolox-back").spawn(move || flush::run_background(&shared, &core))?);
+        if let Some(pool) = &self.shared.pool {
+            let (shared, pool) = (Arc::clone(&self.shared), Arc::clone(pool));
+            threads.push(builder("kerolox-commit").spawn(move || run_commit(&shared, &pool))?);
+        }
+        Ok(())
+    }
+
+    /// Flushes, writes the checkpoint, removes the abort file, unlocks. Idempotent.
+    ///
+    /// # Errors
+    /// When the last flush failed; the abort file then stays, and the store is closed all the same.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let _turn = self.turning.lock();
+        if self.running.lock().is_none() {
+            return Ok(());
+        }
+        self.core.lock().set_open(false);
+        self.stop_threads();
+        self.shared.ahead.remove_unused();
+        let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
+            if self.shared.index.lock().is_behind() {
+                // With the abort file the next opening looks for the keys that are missing.
+                return Ok(());
+            }
+            self.inventory().save(&self.shared.settings.store_path_root_dir)?;
+            let abort = abort_path(&self.shared.settings.store_path_root_dir);
+            fs::remove_file(&abort)
+                .map_err(|error| StoreError::io(format!("removing {}", abort.display()), error))
+        });
+        self.abandon();
+        flushed
+    }
+
+    /// What the store consists of now.
+    fn inventory(&self) -> Inventory {
+        let mut core = self.core.lock();
+        let queues = core.queues().into_iter().map(|queue| {
+            let name = (queue.topic.into_bytes().into_boxed_slice(), queue.queue_id);
+            (name, (queue.min_offset, queue.max_offset))
+        });
+        Inventory {
+            log_end: core.max_physical_offset(),
+            queues: queues.collect(),
+            index: self.shared.index.lock().file_ends(),
+        }
+    }
+
+    /// Lets go of everything without flushing, as a kill would (also what dropping does).
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.stop_threads();
+        let mut running = self.running.lock();
+        self.forget();
+        *running = None;
+    }
+
+    /// Lets go of the files.
+    fn forget(&self) {
+        self.core.lock().clear();
+        self.shared.log_files.lock().clear();
+        self.shared.ahead.reset();
+        *self.shared.index.lock() = crate::index::Index::default();
+        self.shared.index_pending.lock().clear();
+        *self.shared.checkpoint.lock() = None;
+        *self.shared.deletions.lock() = crate::files::deletions::Deletions::default();
+        self.shared.pool.iter().for_each(|pool| pool.forget());
+    }
+
+    fn stop_threads(&self) {
+        self.shared.ahead.stop();
+        self.shared.flush_wait.stop();
+        self.shared.background_wait.stop();
+        self.shared.pool.iter().for_each(|pool| pool.wait.stop());
+        let threads = self
+            .running
+            .lock()
+            .as_mut()
+            .map(|running| std::mem::take(&mut running.threads))
+            .unwrap_or_default();
+        for thread in threads {
+            // A thread of ours does not panic; if one did, closing goes on without it.
+            let _ = thread.join();
+        }
+    }
+
+    /// Flushes log, queues, index and checkpoint; the new flushed offset.
+    ///
+    /// # Errors
+    /// A failed sync, now or before.
+    pub fn flush(&self) -> Result<i64, StoreError> {
+        if self.running.lock().is_none() {
+            return Err(StoreError::Closed);
+        }
+        flush::flush_all(&self.shared, &self.core)
+    }
+
+    /// Takes the lock; also while closed (then writes give `ServiceNotAvailable`, reads nothing).
+    pub fn lock(&self) -> Guard<'_> {
+        let mut core = self.core.lock();
+        core.begin_guard();
+        Guard { core }
+    }
+
+    /// An eventfd (non-blocking), valid as long as the `Store`; readable when `flushed_offset` moved
+    /// or [`Store::notify`] was called. -1 when the system had no descriptor left.
+    pub fn notify_fd(&self) -> RawFd {
+        self.shared.notify.raw()
+    }
+
+    /// Makes `notify_fd` readable.
+    pub fn notify(&self) {
+        self.shared.notify.signal();
+    }
+
+    /// Physical offset up to which the log is on disk. Atomic, no lock.
+    pub fn flushed_offset(&self) -> i64 {
+        self.shared.flushed()
+    }
+
+    /// Whether a flush failed: the flushed offset moves no more. Atomic, no lock.
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed()
+    }
+
+    /// Asks the flush thread to reach an offset (group commit). Cheap, no lock of the core needed.
+    pub fn request_flush(&self, physical_offset: i64) {
+        self.shared.request_flush(physical_offset);
+    }
+
+    /// Buffers of the transient pool that belong to no file; `None`: there is no pool.
+    pub fn free_buffers(&self) -> Option<usize> {
+        self.shared.pool.as_ref().map(|pool| pool.free_count())
+    }
+
+    /// Flushes of the log since open.
+    pub fn flush_count(&self) -> u64 {
+        self.shared.flush_count.load(Ordering::Relaxed)
+    }
+
+    /// The store's clock, in milliseconds. No lock.
+    pub fn now_ms(&self) -> i64 {
+        self.shared.now_ms()
+    }
+
+    /// Freezes the store clock; `None` thaws it.
+    pub fn set_clock(&self, now_ms: Option<i64>) {
+        self.shared.set_clock(now_ms);
+    }
+
+    /// Why the store takes no writes, or refused the last one (until one succeeds); why the index
+    /// takes no keys.
+    pub fn error(&self) -> Option<String> {
+        self.shared.error().or_else(|| {
+            let index = self.shared.index.lock();
+            index.error.as_ref().or(index.stall.as_ref()).cloned()
+        })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.running.lock().is_some() {
+            self.abandon();
+        }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.core.hand_over_keys();
+        self.core.shared.note_put();
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Core;
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}

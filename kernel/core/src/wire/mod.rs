@@ -1,0 +1,10 @@
+//! The wire format: frames, headers, answers, properties and tags, without state.
+
+pub(crate) mod answer;
+pub(crate) mod frame;
+pub(crate) mod header;
+#[cfg(test)]
+mod header_tests;
+pub(crate) mod properties;
+pub(crate) mod swar;
+pub(crate) mod tags;
