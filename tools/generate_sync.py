@@ -25,11 +25,11 @@ TARGET = ROOT / "src" / "kerolox" / "client" / "sync" / "_generated.py"
 SOURCES = (
     "query",
     "client",
-    "consuming",
-    "producer",
-    "transaction",
-    "pull_consumer",
-    "push_consumer",
+    "consumers.consuming",
+    "producers.producer",
+    "producers.transaction",
+    "consumers.pull_consumer",
+    "consumers.push_consumer",
 )
 BASES = {"ClusterQueries": "query", "Client": "client"}
 """Classes that only others inherit, and their modules."""
@@ -62,7 +62,8 @@ class Module:
     """One asyncio source: where its names come from, its classes, its callback types."""
 
     def __init__(self, name: str) -> None:
-        self.tree = ast.parse((AIO / f"{name}.py").read_text())
+        path = AIO.joinpath(*name.split(".")).with_suffix(".py")
+        self.tree = ast.parse(path.read_text())
         self.dotted = f"kerolox.client.aio.{name}"
         self.origin: dict[str, str] = {}
         self.classes: dict[str, ast.ClassDef] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.cli.log_limit import LINES_PER_SECOND_MAX
+from kerolox.cli.process.log_limit import LINES_PER_SECOND_MAX
 from tests.abuse.conftest import SETTINGS
 from tests.abuse.support import connect, connected, drain, frame, push
 from tests.abuse.support import send as send_fields

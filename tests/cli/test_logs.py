@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.addresses import split_address
-from kerolox.cli.logs import LINE_CHARACTERS_MAX, LogFormatter
+from kerolox.cli.process.logs import LINE_CHARACTERS_MAX, LogFormatter
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
@@ -77,7 +77,7 @@ def test_a_chain_of_exceptions_without_end_is_cut() -> None:
 def test_what_ends_a_thread_or_the_process_is_escaped_too() -> None:
     code = (
         "import threading\n"
-        "from kerolox.cli.logs import configure_logging\n"
+        "from kerolox.cli.process.logs import configure_logging\n"
         "configure_logging('info')\n"
         f"def fail(): raise ValueError({FORGED!r})\n"
         "thread = threading.Thread(target=fail, name='kerolox-flush-log')\n"
@@ -89,7 +89,7 @@ def test_what_ends_a_thread_or_the_process_is_escaped_too() -> None:
     )
     lines = done.stderr.decode().splitlines()
     assert done.returncode == 1
-    assert "ERROR kerolox.cli.logs: kerolox-flush-log ended" in lines[0]
+    assert "ERROR kerolox.cli.process.logs: kerolox-flush-log ended" in lines[0]
     assert sum(line.startswith("ValueError: x\\n2026-01-01") for line in lines) == 2
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("2026-01-01") for line in lines)

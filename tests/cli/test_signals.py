@@ -73,7 +73,7 @@ def test_files_that_became_pipes_hold_up_no_reload_and_no_stop(tmp_path: Path) -
 
 STUCK = """
 import asyncio, threading
-from kerolox.cli import running
+from kerolox.cli.process import running
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
 running.STOP_SECONDS_MAX = 0.1

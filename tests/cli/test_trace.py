@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kerolox.client.core.trace import PubTrace, SubAfterTrace, SubBeforeTrace
+from kerolox.client.core.tracing.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from kerolox.client.sync import (
     Producer,
     ProducerSettings,

@@ -19,7 +19,7 @@ from kerolox.client import (
     TransactionProducer,
     TransactionState,
 )
-from kerolox.client.core.trace import PubTrace
+from kerolox.client.core.tracing.trace import PubTrace
 from kerolox.message import Message
 from tests.contract.conftest import FIRST
 from tests.support.eventually import until

@@ -17,7 +17,7 @@ from kerolox.client import (
 )
 from kerolox.client import sync as blocking
 from kerolox.client.core.hooks import ConsumeReturnType, MessageType
-from kerolox.client.core.trace import (
+from kerolox.client.core.tracing.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,

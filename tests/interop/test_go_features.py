@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.client.core.trace import PubTrace, SubAfterTrace, SubBeforeTrace
+from kerolox.client.core.tracing.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.interop.build import build_go_clients
 from tests.interop.traces import traces_of
 from tests.support.up import Up

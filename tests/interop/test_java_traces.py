@@ -21,7 +21,7 @@ from kerolox.client import (
     TransactionState,
 )
 from kerolox.client.core.hooks import MessageType
-from kerolox.client.core.trace import (
+from kerolox.client.core.tracing.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,

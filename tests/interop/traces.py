@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.client import Producer
-from kerolox.client.core.trace import TRACE_TOPIC
+from kerolox.client.core.tracing.trace import TRACE_TOPIC
 from kerolox.errors import TopicRouteNotFoundError
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
-    from kerolox.client.core.trace import TraceRecord
+    from kerolox.client.core.tracing.trace import TraceRecord
     from tests.support.up import Up
 
 __all__ = ["traces_of"]

@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from kerolox.message import MessageId
-from kerolox.spark.schema import COLUMNS
+from kerolox.spark.rows.schema import COLUMNS
 from tests.spark.support import Sent, now_ms
 from tests.support.up import deaf_address
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import kerolox.cli.running as cli_running
+import kerolox.cli.process.running as cli_running
 from kerolox.remoting.server import ServerConnection
 from tests.support.built import built
 

@@ -73,14 +73,14 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     commands_at={
-        "up": "kerolox.cli.serve:up",
-        "namesrv": "kerolox.cli.serve:namesrv",
-        "broker": "kerolox.cli.serve:broker",
-        "topic": "kerolox.cli.topic:topic",
-        "send": "kerolox.cli.send:send",
-        "tail": "kerolox.cli.tail:tail",
-        "trace": "kerolox.cli.trace:trace",
-        "store": "kerolox.cli.store:store",
+        "up": "kerolox.cli.commands.serve:up",
+        "namesrv": "kerolox.cli.commands.serve:namesrv",
+        "broker": "kerolox.cli.commands.serve:broker",
+        "topic": "kerolox.cli.commands.topic:topic",
+        "send": "kerolox.cli.commands.send:send",
+        "tail": "kerolox.cli.commands.tail:tail",
+        "trace": "kerolox.cli.commands.trace:trace",
+        "store": "kerolox.cli.commands.store:store",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

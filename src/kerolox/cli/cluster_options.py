@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kerolox.cli.logs import configure_logging
-from kerolox.cli.running import run
+from kerolox.cli.process.logs import configure_logging
+from kerolox.cli.process.running import run
 
 if TYPE_CHECKING:
     from kerolox.admin import Access
@@ -34,7 +34,7 @@ def name_server_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def on_cluster(name_server: str, work: Callable[[Access], Awaitable[_Result]]) -> _Result:
     """Run ``work`` with access to a cluster."""
     from kerolox.admin import Access
-    from kerolox.client.aio.identity import name_servers_of
+    from kerolox.client.aio.network.identity import name_servers_of
     from kerolox.remoting.client import RemotingClient
 
     configure_logging("warning")

@@ -15,6 +15,7 @@ from kerolox.client.aio import (
     TransactionCheck,
     TransactionProducer,
 )
+from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.hooks import (
     ConsumeContext,
     ConsumeHook,
@@ -24,11 +25,10 @@ from kerolox.client.core.hooks import (
     SendContext,
     SendHook,
 )
-from kerolox.client.core.pull import PullResult, PullStatus
-from kerolox.client.core.request_reply import ReplyMessage, create_reply
-from kerolox.client.core.send import SendResult, SendStatus, split_batches
-from kerolox.client.core.trace import TraceView
-from kerolox.client.core.transaction import TransactionResult, TransactionState
+from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
+from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
+from kerolox.client.core.tracing.trace import TraceView
 
 __all__ = [
     "ConsumeContext",

@@ -18,7 +18,7 @@ from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.filter.tags import ALL_TAGS, looks_like_sql92, parse_tags
 from kerolox.message import MessageQueue
-from kerolox.spark.bodies import BodyErrors
+from kerolox.spark.rows.bodies import BodyErrors
 from kerolox.text import printable
 
 __all__ = ["EARLIEST", "LATEST", "OPTIONS", "Bound", "OffsetBound", "SourceOptions", "parse_bound"]

@@ -12,8 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kerolox.kernel import kernel_name
 from kerolox.message import MessageQueue
-from kerolox.spark.cluster import Cluster
-from kerolox.spark.offsets import (
+from kerolox.spark.network.cluster import Cluster
+from kerolox.spark.network.pull import RangePuller
+from kerolox.spark.options import Bound, SourceOptions
+from kerolox.spark.positions.offsets import (
     Bounds,
     DataLossError,
     Known,
@@ -23,9 +25,7 @@ from kerolox.spark.offsets import (
     plan_partitions,
     resolve,
 )
-from kerolox.spark.options import Bound, SourceOptions
-from kerolox.spark.pull import RangePuller
-from kerolox.spark.schema import ColumnDecoder, check_schema
+from kerolox.spark.rows.schema import ColumnDecoder, check_schema
 from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     ``spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe",
     "flights").load()``. Options: :data:`kerolox.spark.options.OPTIONS`; columns:
-    :data:`kerolox.spark.schema.COLUMNS`. Errors are :class:`~kerolox.errors.ConfigError` for a
+    :data:`kerolox.spark.rows.schema.COLUMNS`. Errors are :class:`~kerolox.errors.ConfigError` for a
     wrong option or schema (when the query is planned, before anything is read).
     """
 
@@ -46,7 +46,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """All columns, or those of option ``columns``."""
         require_kerolox()
         from kerolox.spark.options import SourceOptions
-        from kerolox.spark.schema import full_schema, schema_of
+        from kerolox.spark.rows.schema import full_schema, schema_of
 
         columns = SourceOptions.parse(self.options).columns
         return full_schema() if columns is None else schema_of(columns)

@@ -1,8 +1,9 @@
 """The stream side: micro-batches that are the same whenever they are done.
 
-A batch is what lies between two documents of the checkpoint (:mod:`kerolox.spark.position`). Spark
-asks for the initial offsets more than once, and again when the first batch is done again after a
-crash; so the first answer stands in the document of the first batch, and that counts.
+A batch is what lies between two documents of the checkpoint
+(:mod:`kerolox.spark.positions.position`). Spark asks for the initial offsets more than
+once, and again when the first batch is done again after a crash; so the first answer stands in the
+document of the first batch, and that counts.
 
 A queue that appears while the query lives (more queues, another broker, a topic added to
 ``subscribe``) starts at its minimum. Queues that disappear (their broker is down) keep their
@@ -24,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kerolox.errors import ConfigError
-from kerolox.spark.cluster import AwayError, Cluster
-from kerolox.spark.limits import limit_offsets
-from kerolox.spark.lives import Replaced, replaced_queues
-from kerolox.spark.offsets import (
+from kerolox.spark.network.cluster import AwayError, Cluster
+from kerolox.spark.options import EARLIEST, Bound, SourceOptions
+from kerolox.spark.positions.limits import limit_offsets
+from kerolox.spark.positions.lives import Replaced, replaced_queues
+from kerolox.spark.positions.offsets import (
     Bounds,
     DataLossError,
     Known,
@@ -36,10 +38,9 @@ from kerolox.spark.offsets import (
     resolve,
     to_json,
 )
-from kerolox.spark.options import EARLIEST, Bound, SourceOptions
-from kerolox.spark.position import Document, Position, marked
+from kerolox.spark.positions.position import Document, Position, marked
 from kerolox.spark.reader import check_start, plan, read_partition
-from kerolox.spark.schema import check_schema
+from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerolox.client import Producer, ProducerSettings
-from kerolox.client.aio.cluster import Cluster, Repeater
+from kerolox.client.aio.network.cluster import Cluster, Repeater
 from kerolox.client.core.routes import TopicRoute
 from kerolox.errors import ConnectError
 from kerolox.message import Message, MessageQueue
@@ -26,7 +26,7 @@ CLOSED_PORT = "127.0.0.1:1"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first heartbeat does not wait for a second."""
-    monkeypatch.setattr("kerolox.client.aio.producer.HEARTBEAT_FIRST_MS", 20)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.HEARTBEAT_FIRST_MS", 20)
 
 
 def route(**addresses: Any) -> TopicRoute:
@@ -96,7 +96,7 @@ async def test_heartbeats_go_on_by_themselves_after_one_failed(caplog: Any) -> N
 async def test_producers_greet_masters_and_consumers_all_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.producer.HEARTBEAT_FIRST_MS", 3_600_000)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.HEARTBEAT_FIRST_MS", 3_600_000)
     beat = RequestCode.HEART_BEAT
     async with QueueBroker() as master, FakeBroker() as slave:
         nodes = {0: master.address, 1: slave.address}
@@ -147,7 +147,7 @@ async def test_name_server_and_broker_share_the_pool_of_connections() -> None:
 async def test_a_broker_that_is_not_in_the_route_is_looked_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.producer.ROUTE_POLL_FIRST_MS", 60_000)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.ROUTE_POLL_FIRST_MS", 60_000)
     async with FakeBroker() as first, FakeBroker() as second:
         first.routes["T"] = route_body({"a": first.address})
         async with Producer("group", first.address) as producer:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from kerolox.client.core.consuming.process_queue import ProcessQueue
+from kerolox.client.core.consuming.stats import RateWindow, TopicStats
 from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body, running_info_body
-from kerolox.client.core.process_queue import ProcessQueue
-from kerolox.client.core.stats import RateWindow, TopicStats
 from kerolox.filter.tags import subscription_of
 from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
 from kerolox.protocol.fastjson import loads

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kerolox.client import ProducerSettings
-from kerolox.client.core.latency import BROKERS_MAX, LatencyFaults, avoid_ms
-from kerolox.client.core.queue_choice import QueueChooser
+from kerolox.client.core.sending.latency import BROKERS_MAX, LatencyFaults, avoid_ms
+from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in "abc" for queue_id in range(2)]

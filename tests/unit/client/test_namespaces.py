@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.client import ProducerSettings
-from kerolox.client.aio.identity import name_servers_of, namespace_of
+from kerolox.client.aio.network.identity import name_servers_of, namespace_of
 from kerolox.client.core.namespaces import (
     namespace_of_endpoint,
     queue_with_namespace,

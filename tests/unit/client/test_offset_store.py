@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.client.aio.offset_store import LocalOffsets
+from kerolox.client.aio.consumers.offset_store import LocalOffsets
 from kerolox.errors import ClientError
 from kerolox.message import MessageQueue
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kerolox.client.core.offsets import (
+from kerolox.client.core.consuming.offsets import (
     Lookup,
     OffsetTable,
     Start,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kerolox.client.core.process_queue import MIB, ProcessQueue
+from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
 from kerolox.message import MessageExt
 
 

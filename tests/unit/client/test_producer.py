@@ -228,7 +228,7 @@ async def test_without_any_route_nothing_is_sent(pair: tuple[FakeBroker, FakeBro
 async def test_sends_at_the_same_time_share_one_route_request(
     pair: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.producer.ROUTE_POLL_FIRST_MS", 60_000)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.ROUTE_POLL_FIRST_MS", 60_000)
     async with producer(pair[0].address) as made:
         await asyncio.gather(*(made.send(Message("T", b"x")) for _ in range(50)))
     asked = pair[0].seen[RequestCode.GET_ROUTEINFO_BY_TOPIC]
@@ -344,7 +344,7 @@ async def test_a_producer_is_used_between_start_and_close(
 async def test_heartbeats_name_the_group(
     pair: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.producer.HEARTBEAT_FIRST_MS", 3_600_000)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.HEARTBEAT_FIRST_MS", 3_600_000)
     async with producer(pair[0].address) as made:
         await made.send(Message("T", b"x"))
         await made._heartbeat()

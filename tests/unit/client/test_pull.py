@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.client.core.pull import PullStatus, pull_request, pull_result
+from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
 from kerolox.errors import RemoteProtocolError, SubscriptionNotLatestError
 from kerolox.filter.tags import subscription_of
 from kerolox.message import MessageExt, MessageQueue, encode_properties

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import ConsumeStatus, PushConsumer, PushConsumerSettings
-from kerolox.client.aio.broker_requests import parse_reset_offsets
+from kerolox.client.aio.consumers.broker_requests import parse_reset_offsets
 from kerolox.errors import (
     ClientClosedError,
     ConfigError,
@@ -27,7 +27,7 @@ from tests.support.eventually import SECONDS_MAX, until
 from tests.unit.client.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.consuming import Assignment
+    from kerolox.client.aio.consumers.consuming import Assignment
 
 PULL = RequestCode.PULL_MESSAGE
 RETRY = "%RETRY%g"
@@ -204,7 +204,7 @@ def looks_of(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[Assign
 async def test_pulling_pauses_at_the_limit_of_cached_messages(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.push_consumer.ROOM_SECONDS_MAX", 0.001)
+    monkeypatch.setattr("kerolox.client.aio.consumers.push_consumer.ROOM_SECONDS_MAX", 0.001)
     broker.count = 1_000
     consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
     consumer.gate.clear()
@@ -263,7 +263,7 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again_here(
     async def refuse(command: RemotingCommand) -> RemotingCommand:
         return command.response(2, "busy")
 
-    monkeypatch.setattr("kerolox.client.aio.consuming.RECONSUME_LOCALLY_SECONDS", 0.01)
+    monkeypatch.setattr("kerolox.client.aio.consumers.consuming.RECONSUME_LOCALLY_SECONDS", 0.01)
     broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
     broker.answers[RequestCode.SEND_MESSAGE_V2] = refuse
     broker.count = 2
@@ -523,7 +523,7 @@ async def test_a_topic_that_appears_later_is_found(broker: QueueBroker) -> None:
 async def test_a_suspended_consumer_gets_nothing_new(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.push_consumer.SUSPENDED_SECONDS", 0.01)
+    monkeypatch.setattr("kerolox.client.aio.consumers.push_consumer.SUSPENDED_SECONDS", 0.01)
     consumer = Consumer(broker)
     consumer.suspend()
     broker.count = 2

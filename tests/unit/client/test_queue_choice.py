@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerolox.client.core.queue_choice import QueueChooser
+from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in "ab" for queue_id in range(3)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerolox.client.core.rebalance import (
+from kerolox.client.core.consuming.rebalance import (
     STRATEGIES,
     allocate,
     allocate_averagely,

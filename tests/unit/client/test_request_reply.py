@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerolox.client import Producer, ProducerSettings, ReplyMessage, create_reply
-from kerolox.client.aio import open_requests
-from kerolox.client.aio.open_requests import OpenRequests
-from kerolox.client.core.request_reply import pushed_reply
-from kerolox.client.core.send import SendHeader, outgoing_message
+from kerolox.client.aio.producers import open_requests
+from kerolox.client.aio.producers.open_requests import OpenRequests
+from kerolox.client.core.sending.request_reply import pushed_reply
+from kerolox.client.core.sending.send import SendHeader, outgoing_message
 from kerolox.errors import (
     ClientClosedError,
     ClientError,
@@ -172,7 +172,7 @@ async def test_a_reply_may_come_before_the_broker_answers_the_send_or_without_th
 async def test_a_request_says_who_waits_how_long_and_greets_all_brokers_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.producer.HEARTBEAT_FIRST_MS", 3_600_000)
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.HEARTBEAT_FIRST_MS", 3_600_000)
     async with FakeBroker() as a, FakeBroker() as b:
         a.routes["T"] = route_body({"a": a.address})
         # A reply may come to the other broker of the cluster.

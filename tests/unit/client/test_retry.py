@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.client.core.retry import is_retried
+from kerolox.client.core.sending.retry import is_retried
 from kerolox.errors import (
     BrokerError,
     ClientClosedError,

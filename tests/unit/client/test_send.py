@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from kerolox.client.core.send import (
+from kerolox.client.core.sending.send import (
     SendHeader,
     SendStatus,
     outgoing_batch,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kerolox.client import ProducerSettings, PullConsumerSettings, PushConsumerSettings
-from kerolox.client.aio.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.network.identity import client_id_of, local_ip, name_servers_of
 from kerolox.errors import ConfigError
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kerolox.client.core.hooks import ConsumeReturnType, MessageType
-from kerolox.client.core.trace import (
+from kerolox.client.core.sending.transaction import TransactionState
+from kerolox.client.core.tracing.trace import (
     TRACE_MESSAGE_BYTES_MAX,
     TRACE_WAIT_MS,
     EndTransactionTrace,
@@ -21,7 +22,6 @@ from kerolox.client.core.trace import (
     encode_trace,
     trace_views,
 )
-from kerolox.client.core.transaction import TransactionState
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt
 

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import Producer, ProducerSettings
-from kerolox.client.aio import tracing
-from kerolox.client.core.trace import PubTrace, TraceRecord, decode_traces
+from kerolox.client.aio.producers import tracing
+from kerolox.client.core.tracing.trace import PubTrace, TraceRecord, decode_traces
 from kerolox.message import Message, decode_properties
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
@@ -49,7 +49,7 @@ async def test_each_message_that_is_stored_gives_a_trace(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All in one message, however long the sends take.
-    monkeypatch.setattr("kerolox.client.core.trace.TRACE_WAIT_MS", 60_000)
+    monkeypatch.setattr("kerolox.client.core.tracing.trace.TRACE_WAIT_MS", 60_000)
     given = ProducerSettings(enable_trace=True)
     async with Producer("G", broker.address, settings=given) as producer:
         results = [await producer.send(Message("T", b"x" * 9, keys=f"k{n}")) for n in range(5)]
@@ -130,7 +130,7 @@ async def test_a_missing_trace_topic_is_told_once_and_hurts_nobody(
 ) -> None:
     del broker.routes[TRACES]
     given = ProducerSettings(enable_trace=True)
-    with caplog.at_level(logging.WARNING, logger="kerolox.client.aio.tracing"):
+    with caplog.at_level(logging.WARNING, logger="kerolox.client.aio.producers.tracing"):
         async with Producer("G", broker.address, settings=given) as producer:
             assert (await producer.send(Message("T", b"x"))).is_ok
             assert producer._tracing is not None

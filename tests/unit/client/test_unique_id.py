@@ -4,7 +4,11 @@ import time
 
 import pytest
 
-from kerolox.client.core.unique_id import UniqueIdFactory, month_start_ms, next_month_start_ms
+from kerolox.client.core.sending.unique_id import (
+    UniqueIdFactory,
+    month_start_ms,
+    next_month_start_ms,
+)
 
 NOVEMBER = time.struct_time((2026, 11, 21, 12, 30, 15, 0, 0, -1))
 NOW_MS = int(time.mktime(NOVEMBER)) * 1000 + 123

@@ -14,11 +14,11 @@ import zstandard
 from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
-from kerolox.spark.bodies import BodyError
-from kerolox.spark.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.reader import QueuePartition, read_partition
-from kerolox.spark.schema import BATCH_BODY_BYTES_MAX, schema_of
+from kerolox.spark.rows.bodies import BodyError
+from kerolox.spark.rows.schema import BATCH_BODY_BYTES_MAX, schema_of
 from tests.support.kernels import KERNELS
 from tests.unit.spark.fake_broker import FakeBroker, record
 
@@ -150,10 +150,10 @@ READ_ALL = """
 import sys
 from pathlib import Path
 from tests.unit.spark.test_bodies import MIB, QUEUE
-from kerolox.spark.offsets import QueueRange
+from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.reader import QueuePartition, read_partition
-from kerolox.spark.schema import schema_of
+from kerolox.spark.rows.schema import schema_of
 
 options = SourceOptions.parse({"nameServer": "n:1", "subscribe": "t"})
 

@@ -6,8 +6,8 @@ import pytest
 from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError, TopicRouteNotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.spark import cluster as cluster_module
-from kerolox.spark.cluster import Cluster
+from kerolox.spark.network import cluster as cluster_module
+from kerolox.spark.network.cluster import Cluster
 from tests.support.eventually import wait_until
 from tests.support.up import deaf_address
 from tests.unit.spark.fake_broker import FakeBroker, record

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.message import MessageQueue
-from kerolox.spark.limits import limit_offsets
+from kerolox.spark.positions.limits import limit_offsets
 
 
 def queue(queue_id: int, topic: str = "t", broker_name: str = "b") -> MessageQueue:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
-from kerolox.spark.offsets import (
+from kerolox.spark.options import Bound
+from kerolox.spark.positions.offsets import (
     PARTITION_ROWS_MIN,
     Bounds,
     QueueRange,
@@ -15,7 +16,6 @@ from kerolox.spark.offsets import (
     resolve,
     to_json,
 )
-from kerolox.spark.options import Bound
 
 
 def queue(queue_id: int, topic: str = "t", broker_name: str = "b") -> MessageQueue:

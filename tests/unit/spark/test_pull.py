@@ -7,9 +7,9 @@ from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.records import decode_records
-from kerolox.spark.offsets import DataLossError, Known, Mark, QueueRange
+from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
 from tests.support.up import deaf_address
 from tests.unit.spark.fake_broker import FakeBroker, Queue
 

@@ -5,10 +5,10 @@ import pytest
 
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
-from kerolox.spark.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.reader import BatchReader, QueuePartition
-from kerolox.spark.schema import schema_of
+from kerolox.spark.rows.schema import schema_of
 from tests.unit.spark.fake_broker import FakeBroker, Queue
 
 QUEUE = MessageQueue("t", "b", 0)

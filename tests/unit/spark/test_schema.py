@@ -11,7 +11,7 @@ from kerolox.kernel import load_kernel
 from kerolox.message import MessageExt, MessageQueue, encode_properties
 from kerolox.protocol.records import encode_record
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.schema import (
+from kerolox.spark.rows.schema import (
     COLUMNS,
     ColumnDecoder,
     arrow_schema,

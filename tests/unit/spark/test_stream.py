@@ -9,11 +9,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import MessageQueue
 from kerolox.spark import stream
-from kerolox.spark.cluster import AwayError
-from kerolox.spark.offsets import Bounds, DataLossError, to_json
+from kerolox.spark.network.cluster import AwayError
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.position import Document, Position
-from kerolox.spark.schema import schema_of
+from kerolox.spark.positions.offsets import Bounds, DataLossError, to_json
+from kerolox.spark.positions.position import Document, Position
+from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.stream import StreamReader
 
 Q0, Q1, OTHER = (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("u", "c", 0))

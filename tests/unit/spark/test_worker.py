@@ -15,10 +15,10 @@ from kerolox.errors import ConfigError
 from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.spark import worker
-from kerolox.spark.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.reader import BatchReader, QueuePartition
-from kerolox.spark.schema import schema_of
+from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.stream import StreamReader
 from tests.support.bare_python import SOURCE, bare_python

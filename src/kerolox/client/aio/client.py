@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from kerolox.client.aio.addressing import sources_of
-from kerolox.client.aio.cluster import Cluster, Repeater
-from kerolox.client.aio.identity import client_id_of, local_ip, namespace_of
+from kerolox.client.aio.network.addressing import sources_of
+from kerolox.client.aio.network.cluster import Cluster, Repeater
+from kerolox.client.aio.network.identity import client_id_of, local_ip, namespace_of
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.errors import ClientClosedError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
-from kerolox.client.core.trace import TRACE_TOPIC, TraceView, trace_views
+from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceView, trace_views
 from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
 from kerolox.errors import (
     BrokerError,
@@ -23,7 +23,7 @@ from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.records import decode_record, decode_records
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.cluster import Cluster
+    from kerolox.client.aio.network.cluster import Cluster
     from kerolox.protocol.command import RemotingCommand
 
 __all__ = ["ClusterQueries"]

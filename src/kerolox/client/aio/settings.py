@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerolox.client.core.rebalance import STRATEGIES
-from kerolox.client.core.retry import RETRIED_CODES
-from kerolox.client.core.trace import TRACE_TOPIC
+from kerolox.client.core.consuming.rebalance import STRATEGIES
+from kerolox.client.core.sending.retry import RETRIED_CODES
+from kerolox.client.core.tracing.trace import TRACE_TOPIC
 from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, MessageModel

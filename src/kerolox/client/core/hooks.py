@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kerolox.message import PropertyKey, decode_properties, encode_properties
 
 if TYPE_CHECKING:
-    from kerolox.client.core.send import OutgoingMessage, SendResult
-    from kerolox.client.core.transaction import TransactionState
+    from kerolox.client.core.sending.send import OutgoingMessage, SendResult
+    from kerolox.client.core.sending.transaction import TransactionState
     from kerolox.message import MessageExt, MessageQueue
     from kerolox.protocol.command import RemotingCommand
 

@@ -4,13 +4,14 @@ Each client runs its asyncio twin in a thread of its own. It may be used from ma
 listeners are plain functions that run in threads of the consumer.
 """
 
-from kerolox.client.aio.consuming import ConsumeStatus
-from kerolox.client.aio.producer import QueueSelector
+from kerolox.client.aio.consumers.consuming import ConsumeStatus
+from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import (
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.hooks import (
     ConsumeContext,
     ConsumeHook,
@@ -20,11 +21,10 @@ from kerolox.client.core.hooks import (
     SendContext,
     SendHook,
 )
-from kerolox.client.core.pull import PullResult, PullStatus
-from kerolox.client.core.request_reply import ReplyMessage, create_reply
-from kerolox.client.core.send import SendResult, SendStatus, split_batches
-from kerolox.client.core.trace import TraceView
-from kerolox.client.core.transaction import TransactionResult, TransactionState
+from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
+from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
+from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
+from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._generated import (
     LocalTransaction,
     MessageListener,

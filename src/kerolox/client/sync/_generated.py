@@ -11,14 +11,14 @@ from typing import Self
 
 from kerolox.client import aio
 from kerolox.client.aio import client, query
-from kerolox.client.aio.consuming import ConsumeStatus
-from kerolox.client.aio.producer import QueueSelector
+from kerolox.client.aio.consumers.consuming import ConsumeStatus
+from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.query import END_OF_TIME_MS
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
-from kerolox.client.core.pull import PullResult
-from kerolox.client.core.send import SendResult
-from kerolox.client.core.trace import TRACE_TOPIC, TraceView
-from kerolox.client.core.transaction import TransactionResult, TransactionState
+from kerolox.client.core.consuming.pull import PullResult
+from kerolox.client.core.sending.send import SendResult
+from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
+from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceView
 from kerolox.client.sync._portal import Portal
 from kerolox.filter.tags import ALL_TAGS
 from kerolox.message import Message, MessageExt, MessageQueue

@@ -1,0 +1,361 @@
+"""``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground.
+
+SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/process/signals.py``).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kerolox.addresses import is_loopback, join_address, split_address
+from kerolox.cli.process.running import (
+    Started,
+    prepare_server,
+    run,
+    running,
+    say,
+    serve,
+)
+from kerolox.config import read_properties
+from kerolox.errors import ConfigError
+from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+    from kerolox.namesrv.server import NameServer
+    from kerolox.role_settings import RoleSettings
+
+__all__ = ["broker", "namesrv", "up"]
+
+REGISTERED_SECONDS_MAX = 5.0
+"""How long ``up`` waits for its broker to be registered before it says that it is ready."""
+
+LOOPBACK = "127.0.0.1"
+"""What `up` listens on unless it is told otherwise."""
+
+_log = logging.getLogger(__name__)
+
+_PORT = click.IntRange(0, 65535)
+_PATH = click.Path(path_type=Path)
+
+
+def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help="What is logged.",
+        ),
+        click.option(
+            "--log-file",
+            type=_PATH,
+            metavar="FILE",
+            help="Logged to, instead of stderr; SIGHUP opens it anew.",
+        ),
+        click.option(
+            "--ready-file",
+            type=_PATH,
+            metavar="FILE",
+            help="Written when the servers answer, with their addresses; removed when they stop.",
+        ),
+        click.option(
+            "-c",
+            "config_file",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Settings, as a .properties file of RocketMQ.",
+        ),
+        click.option("--data", type=_PATH, metavar="DIR", help="Where everything is stored."),
+        click.option(
+            "--host",
+            "hosts",
+            multiple=True,
+            metavar="HOST",
+            help="Address to listen on, '*' for all; may be repeated (listenHost). "
+            "Default: 127.0.0.1 for up, else all.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_advertise_option = click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="How clients reach the broker where it is another way, as behind NAT (advertisedAddress).",
+)
+
+
+@click.command()
+@_advertise_option
+@click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
+@click.option("--namesrv-port", type=_PORT, default=9876, show_default=True)
+@_server_options
+def up(
+    port: int | None,
+    namesrv_port: int,
+    advertise: str | None,
+    hosts: tuple[str, ...],
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a name server and a broker in one process.
+
+    Only this machine reaches them, unless --host, or listenHost in the settings file, says
+    otherwise.
+    """
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+
+    prepare_server(log_level, log_file)
+    given = {} if config_file is None else read_properties(config_file)
+    broker_config = BrokerConfig.load_for_start(
+        config_file,
+        listen_port=port,
+        listen_host=_listen_host(hosts) or (None if given.get("listenHost") else LOOPBACK),
+        advertised_address=advertise,
+        store_path_root_dir=data,
+    )
+    namesrv_config = NamesrvConfig.load_for_start(
+        None,
+        listen_port=namesrv_port,
+        listen_host=broker_config.listen_host,
+        max_connections_per_address=broker_config.max_connections_per_address,
+        **_namesrv_files(data or broker_config.store_path_root_dir),
+    )
+    run(serve(_up_started(namesrv_config, broker_config), ready_file))
+
+
+@click.command()
+@click.option("--port", type=_PORT, help="Port to listen on (listenPort, 9876).")
+@_server_options
+def namesrv(
+    port: int | None,
+    hosts: tuple[str, ...],
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a name server, on all addresses of this machine unless it is told otherwise."""
+    from kerolox.namesrv.config import NamesrvConfig
+
+    prepare_server(log_level, log_file)
+    files = _namesrv_files(data) if data is not None else {}
+    if config_file is not None:
+        files["config_store_path"] = config_file
+    config = NamesrvConfig.load_for_start(
+        config_file, listen_port=port, listen_host=_listen_host(hosts), **files
+    )
+    run(serve(_namesrv_started(config), ready_file))
+
+
+@click.command()
+@_advertise_option
+@click.option("--port", type=_PORT, help="Port to listen on (listenPort, 10911).")
+@click.option(
+    "-n",
+    "name_server",
+    envvar="NAMESRV_ADDR",
+    metavar="ADDR",
+    help="Name servers, host:port joined by ';' (namesrvAddr).",
+)
+@_server_options
+def broker(
+    port: int | None,
+    name_server: str | None,
+    advertise: str | None,
+    hosts: tuple[str, ...],
+    data: Path | None,
+    config_file: Path | None,
+    ready_file: Path | None,
+    log_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a broker, on all addresses of this machine unless it is told otherwise.
+
+    Its name, cluster and id come from the settings file. SIGHUP reads that again and reopens the
+    log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is told (Type=notify).
+    """
+    from kerolox.broker.config import BrokerConfig
+
+    prepare_server(log_level, log_file)
+    config = BrokerConfig.load_for_start(
+        config_file,
+        listen_port=port,
+        listen_host=_listen_host(hosts),
+        advertised_address=advertise,
+        store_path_root_dir=data,
+        namesrv_addr=name_server,
+    )
+    run(serve(_broker_started(config), ready_file))
+
+
+def _listen_host(hosts: tuple[str, ...]) -> str | None:
+    return ";".join(hosts) if hosts else None
+
+
+def _namesrv_files(data: Path) -> dict[str, object]:
+    """Where a name server keeps its files below ``data``; the folder is made.
+
+    Raises:
+        ConfigError: it can't be made or written. Without this the first key-value would tell.
+    """
+    folder = data / "namesrv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} can't be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"the folder {folder} can't be written by this user")
+    return {
+        "kv_config_path": folder / "kvConfig.json",
+        "config_store_path": folder / "namesrv.properties",
+    }
+
+
+@asynccontextmanager
+async def _up_started(
+    namesrv_config: NamesrvConfig, broker_config: BrokerConfig
+) -> AsyncIterator[Started]:
+    from kerolox.broker.broker import Broker
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(namesrv_config)
+    async with running(name_server):
+        address = _near_address(name_server)
+        # Only now is the port known when it was to be any free one.
+        config = broker_config.overridden(namesrv_addr=address)
+        server = Broker(config)
+        async with running(server):
+            await _registered(server)
+            _say_namesrv(name_server)
+            _say_broker(server, config)
+            _warn_of_strangers(name_server, server)
+            gc.freeze()
+            addresses = {"namesrv": address, "broker": server.address}
+            yield Started(addresses, (name_server, server))
+
+
+@asynccontextmanager
+async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[Started]:
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(config)
+    async with running(name_server):
+        _say_namesrv(name_server)
+        _warn_of_strangers(name_server)
+        yield Started({"namesrv": _near_address(name_server)}, (name_server,))
+
+
+@asynccontextmanager
+async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
+    from kerolox.broker.broker import Broker
+
+    server = Broker(config)
+    async with running(server):
+        _say_broker(server, config)
+        _warn_of_strangers(server)
+        gc.freeze()
+        yield Started({"broker": server.address}, (server,))
+
+
+async def _registered(server: Broker) -> None:
+    """Wait until clients can find the broker; what is said then tells whether they can."""
+    if server.registration.reasons:
+        await server.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
+
+
+def _near_address(name_server: NameServer) -> str:
+    """How this machine reaches it."""
+    host, port = split_address(name_server.listen_addresses[0])
+    near = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+    return join_address(near, port)
+
+
+def _warn_of_strangers(*servers: NameServer | Broker) -> None:
+    """Say so where others than this machine may do as they like."""
+    addresses = [address for server in servers for address in server.listen_addresses]
+    far = [address for address in addresses if not is_loopback(split_address(address)[0])]
+    if far:
+        _log.warning(
+            "whoever reaches %s may read, write and delete everything, and change settings: there "
+            "is no access control; listen on fewer addresses (--host, listenHost), or let a "
+            "firewall choose who comes through",
+            ", ".join(far),
+        )
+
+
+def _warn_of_nobody(server: Broker) -> None:
+    """Say so where name servers send clients to an address that nobody listens on."""
+    config = server.config
+    is_near = all(is_loopback(split_address(each)[0]) for each in server.listen_addresses)
+    if is_near and not config.advertised_address and not is_loopback(config.broker_ip1):
+        _log.warning(
+            "clients are sent to %s (brokerIP1), and the broker listens on %s only; give --host "
+            "(listenHost) an address that they reach",
+            server.address,
+            ", ".join(server.listen_addresses),
+        )
+
+
+def _say_namesrv(name_server: NameServer) -> None:
+    say(f"name server  listens on {_shown(name_server.listen_addresses)}")
+    say(f"             stores in {name_server.config.kv_config_path.parent}")
+    _say_settings(name_server.config)
+
+
+def _say_broker(server: Broker, config: BrokerConfig) -> None:
+    say(f"broker       listens on {_shown(server.listen_addresses)}")
+    _say_registered(server)
+    say(f"             stores in {config.store_path_root_dir}")
+    _say_settings(config)
+    _warn_of_nobody(server)
+
+
+def _say_registered(server: Broker) -> None:
+    """Which name servers know the broker. What changes later is in the log."""
+    registration = server.registration
+    if registration.registered:
+        say(
+            f"             registered as {server.address} with {', '.join(registration.registered)}"
+        )
+    for name_server, reason in registration.reasons.items():
+        say(f"             NOT registered with {name_server}, tried again: {reason}")
+    if not server.config.name_servers:
+        say("             registered nowhere: no name server is given (-n, namesrvAddr)")
+
+
+def _shown(addresses: tuple[str, ...]) -> str:
+    text = ", ".join(addresses)
+    if all(is_loopback(split_address(each)[0]) for each in addresses):
+        text += " (this machine only)"
+    return text
+
+
+def _say_settings(config: RoleSettings) -> None:
+    """Which file the settings are of: without -c, the one that requests have written."""
+    source = config.source
+    if source is None or not source.keys:
+        return
+    if source.path is not None:
+        say(f"             settings of {source.path}")
+    else:
+        keys = printable(", ".join(source.keys))
+        say(f"             settings that requests changed, of {config.kept_file}: {keys}")

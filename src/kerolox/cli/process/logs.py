@@ -1,0 +1,168 @@
+"""Log lines of the command line: where they go and what may stand in them.
+
+Names that clients send end up in lines, and in the texts of exceptions. One formatter escapes what
+every record holds, so that no line can be forged and no call site has to think of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from kerolox.cli.process.log_limit import LogLimit
+from kerolox.errors import ConfigError
+from kerolox.text import printable
+
+__all__ = [
+    "LINE_CHARACTERS_MAX",
+    "LogFormatter",
+    "configure_logging",
+    "log_stream",
+    "reopen_log",
+    "traceback_lines",
+    "write_lines",
+]
+
+LINE_CHARACTERS_MAX = 2048
+"""A longer message, or text of an exception, is cut."""
+
+CHAIN_MAX = 8
+"""Exceptions of one traceback that are shown: the raised one, its causes, members of a group."""
+
+_log = logging.getLogger(__name__)
+_file: ReopenedFile | None = None
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogFormatter(logging.Formatter):
+    """One line per record, and one per line of its traceback; whatever the texts are, they make no
+    further lines and hold nothing that a terminal obeys."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines. ``record.exc_text``, which others may have made, is not looked at."""
+        record.message = printable(record.getMessage(), characters_max=LINE_CHARACTERS_MAX)
+        record.asctime = self.formatTime(record)
+        lines = [self.formatMessage(record)]
+        if record.exc_info and record.exc_info[1] is not None:
+            lines += traceback_lines(record.exc_info[1])
+        if record.stack_info:
+            lines += (_shown(line) for line in record.stack_info.splitlines())
+        return "\n".join(lines)
+
+
+def traceback_lines(error: BaseException) -> list[str]:
+    """What ``traceback.format_exception`` shows, with the text of each exception on one line."""
+    return list(_chain(error, "", set()))
+
+
+class ReopenedFile(logging.FileHandler):
+    """A log file that is opened again when it is asked to, after somebody has moved it away."""
+
+    def reopen(self) -> None:
+        """Go on in the file that has the name now; it is made. Where that fails the old one stays.
+
+        Raises:
+            OSError: it can't be opened.
+        """
+        assert self.stream is not None
+        # A pipe that nobody reads is an error then, and no wait for a reader.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(self.baseFilename, flags, 0o666)
+        try:
+            os.set_blocking(descriptor, True)
+            # The number stays: what is to be written in a crash knows nothing else.
+            os.dup2(descriptor, self.stream.fileno(), inheritable=False)
+        finally:
+            os.close(descriptor)
+
+
+def configure_logging(level: str, file: Path | None = None) -> None:
+    """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
+    What ends a thread, or the process, is shown the same way.
+
+    Raises:
+        ConfigError: the file can't be opened.
+    """
+    global _file
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        try:
+            handler = _file = ReopenedFile(file, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigError(f"the log file {file} can't be opened: {error.strerror}") from error
+    handler.addFilter(LogLimit())
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper())
+    threading.excepthook = _log_ended_thread
+    sys.excepthook = _show_uncaught
+
+
+def reopen_log() -> None:
+    """Open the log file anew, if there is one. A failure is a line in the old one."""
+    if _file is not None:
+        try:
+            _file.reopen()
+        except OSError as error:
+            _log.error("%s can't be opened: %s; the old file goes on", _file.baseFilename, error)
+
+
+def log_stream() -> TextIO:
+    """Where log lines go; the same for the life of the process."""
+    return (_file and _file.stream) or sys.stderr
+
+
+def write_lines(lines: list[str]) -> None:
+    """Write lines that are no records to where log lines go, escaped as those are."""
+    stream = log_stream()
+    if stream is not None:
+        stream.write("".join(f"{_shown(line)}\n" for line in lines))
+        stream.flush()
+
+
+def _chain(error: BaseException, indent: str, seen: set[int]) -> Iterator[str]:
+    """The lines of an exception, after those of what caused it."""
+    seen.add(id(error))
+    before, how = error.__cause__, "The above exception was the direct cause of this one:"
+    if before is None and not error.__suppress_context__:
+        before, how = error.__context__, "While the above exception was handled, this one came:"
+    if before is not None and id(before) not in seen and len(seen) < CHAIN_MAX:
+        yield from _chain(before, indent, seen)
+        yield indent + how
+    if error.__traceback__ is not None:
+        yield indent + "Traceback (most recent call last):"
+        for chunk in traceback.format_tb(error.__traceback__):
+            yield from (indent + _shown(line) for line in chunk.splitlines())
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    yield indent + _shown(text)
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            if len(seen) < CHAIN_MAX:
+                yield from _chain(member, indent + "  | ", seen)
+
+
+def _shown(text: str) -> str:
+    return printable(text, characters_max=LINE_CHARACTERS_MAX)
+
+
+def _log_ended_thread(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = "a thread" if ended.thread is None else ended.thread.name
+        _log.error("%s ended", name, exc_info=ended.exc_value)
+
+
+def _show_uncaught(
+    kind: type[BaseException], error: BaseException, where: TracebackType | None
+) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write("\n".join(traceback_lines(error)) + "\n")

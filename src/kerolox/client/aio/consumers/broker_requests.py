@@ -1,0 +1,121 @@
+"""What brokers ask of a consumer on behalf of operators (``ClientRemotingProcessor``).
+
+307 what are you doing, 220 go on at other offsets, 221 what are your offsets, 309 consume this
+message now. Anything else is answered with code 3.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.consumers.consuming import ConsumeStatus
+from kerolox.client.core.heartbeat import running_info_body
+from kerolox.errors import RemoteProtocolError
+from kerolox.message import MessageQueue
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.fastjson import FastjsonError, dumps, loads
+from kerolox.protocol.records import decode_record
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.consumers.push_consumer import PushConsumer
+    from kerolox.protocol.command import RemotingCommand
+
+__all__ = ["answer_broker", "parse_reset_offsets"]
+
+
+async def answer_broker(consumer: PushConsumer, command: RemotingCommand) -> RemotingCommand:
+    """Do what the broker asks; the answer to it."""
+    fields = command.ext_fields
+    group = fields.get("consumerGroup") or fields.get("group") or consumer.group
+    if group != consumer.group:
+        return command.response(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer Group <{group}> not exist in this consumer",
+        )
+    if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+        return command.response(body=_running_info(consumer))
+    if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+        return command.response(body=_offsets(consumer, fields.get("topic", "")))
+    if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+        await consumer.reset_offsets(parse_reset_offsets(command.body, fields.get("topic", "")))
+        return command.response()
+    if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        return command.response(body=await _consume_directly(consumer, command))
+    return command.response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+    )
+
+
+def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
+    """The offsets of a ``ResetOffsetBody``, in either of its forms (map, or list for C++).
+
+    Raises:
+        RemoteProtocolError: neither.
+    """
+    try:
+        table = loads(body)["offsetTable"] if body else {}
+        if isinstance(table, dict):
+            return {queue: int(offset) for queue, offset in table.items() if queue.topic == topic}
+        queues = {
+            MessageQueue(item["topic"], item["brokerName"], int(item["queueId"])): item["offset"]
+            for item in table
+        }
+        return {queue: int(offset) for queue, offset in queues.items() if queue.topic == topic}
+    except (FastjsonError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"reset offsets are unreadable: {error!r}") from None
+
+
+def _running_info(consumer: PushConsumer) -> bytes:
+    return running_info_body(
+        properties={
+            "PROP_CLIENT_VERSION": "V4_9_8",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(consumer._start_ms),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": ";".join(consumer._open_cluster().name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.consume_concurrency),
+        },
+        subscriptions=consumer._subscriptions.values(),
+        queues={
+            queue: (assignment.process_queue, _committed(consumer, queue))
+            for queue, assignment in consumer._assignments.items()
+        },
+        stats=consumer._consuming.stats if consumer._consuming else {},
+        now_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def _committed(consumer: PushConsumer, queue: MessageQueue) -> int:
+    return consumer._offsets.table.read(queue) if consumer._offsets else -1
+
+
+def _offsets(consumer: PushConsumer, topic: str) -> bytes:
+    table = {
+        queue: _committed(consumer, queue)
+        for queue in consumer._assignments
+        if queue.topic == topic or not topic
+    }
+    return dumps({"messageQueueTable": table})
+
+
+async def _consume_directly(consumer: PushConsumer, command: RemotingCommand) -> bytes:
+    broker_name = command.ext_fields.get("brokerName", "")
+    message, _ = decode_record(command.body, broker_name=broker_name)
+    start = time.monotonic()
+    remark = ""
+    assert consumer._consuming is not None
+    try:
+        status = await consumer._consuming.consume_directly(message)
+        result = "CR_LATER" if status is ConsumeStatus.RECONSUME_LATER else "CR_SUCCESS"
+    except Exception as error:
+        result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+    return dumps(
+        {
+            "autoCommit": True,
+            "consumeResult": result,
+            "order": False,
+            "remark": remark,
+            "spentTimeMills": int((time.monotonic() - start) * 1000),
+        }
+    )

@@ -1,0 +1,415 @@
+"""From pulled messages to listeners and back: the inner part of the push consumer.
+
+Per queue that we own there is one pull loop (:class:`Assignment`); all of them fill one list of
+ready work, from which ``consume_concurrency`` workers take. A worker runs the listener, sends back
+what failed, and moves the queue's offset. Bounds: a pull loop pauses when its queue has too many
+unfinished messages, bytes, or too wide a span, so the ready list is bounded by their sum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.client.core.consuming.process_queue import ProcessQueue
+from kerolox.client.core.consuming.stats import TopicStats
+from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
+from kerolox.client.core.namespaces import (
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
+from kerolox.client.core.sending.send import SendHeader, retry_message, send_result
+from kerolox.errors import BrokerError, ClientError, KeroloxError
+from kerolox.message import MessageExt, MessageModel, MessageQueue, PropertyKey
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.consumers.offset_store import OffsetStore
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.settings import PushConsumerSettings
+
+__all__ = ["Assignment", "ConsumeStatus", "Consuming", "MessageListener"]
+
+MAX_RECONSUME_TIMES = 16
+"""Retries of a message when the settings leave it to RocketMQ."""
+
+SEND_BACK_SECONDS_MAX = 5.0
+"""Time limit of a send-back."""
+
+RECONSUME_LOCALLY_SECONDS = 5.0
+"""When not even a send-back works, the message waits so long and is tried again here."""
+
+EXPIRED_PER_QUEUE_MAX = 16
+"""Messages per queue that one look for overdue listeners sends back."""
+
+EXPIRED_DELAY_LEVEL = 3
+
+REASONS_LOGGED_MAX = 16
+"""Different reasons why bodies can't be read that are warned of, each once."""
+
+TURN_SECONDS_MAX = 0.005
+"""A worker whose listeners never wait lets others run after so long."""
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumeStatus(Enum):
+    """What a listener says about its messages."""
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+MessageListener = Callable[[list[MessageExt]], Awaitable[ConsumeStatus | None]]
+"""Takes messages of one queue; returning None means success, raising means to try again later."""
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """A queue that we own."""
+
+    queue: MessageQueue
+    next_offset: int
+    process_queue: ProcessQueue = field(default_factory=ProcessQueue)
+    broker_id: int = 0
+    """The node to pull from, as the broker suggested."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when messages have left, for a pull loop that waits for room."""
+    task: asyncio.Task[None] | None = None
+
+
+class _Work(NamedTuple):
+    assignment: Assignment
+    messages: list[MessageExt]
+
+
+class Consuming:
+    """Workers, listeners and send-backs of one consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: PushConsumerSettings,
+        cluster: Cluster,
+        offsets: OffsetStore,
+        *,
+        namespace: str = "",
+        hooks: tuple[ConsumeHook, ...] = (),
+    ) -> None:
+        self._group = group
+        self._namespace = namespace
+        self._hooks = hooks
+        self._settings = settings
+        self._cluster = cluster
+        self._offsets = offsets
+        self._retry_topic = f"{RETRY_PREFIX}{group}"
+        self.listeners: dict[str, MessageListener] = {}
+        self.stats: dict[str, TopicStats] = {}
+        self._ready: asyncio.Queue[_Work] = asyncio.Queue()
+        self._workers: list[asyncio.Task[None]] = []
+        self._later: set[asyncio.TimerHandle] = set()
+        self._running = 0
+        self._finished = asyncio.Event()
+        self._closing = False
+        self._unreadable: set[str] = set()
+        """Reasons for unreadable bodies that were logged as warnings."""
+
+    @property
+    def max_reconsume_times(self) -> int:
+        """Retries before the dead-letter topic."""
+        given = self._settings.max_reconsume_times
+        return MAX_RECONSUME_TIMES if given < 0 else given
+
+    def stats_of(self, topic: str) -> TopicStats:
+        """The counters of a topic."""
+        stats = self.stats.get(topic)
+        if stats is None:
+            stats = self.stats[topic] = TopicStats()
+        return stats
+
+    def start(self) -> None:
+        """Start the workers."""
+        self._workers = [
+            asyncio.ensure_future(self._work()) for _ in range(self._settings.consume_concurrency)
+        ]
+
+    def submit(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+        """Take pulled messages; they are cached and become ready work."""
+        fresh = assignment.process_queue.put(messages)
+        # Retried messages may be of several topics, each with its own listener.
+        is_retry = assignment.queue.topic.startswith(RETRY_PREFIX)
+        size = 1 if is_retry else self._settings.consume_batch_max
+        readable = [message for message in fresh if not message.body_error]
+        for start in range(0, len(readable), size):
+            self._ready.put_nowait(_Work(assignment, readable[start : start + size]))
+        if len(readable) < len(fresh):
+            for message in fresh:
+                if message.body_error:
+                    self._ready.put_nowait(_Work(assignment, [message]))
+
+    async def close(self, timeout_seconds: float) -> bool:
+        """Start no further listener and wait for the running ones; False when time ran out."""
+        self._closing = True
+        for timer in self._later:
+            timer.cancel()
+        # A listener that closes its own consumer does not wait for itself.
+        others = [worker for worker in self._workers if worker is not asyncio.current_task()]
+        is_listener = len(others) < len(self._workers)
+        in_time = True
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self._running > is_listener:
+                    self._finished.clear()
+                    await self._finished.wait()
+        except TimeoutError:
+            in_time = False
+            _log.warning("%d listeners still run after %.1f s", self._running, timeout_seconds)
+        for worker in others:
+            worker.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        return in_time
+
+    # -- workers ------------------------------------------------------------------------------
+    async def _work(self) -> None:
+        clock = asyncio.get_running_loop().time
+        turn_ends = clock() + TURN_SECONDS_MAX
+        while True:
+            work = await self._ready.get()
+            if self._closing or work.assignment.process_queue.is_dropped:
+                continue
+            self._running += 1
+            try:
+                await self._consume(work)
+            except Exception:
+                _log.exception("consuming of %s failed", work.assignment.queue)
+            finally:
+                self._running -= 1
+                self._finished.set()
+            if clock() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = clock() + TURN_SECONDS_MAX
+
+    async def _consume(self, work: _Work) -> None:
+        assignment, messages = work
+        process_queue = assignment.process_queue
+        topic = assignment.queue.topic
+        start_ms = _now_ms()
+        if self._namespace or topic.startswith(RETRY_PREFIX):
+            self._restore_topics(messages)
+        started = str(start_ms)
+        for message in messages:
+            message.properties[PropertyKey.CONSUME_START_TIME] = started
+        if self._hooks and not messages[0].body_error:
+            status = await self._listen_hooked(work)
+        else:
+            status = (await self._listen(messages))[0]
+        now_ms = _now_ms()
+        process_queue.last_consume_ms = now_ms
+        stats = self.stats_of(topic)
+        if process_queue.is_dropped:
+            return
+        if status is ConsumeStatus.CONSUME_SUCCESS:
+            stats.consumed.add(now_ms, len(messages), now_ms - start_ms)
+        else:
+            stats.failed.add(now_ms, len(messages), now_ms - start_ms)
+            messages = await self._give_back(assignment, messages)
+        self._finish(assignment, messages)
+
+    def _finish(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+        process_queue = assignment.process_queue
+        offset = process_queue.remove(messages)
+        assignment.room.set()
+        if offset >= 0 and not process_queue.is_dropped:
+            self._offsets.table.update(assignment.queue, offset, increase_only=True)
+
+    async def _listen_hooked(self, work: _Work) -> ConsumeStatus:
+        """The listener with hooks around it."""
+        assignment, messages = work
+        queue = queue_without_namespace(self._namespace, assignment.queue)
+        context = ConsumeContext(self._group, self._namespace, queue, messages)
+        run_hooks((hook.before_consume for hook in self._hooks), context)
+        start_ms = _now_ms()
+        status, return_type = await self._listen(messages)
+        answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
+        if answered and _now_ms() - start_ms >= self._settings.consume_timeout_minutes * 60_000:
+            return_type = ConsumeReturnType.TIME_OUT
+        context.return_type = return_type
+        context.is_success = status is ConsumeStatus.CONSUME_SUCCESS
+        run_hooks((hook.after_consume for hook in self._hooks), context)
+        return status
+
+    async def _listen(self, messages: list[MessageExt]) -> tuple[ConsumeStatus, ConsumeReturnType]:
+        """What to do with the messages, and how the listener ended."""
+        later = ConsumeStatus.RECONSUME_LATER
+        if messages[0].body_error:
+            self._log_unreadable(messages[0])
+            return later, ConsumeReturnType.EXCEPTION
+        listener = self.listeners.get(messages[0].topic)
+        if listener is None:
+            _log.warning("no listener for topic %s", messages[0].topic)
+            return later, ConsumeReturnType.EXCEPTION
+        try:
+            status = await listener(messages)
+        except Exception:
+            _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
+            return later, ConsumeReturnType.EXCEPTION
+        if status is None or status is ConsumeStatus.CONSUME_SUCCESS:
+            return ConsumeStatus.CONSUME_SUCCESS, ConsumeReturnType.SUCCESS
+        if not isinstance(status, ConsumeStatus):
+            _log.warning("listener returned %r, which is no ConsumeStatus", status)
+            return later, ConsumeReturnType.RETURN_NULL
+        return later, ConsumeReturnType.FAILED
+
+    def _log_unreadable(self, message: MessageExt) -> None:
+        """No listener sees it: another member may read it, else it becomes a dead letter."""
+        reason = message.body_error
+        is_new = reason not in self._unreadable and len(self._unreadable) < REASONS_LOGGED_MAX
+        if is_new:
+            self._unreadable.add(reason)
+        _log.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "message %s of topic %s is given back unread: %s",
+            message.message_id,
+            message.topic,
+            reason,
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeStatus:
+        """Run the listener for one message that an operator sent, outside of any queue.
+
+        Raises:
+            Exception: whatever the listener raised.
+        """
+        self._restore_topics([message])
+        if message.body_error:
+            raise ClientError(message.body_error)
+        listener = self.listeners.get(message.topic)
+        if listener is None:
+            raise ClientError(f"no listener for topic {message.topic!r}")
+        return await listener([message]) or ConsumeStatus.CONSUME_SUCCESS
+
+    def _restore_topics(self, messages: list[MessageExt]) -> None:
+        """A retried message shows the topic that it was first sent to, and each the name that its
+        topic has for the user."""
+        for message in messages:
+            original = message.properties.get(PropertyKey.RETRY_TOPIC)
+            if original and message.topic == self._retry_topic:
+                message.topic = original
+            if self._namespace:
+                message.topic = without_namespace(self._namespace, message.topic)
+
+    # -- failures -----------------------------------------------------------------------------
+    async def _give_back(
+        self, assignment: Assignment, messages: list[MessageExt]
+    ) -> list[MessageExt]:
+        """Have failed messages retried; gives those that are done with here."""
+        if self._settings.message_model is MessageModel.BROADCASTING:
+            for message in messages:
+                _log.warning("dropped message %s: broadcasting has no retry", message.message_id)
+            return messages
+        done: list[MessageExt] = []
+        kept: list[MessageExt] = []
+        for message in messages:
+            level = self._settings.delay_level_when_next_consume
+            if await self.send_back(message, level, assignment.queue.broker_name):
+                done.append(message)
+            else:
+                message.reconsume_times += 1
+                kept.append(message)
+        if kept:
+            self._consume_later(_Work(assignment, kept))
+        return done
+
+    def _consume_later(self, work: _Work) -> None:
+        def ready() -> None:
+            self._later.discard(timer)
+            self._ready.put_nowait(work)
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(RECONSUME_LOCALLY_SECONDS, ready)
+        self._later.add(timer)
+
+    async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> bool:
+        """Have the broker put a message into the group's retry topic; False when nothing worked."""
+        fields = {
+            "offset": message.commit_log_offset,
+            "group": self._group,
+            "delayLevel": delay_level,
+            "originMsgId": message.message_id,
+            "originTopic": with_namespace(self._namespace, message.topic),
+            "unitMode": self._settings.unit_mode,
+            "maxReconsumeTimes": self.max_reconsume_times,
+        }
+        address = self._cluster.master_address(broker_name)
+        try:
+            if address is None:
+                raise ClientError(f"broker {broker_name!r} has no known master")
+            await self._cluster.ask(
+                address,
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                fields,
+                timeout_seconds=SEND_BACK_SECONDS_MAX,
+            )
+        except KeroloxError as error:
+            _log.warning("send-back of message %s failed: %s", message.message_id, error)
+            return await self._send_retry(message, address)
+        return True
+
+    async def _send_retry(self, message: MessageExt, address: str | None) -> bool:
+        """The second way: send the message to the retry topic as a new one."""
+        if address is None:
+            return False
+        outgoing = retry_message(
+            message,
+            self._group,
+            max_reconsume_times=self.max_reconsume_times,
+            topic=with_namespace(self._namespace, message.topic),
+        )
+        header = SendHeader("CLIENT_INNER_PRODUCER", "TBW102", 1, self._settings.unit_mode)
+        queue = MessageQueue(outgoing.topic, message.broker_name, 0)
+        try:
+            response = await self._cluster.remoting.invoke(
+                address,
+                header.request(outgoing, queue.queue_id, _now_ms()),
+                timeout_seconds=SEND_BACK_SECONDS_MAX,
+            )
+            send_result(response, outgoing, queue, address)
+        except KeroloxError as error:
+            _log.warning("retry of message %s failed: %s", message.message_id, error)
+            return False
+        return True
+
+    async def clean_expired(self, assignments: list[Assignment]) -> None:
+        """Send back the oldest messages whose listeners have run for too long."""
+        limit_ms = self._settings.consume_timeout_minutes * 60_000
+        for assignment in assignments:
+            for _ in range(EXPIRED_PER_QUEUE_MAX):
+                message = assignment.process_queue.first
+                if message is None:
+                    break
+                started = message.properties.get(PropertyKey.CONSUME_START_TIME, "")
+                if not started or _now_ms() - int(started) <= limit_ms:
+                    break
+                broker_name = assignment.queue.broker_name
+                if not await self.send_back(message, EXPIRED_DELAY_LEVEL, broker_name):
+                    break
+                _log.warning("listener of message %s is overdue", message.message_id)
+                if assignment.process_queue.first is message:
+                    assignment.process_queue.remove([message])
+                    assignment.room.set()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def is_flow_control(error: Exception) -> bool:
+    """The broker asks to pull more slowly (code 215)."""
+    return isinstance(error, BrokerError) and error.code == 215

@@ -1,0 +1,158 @@
+"""Where a consumer keeps how far it has come: at the brokers, or in a local file.
+
+Both have an :class:`OffsetTable` in memory that listeners update; ``persist`` brings it to its
+place. Clustering consumers use the brokers (the group shares its offsets), broadcasting ones a file
+``{folder}/{client id}/{group}/offsets.json`` with a ``.bak`` beside it, as RocketMQ writes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kerolox.client.core.consuming.offsets import (
+    OffsetTable,
+    decode_local_offsets,
+    encode_local_offsets,
+)
+from kerolox.errors import ClientError, KeroloxError, NotFoundError, RemoteProtocolError
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.message import MessageQueue
+
+__all__ = ["BrokerOffsets", "LocalOffsets", "OffsetStore"]
+
+_log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """The offsets of one member of a group."""
+
+    table: OffsetTable
+
+    async def load(self, queue: MessageQueue) -> int:
+        """The stored offset, or -1; it is put into the table.
+
+        Raises:
+            KeroloxError: it could not be found out.
+        """
+
+    async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
+        """Store the offsets of these queues. Failures are logged, the next time will do.
+
+        Args:
+            queues: those to store; others in the table are left alone.
+            wait: return only when they are stored.
+        """
+
+
+class BrokerOffsets:
+    """The group's offsets at the brokers (``RemoteBrokerOffsetStore``)."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.table = OffsetTable()
+        self._cluster = cluster
+        self._group = group
+
+    async def load(self, queue: MessageQueue) -> int:
+        """Ask the broker."""
+        address = await self._cluster.read_address_of(queue.topic, queue.broker_name)
+        fields = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+        }
+        try:
+            response = await self._cluster.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        except NotFoundError:
+            return -1
+        try:
+            offset = int(response.ext_fields["offset"])
+        except (KeyError, ValueError):
+            raise RemoteProtocolError(f"the answer of {address} has no offset") from None
+        self.table.update(queue, offset, increase_only=False)
+        return offset
+
+    async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
+        """Send them one-way, or wait for each answer."""
+        for queue, offset in self.table:
+            if queue not in queues:
+                continue
+            address = self._cluster.read_address(queue.broker_name)
+            if address is None:
+                continue
+            fields = {
+                "consumerGroup": self._group,
+                "topic": queue.topic,
+                "queueId": queue.queue_id,
+                "commitOffset": offset,
+            }
+            code = RequestCode.UPDATE_CONSUMER_OFFSET
+            try:
+                if wait:
+                    await self._cluster.ask(address, code, fields)
+                else:
+                    command = RemotingCommand.request(code, fields, oneway=True)
+                    await self._cluster.remoting.invoke_oneway(address, command)
+            except KeroloxError as error:
+                _log.warning("offset %d of %s was not stored: %s", offset, queue, error)
+
+
+class LocalOffsets:
+    """Offsets in a local file (``LocalFileOffsetStore``)."""
+
+    def __init__(self, folder: Path, client_id: str, group: str) -> None:
+        self.table = OffsetTable()
+        self.path = folder / client_id / group / "offsets.json"
+
+    async def load(self, queue: MessageQueue) -> int:
+        """Read the file."""
+        offset = self._read().get(queue, -1)
+        if offset >= 0:
+            self.table.update(queue, offset, increase_only=False)
+        return offset
+
+    async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
+        """Write the file; what it says of other queues stays. It is small and always waited for."""
+        changed = {queue: offset for queue, offset in self.table if queue in queues}
+        if not changed:
+            return
+        try:
+            self._write({**self._read(), **changed})
+        except (OSError, ClientError) as error:
+            _log.warning("offsets were not stored in %s: %s", self.path, error)
+
+    def _read(self) -> dict[MessageQueue, int]:
+        """What the file says, else its backup; nothing when neither is there.
+
+        Raises:
+            ClientError: both are unreadable.
+        """
+        backup = self.path.with_name(self.path.name + ".bak")
+        failure: ClientError | None = None
+        for path in (self.path, backup):
+            try:
+                data = path.read_bytes()
+                if data:
+                    return decode_local_offsets(data)
+            except FileNotFoundError:
+                continue
+            except (OSError, ClientError) as error:
+                failure = ClientError(f"{path}: {error}; move it away to start anew")
+        if failure is not None:
+            raise failure
+        return {}
+
+    def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(self.path.name + ".tmp")
+        fresh.write_bytes(encode_local_offsets(offsets))
+        if self.path.exists():
+            os.replace(self.path, self.path.with_name(self.path.name + ".bak"))
+        os.replace(fresh, self.path)

@@ -1,0 +1,155 @@
+"""The asyncio pull consumer: the caller decides which queue to read, where, and what to commit.
+
+It is no member of its group in the sense of rebalance and sends no heartbeats; the group only
+names whose offsets are read and committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumers.offset_store import BrokerOffsets
+from kerolox.client.aio.settings import PullConsumerSettings
+from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
+from kerolox.client.core.hooks import ConsumeContext, run_hooks
+from kerolox.client.core.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    without_namespace,
+)
+from kerolox.client.core.validate import check_consumer_group
+from kerolox.errors import ConfigError
+from kerolox.filter.tags import ALL_TAGS, subscription_of
+from kerolox.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer(Client):
+    """Reads queues at offsets of the caller's choice.
+
+    Use it in one event loop, as an async context manager or with :meth:`start` and
+    :meth:`close`::
+
+        async with PullConsumer("audit", "127.0.0.1:9876") as consumer:
+            for queue in await consumer.queues("Orders"):
+                result = await consumer.pull(queue, await consumer.min_offset(queue))
+    """
+
+    def __init__(
+        self, group: str, name_server: str = "", *, settings: PullConsumerSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: consumer group.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        self.settings: PullConsumerSettings = settings or PullConsumerSettings()
+        self._introduce(group, name_server, check_consumer_group)
+
+    async def start(self) -> None:
+        """Make ready; nothing is asked of a name server or broker yet.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        if self._is_to_start():
+            await self._background.find_name_servers(self._new_cluster())
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        cluster = self._leave()
+        if cluster is not None:
+            await self._background.stop()
+            await cluster.close()
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str = ALL_TAGS,
+        max_messages: int = 32,
+        wait: bool = False,
+    ) -> PullResult:
+        """Read messages of a queue.
+
+        Args:
+            queue: where from.
+            offset: the first queue offset.
+            expression: ``*`` for all, or tags joined by ``||``.
+            max_messages: most messages of the answer (the broker may give fewer).
+            wait: when there is nothing, have the broker hold the request until there is, for up
+                to ``suspend_timeout_ms``.
+
+        Returns:
+            The messages and where to go on; other statuses than FOUND are results, not errors.
+
+        Raises:
+            ConfigError: the expression names no tag.
+            BrokerError: the broker refused.
+            RemotingError: no answer.
+        """
+        cluster, settings = self._open_cluster(), self.settings
+        queue = queue_with_namespace(self._namespace, queue)
+        try:
+            subscription = subscription_of(queue.topic, expression)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        address = await cluster.read_address_of(queue.topic, queue.broker_name)
+        request = pull_request(
+            self.group,
+            queue,
+            offset,
+            subscription,
+            max_messages=max_messages,
+            suspend_timeout_ms=settings.suspend_timeout_ms if wait else 0,
+            with_subscription=True,
+        )
+        timeout_ms = settings.suspended_pull_timeout_ms if wait else settings.pull_timeout_ms
+        response = await cluster.remoting.invoke(
+            address, request, timeout_seconds=timeout_ms / 1000
+        )
+        result = pull_result(response, queue, subscription, address)
+        return self._found(result, queue) if result.messages else result
+
+    def _found(self, result: PullResult, queue: MessageQueue) -> PullResult:
+        """Messages as the user knows them, after the hooks have seen them."""
+        if self._namespace:
+            for message in result.messages:
+                message.topic = without_namespace(self._namespace, message.topic)
+        hooks = self.settings.consume_hooks
+        if hooks:
+            shown = queue_without_namespace(self._namespace, queue)
+            context = ConsumeContext(self.group, self._namespace, shown, result.messages)
+            run_hooks((hook.before_consume for hook in hooks), context)
+            context.is_success = True
+            run_hooks((hook.after_consume for hook in hooks), context)
+        return result
+
+    async def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset of a queue; -1 when it has none."""
+        queue = queue_with_namespace(self._namespace, queue)
+        return await BrokerOffsets(self._open_cluster(), self.group).load(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Store the group's offset of a queue: the next one that it will consume."""
+        cluster = self._open_cluster()
+        queue = queue_with_namespace(self._namespace, queue)
+        address = await cluster.read_address_of(queue.topic, queue.broker_name)
+        fields = {
+            "consumerGroup": self.group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "commitOffset": offset,
+        }
+        await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)

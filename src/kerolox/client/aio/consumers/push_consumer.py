@@ -1,0 +1,609 @@
+"""The asyncio push consumer.
+
+It subscribes, shares the topics' queues with the other members of its group, pulls the queues that
+are its own, and calls listeners. "Push" is RocketMQ's word: underneath every message is pulled by
+a request that the broker holds until there is something.
+
+Rebalance happens at start, every ``rebalance_interval_ms`` and when a broker says that the group
+changed. A queue that goes to another member is dropped at once and its offset stored; one that
+comes to us starts where the group stopped
+(:func:`kerolox.client.core.consuming.offsets.start_position`).
+Delivery is at least once: what a listener had not finished is delivered again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumers.broker_requests import answer_broker
+from kerolox.client.aio.consumers.consuming import (
+    Assignment,
+    ConsumeStatus,
+    Consuming,
+    MessageListener,
+    is_flow_control,
+)
+from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX
+from kerolox.client.aio.producers.producer import trace_producer
+from kerolox.client.aio.producers.tracing import TraceDispatcher
+from kerolox.client.aio.settings import PushConsumerSettings
+from kerolox.client.core.consuming.offsets import Lookup, start_position
+from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
+from kerolox.client.core.consuming.rebalance import STRATEGIES, allocate, queue_changes
+from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
+from kerolox.client.core.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
+from kerolox.client.core.routes import subscribe_queues
+from kerolox.client.core.sending.unique_id import UniqueIdFactory
+from kerolox.client.core.tracing.trace_hook import TraceHook
+from kerolox.client.core.validate import check_consumer_group, check_topic
+from kerolox.errors import (
+    BrokerSystemError,
+    ClientError,
+    ConfigError,
+    KeroloxError,
+    SubscriptionNotFoundError,
+    SubscriptionNotLatestError,
+)
+from kerolox.filter.tags import ALL_TAGS, Subscription, subscription_of
+from kerolox.message import MessageExt, MessageModel, MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.fastjson import FastjsonError, loads
+from kerolox.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.client import ClientConnection
+
+__all__ = ["ConsumeStatus", "MessageListener", "OneMessageListener", "PushConsumer"]
+
+OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None]]
+"""Takes one message; returning None means success, raising means to try again later."""
+
+ROOM_SECONDS_MAX = 0.05
+"""A pull loop that waits for room looks again after so long (flow control of RocketMQ)."""
+
+SUSPENDED_SECONDS = 1.0
+FLOW_CONTROL_SECONDS = 0.02
+REBALANCE_RETRY_SECONDS = 0.5
+"""First pause before a rebalance that failed, or that lacked a route, is repeated; it doubles."""
+
+GREET_AGAIN_MS = 1_000
+"""A broker that does not know us hears of us at most so often."""
+
+PULL_EXPIRED_MS = 120_000
+"""A queue that was not pulled for so long is taken anew (``pullMaxIdleTime``)."""
+
+TIMESTAMP_BACK_MS = 30 * 60 * 1000
+
+_log = logging.getLogger(__name__)
+
+
+class PushConsumer(Client):
+    """Consumes topics as a member of a group.
+
+    Use it in one event loop, as an async context manager or with :meth:`start` and
+    :meth:`close`::
+
+        async def on_messages(messages: list[MessageExt]) -> None:
+            print(messages[0].body)
+
+        consumer = PushConsumer("billing", "127.0.0.1:9876")
+        consumer.subscribe("Orders", "paid || shipped", on_messages)
+        async with consumer:
+            await asyncio.Event().wait()
+    """
+
+    def __init__(
+        self, group: str, name_server: str = "", *, settings: PushConsumerSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: consumer group; all its members must have the same subscriptions.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        self.settings: PushConsumerSettings = settings or PushConsumerSettings()
+        self._is_broadcasting = self.settings.message_model is MessageModel.BROADCASTING
+        ip = self._introduce(
+            group, name_server, check_consumer_group, keep_default=self._is_broadcasting
+        )
+        self._subscriptions: dict[str, Subscription] = {}
+        self._listeners: dict[str, MessageListener] = {}
+        self._assignments: dict[MessageQueue, Assignment] = {}
+        self._consuming: Consuming | None = None
+        self._offsets: OffsetStore | None = None
+        self._rebalance_wanted = asyncio.Event()
+        self._rebalancing = asyncio.Lock()
+        self._is_unbalanced = False
+        """The last rebalance failed for a topic or a queue."""
+        self._greeted_ms = 0
+        self._is_suspended = False
+        self._start_ms = 0
+        self._hooks = self.settings.consume_hooks
+        self._tracing: TraceDispatcher | None = None
+        if self.settings.enable_trace:
+            self._trace(group, ip)
+
+    def _trace(self, group: str, ip: str) -> None:
+        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
+        self._tracing = TraceDispatcher(
+            lambda: trace_producer(group, "CONSUME", name_servers, self.settings), topic
+        )
+        ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        hook = TraceHook(
+            self._tracing.append,
+            now_ms=_now_ms,
+            next_id=lambda: ids.next(_now_ms()),
+            trace_topic=topic,
+        )
+        self._hooks += (hook,)
+
+    @property
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues that are ours now, retry topics included, sorted."""
+        return sorted(
+            queue_without_namespace(self._namespace, queue) for queue in self._assignments
+        )
+
+    # -- subscriptions ------------------------------------------------------------------------
+    def subscribe(self, topic: str, expression: str, listener: MessageListener) -> None:
+        """Have messages of a topic brought to a listener.
+
+        May be called before or after the start; a second call for a topic replaces the first.
+
+        Args:
+            topic: what to read.
+            expression: ``*`` for all, or tags joined by ``||``.
+            listener: an async function of a list of messages (of one, unless
+                ``consume_batch_max`` is larger), all of one queue. Returning None or
+                CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
+                delivered again later.
+
+        Raises:
+            MessageRejectedError: the topic's name is illegal.
+            ConfigError: the expression names no tag.
+        """
+        wire_topic = with_namespace(self._namespace, topic)
+        check_topic(wire_topic)
+        try:
+            self._subscriptions[wire_topic] = subscription_of(wire_topic, expression)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._listeners[without_namespace(self._namespace, topic)] = listener
+        self._rebalance_wanted.set()
+
+    def subscribe_each(self, topic: str, expression: str, listener: OneMessageListener) -> None:
+        """As :meth:`subscribe`, with a listener of one message at a time.
+
+        Args:
+            topic: what to read.
+            expression: ``*`` for all, or tags joined by ``||``.
+            listener: an async function of one message.
+        """
+
+        async def each(messages: list[MessageExt]) -> ConsumeStatus | None:
+            for message in messages:
+                status = await listener(message)
+                if status is ConsumeStatus.RECONSUME_LATER:
+                    return status
+            return None
+
+        self.subscribe(topic, expression, each)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no longer. Its queues go to other members with the next rebalance."""
+        self._subscriptions.pop(with_namespace(self._namespace, topic), None)
+        self._listeners.pop(without_namespace(self._namespace, topic), None)
+        self._rebalance_wanted.set()
+
+    def suspend(self) -> None:
+        """Pull no more until :meth:`resume`; what was pulled is still brought to listeners."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._is_suspended = False
+        self._rebalance_wanted.set()
+
+    # -- life ---------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Join the group: fetch routes, send a heartbeat, rebalance, begin to pull.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+            ConfigError: there is no subscription.
+            ConnectError: no name server answers.
+        """
+        if not self._is_to_start():
+            return
+        if not self._subscriptions:
+            raise ConfigError(f"group {self.group!r} has no subscription; call subscribe first")
+        settings = self.settings
+        cluster = self._new_cluster(self._on_request)
+        if self._is_broadcasting:
+            self._offsets = LocalOffsets(settings.local_offset_folder, self._client_id, self.group)
+        else:
+            self._offsets = BrokerOffsets(cluster, self.group)
+            self._subscriptions[self._retry_topic] = subscription_of(self._retry_topic, ALL_TAGS)
+        self._start_ms = _now_ms()
+        self._consuming = Consuming(
+            self.group,
+            settings,
+            cluster,
+            self._offsets,
+            namespace=self._namespace,
+            hooks=self._hooks,
+        )
+        self._consuming.listeners = self._listeners
+        try:
+            await self._background.find_name_servers(cluster)
+            await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
+        except BaseException:
+            self._cluster = None
+            await self._background.stop()
+            await cluster.close()
+            raise
+        if self._tracing is not None:
+            await self._tracing.start()
+        self._consuming.start()
+        await self._heartbeat()
+        await self.rebalance()
+        self._start_background()
+
+    def _start_background(self) -> None:
+        settings, every = self.settings, self._background.every
+        every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
+        every(settings.heartbeat_interval_ms, self._heartbeat, "heartbeat")
+        every(settings.persist_interval_ms, self._persist, "storing offsets")
+        every(settings.consume_timeout_minutes * 60_000, self._clean_expired, "overdue check")
+        self._background.start(self._rebalance_loop())
+
+    async def close(self) -> None:
+        """Leave the group cleanly. Idempotent.
+
+        Pulling stops, running listeners get ``close_timeout_ms`` to finish, offsets are stored,
+        and the brokers are told, so that the other members take over at once.
+        """
+        cluster = self._leave()
+        if cluster is None or self._consuming is None or self._offsets is None:
+            return
+        await self._background.stop()
+        for assignment in self._assignments.values():
+            if assignment.task is not None:
+                assignment.task.cancel()
+        await self._consuming.close(self.settings.close_timeout_ms / 1000)
+        if self._tracing is not None:
+            await self._tracing.close()
+        await self._offsets.persist(list(self._assignments), wait=True)
+        for assignment in self._assignments.values():
+            assignment.process_queue.drop()
+        self._assignments.clear()
+        await cluster.tell_all(
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": self._client_id, "consumerGroup": self.group},
+            masters_only=False,
+            timeout_seconds=FAREWELL_SECONDS_MAX,
+        )
+        await cluster.close()
+
+    @property
+    def _retry_topic(self) -> str:
+        return f"{RETRY_PREFIX}{self.group}"
+
+    # -- rebalance ----------------------------------------------------------------------------
+    async def _rebalance_loop(self) -> None:
+        most = self.settings.rebalance_interval_ms / 1000
+        soon = REBALANCE_RETRY_SECONDS
+        while True:
+            # What failed or has no route is tried sooner, ever less often while it stays so.
+            routes = self._open_cluster().routes
+            again = self._is_unbalanced or any(t not in routes for t in self._subscriptions)
+            interval = min(soon, most) if again else most
+            soon = min(2 * soon, most) if again else REBALANCE_RETRY_SECONDS
+            try:
+                async with asyncio.timeout(interval):
+                    await self._rebalance_wanted.wait()
+            except TimeoutError:
+                pass
+            self._rebalance_wanted.clear()
+            try:
+                await self.rebalance()
+            except Exception:
+                _log.exception("rebalance of group %s failed", self.group)
+
+    async def rebalance(self) -> None:
+        """Compare what we own with what is our share, now. Happens by itself in the background."""
+        async with self._rebalancing:
+            self._is_unbalanced = False
+            for topic in list(self._subscriptions):
+                try:
+                    await self._rebalance_topic(topic)
+                except KeroloxError as error:
+                    self._is_unbalanced = True
+                    _log.warning("rebalance of topic %s failed: %s", topic, error)
+            unwanted = [q for q in self._assignments if q.topic not in self._subscriptions]
+            for queue in unwanted:
+                await self._give_up(queue)
+            if unwanted:
+                await self._heartbeat()
+
+    async def _rebalance_topic(self, topic: str) -> None:
+        cluster = self._open_cluster()
+        route = cluster.routes.get(topic) or await cluster.refresh(topic)
+        if route is None:
+            if not topic.startswith(RETRY_PREFIX):
+                _log.info("topic %s has no route yet", topic)
+            return
+        share = subscribe_queues(topic, route)
+        if not self._is_broadcasting:
+            members = await self._members(topic)
+            if self._client_id not in members:
+                # The broker lost us, by a restart for example: make ourselves known first.
+                await self._heartbeat()
+                members = await self._members(topic)
+                if not members:
+                    raise ClientError(f"no broker knows a member of group {self.group!r}")
+            strategy = STRATEGIES[self.settings.allocation]
+            share = allocate(strategy, self._client_id, share, members)
+        stale_ms = _now_ms() - PULL_EXPIRED_MS
+        owned = [
+            queue
+            for queue, assignment in self._assignments.items()
+            if queue.topic == topic
+            and (self._is_suspended or assignment.process_queue.last_pull_ms >= stale_ms)
+        ]
+        expired = [q for q in self._assignments if q.topic == topic and q not in owned]
+        lost, gained = queue_changes(owned, share)
+        for queue in [*lost, *expired]:
+            await self._give_up(queue)
+        if lost or gained:
+            _log.info("group %s: %s lost %s gained %s", self.group, topic, lost, gained)
+            # The broker must know the newer version before pulls refer to it.
+            await self._touch_subscription(topic)
+        for queue in gained:
+            await self._take_on(queue)
+
+    async def _members(self, topic: str) -> list[str]:
+        cluster = self._open_cluster()
+        route = await cluster.route(topic)
+        broker = random.choice(route.brokers) if route.brokers else None
+        address = broker.any_address() if broker else None
+        if address is None:
+            raise ClientError(f"topic {topic!r} has no broker")
+        try:
+            response = await cluster.ask(
+                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
+            )
+        except BrokerSystemError:
+            # The broker knows no member of the group at all.
+            return []
+        try:
+            return [str(item) for item in loads(response.body)["consumerIdList"]]
+        except (FastjsonError, KeyError, TypeError) as error:
+            raise ClientError(f"consumer list of {address} is unreadable: {error!r}") from None
+
+    async def _touch_subscription(self, topic: str) -> None:
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            version = max(_now_ms(), subscription.version + 1)
+            self._subscriptions[topic] = dataclasses.replace(subscription, version=version)
+            await self._heartbeat()
+
+    async def _take_on(self, queue: MessageQueue) -> None:
+        assert self._offsets is not None
+        self._offsets.table.remove(queue)
+        try:
+            offset = await self._start_offset(queue)
+        except KeroloxError as error:
+            _log.warning("start of %s is unknown, trying again later: %s", queue, error)
+            self._is_unbalanced = True
+            return
+        assignment = Assignment(queue, offset)
+        assignment.process_queue.last_pull_ms = _now_ms()
+        self._assignments[queue] = assignment
+        assignment.task = self._background.start(self._pull_loop(assignment))
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        assert self._offsets is not None
+        stored = await self._offsets.load(queue)
+        start = start_position(queue.topic, stored, self.settings.consume_from_where)
+        if start.lookup is Lookup.MAX_OFFSET:
+            return await self.max_offset(queue)
+        if start.lookup is Lookup.OFFSET_BY_TIME:
+            given = self.settings.consume_timestamp_ms
+            timestamp = given if given is not None else self._start_ms - TIMESTAMP_BACK_MS
+            return await self.offset_by_time(queue, timestamp)
+        return start.offset
+
+    async def _give_up(self, queue: MessageQueue) -> None:
+        assert self._offsets is not None
+        assignment = self._assignments.pop(queue, None)
+        if assignment is None:
+            return
+        assignment.process_queue.drop()
+        if assignment.task is not None and assignment.task is not asyncio.current_task():
+            assignment.task.cancel()
+        await self._offsets.persist([queue])
+        self._offsets.table.remove(queue)
+
+    # -- pulling ------------------------------------------------------------------------------
+    async def _pull_loop(self, assignment: Assignment) -> None:
+        settings, process_queue = self.settings, assignment.process_queue
+        while not process_queue.is_dropped:
+            process_queue.last_pull_ms = _now_ms()
+            try:
+                delay = await self._pull_once(assignment)
+            except KeroloxError as error:
+                _log.warning("pull of %s failed: %s", assignment.queue, error)
+                delay = settings.pull_error_delay_ms / 1000
+                if is_flow_control(error):
+                    delay = FLOW_CONTROL_SECONDS
+                elif isinstance(error, (SubscriptionNotFoundError, SubscriptionNotLatestError)):
+                    await self._greet_again()
+            except Exception:
+                _log.exception("pull of %s failed", assignment.queue)
+                delay = settings.pull_error_delay_ms / 1000
+            if delay:
+                await asyncio.sleep(delay)
+
+    async def _greet_again(self) -> None:
+        """The broker has forgotten us or never heard of us, by its restart for example."""
+        if _now_ms() - self._greeted_ms >= GREET_AGAIN_MS:
+            self._greeted_ms = _now_ms()
+            await self._heartbeat()
+            self._rebalance_wanted.set()
+
+    async def _pull_once(self, assignment: Assignment) -> float:
+        """One pull, or a wait for room; how many seconds to pause after it."""
+        settings, queue = self.settings, assignment.queue
+        subscription = self._subscriptions.get(queue.topic)
+        if self._is_suspended or subscription is None:
+            return SUSPENDED_SECONDS
+        limit = assignment.process_queue.flow_limit(
+            count_max=settings.cached_messages_max,
+            mib_max=settings.cached_mib_max,
+            span_max=settings.cached_span_max,
+        )
+        if limit is not None:
+            await self._wait_for_room(assignment)
+            return 0.0
+        assert self._offsets is not None
+        commit_offset = -1 if self._is_broadcasting else self._offsets.table.read(queue)
+        cluster = self._open_cluster()
+        address = await cluster.read_address_of(
+            queue.topic, queue.broker_name, assignment.broker_id
+        )
+        request = pull_request(
+            self.group,
+            queue,
+            assignment.next_offset,
+            subscription,
+            max_messages=settings.pull_batch_size,
+            suspend_timeout_ms=settings.suspend_timeout_ms,
+            commit_offset=commit_offset if commit_offset > 0 else -1,
+        )
+        start_ms = _now_ms()
+        response = await cluster.remoting.invoke(
+            address, request, timeout_seconds=settings.pull_timeout_ms / 1000
+        )
+        result = pull_result(response, queue, subscription, address)
+        return await self._pulled(assignment, result, _now_ms() - start_ms)
+
+    async def _wait_for_room(self, assignment: Assignment) -> None:
+        assignment.room.clear()
+        try:
+            async with asyncio.timeout(ROOM_SECONDS_MAX):
+                await assignment.room.wait()
+        except TimeoutError:
+            pass
+
+    async def _pulled(self, assignment: Assignment, result: PullResult, elapsed_ms: int) -> float:
+        assert self._consuming is not None
+        assert self._offsets is not None
+        process_queue, queue = assignment.process_queue, assignment.queue
+        if process_queue.is_dropped:
+            return 0.0
+        assignment.broker_id = result.suggested_broker_id
+        assignment.next_offset = result.next_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._correct_offset(assignment)
+            return 0.0
+        if result.messages:
+            now_ms = _now_ms()
+            stats = self._consuming.stats_of(queue.topic)
+            stats.pulls.add(now_ms, 1, elapsed_ms)
+            stats.pulled.add(now_ms, len(result.messages))
+            self._consuming.submit(assignment, result.messages)
+        elif not len(process_queue):
+            self._offsets.table.update(queue, result.next_offset, increase_only=True)
+        return self.settings.pull_interval_ms / 1000
+
+    async def _correct_offset(self, assignment: Assignment) -> None:
+        """The broker refused our offset: rest, store the right one, start anew there."""
+        assert self._offsets is not None
+        queue, process_queue = assignment.queue, assignment.process_queue
+        _log.warning("offset of %s is illegal; going on at %d", queue, assignment.next_offset)
+        process_queue.drop()
+        await asyncio.sleep(self.settings.illegal_offset_delay_ms / 1000)
+        if self._assignments.get(queue) is assignment:
+            self._offsets.table.update(queue, assignment.next_offset, increase_only=False)
+            await self._offsets.persist([queue], wait=True)
+            await self._give_up(queue)
+            self._rebalance_wanted.set()
+
+    # -- background -----------------------------------------------------------------------------
+    async def _poll_routes(self) -> None:
+        cluster = self._open_cluster()
+        for topic in list(self._subscriptions):
+            known = cluster.routes.get(topic)
+            if await cluster.refresh(topic) not in (None, known):
+                self._rebalance_wanted.set()
+
+    async def _heartbeat(self) -> None:
+        facts = ConsumerFacts(
+            self.group,
+            self.settings.message_model,
+            self.settings.consume_from_where,
+            tuple(self._subscriptions.values()),
+            self.settings.unit_mode,
+        )
+        body = heartbeat_body(self._client_id, consumers=[facts])
+        await self._open_cluster().tell_all(RequestCode.HEART_BEAT, body=body, masters_only=False)
+
+    async def _persist(self) -> None:
+        if self._offsets is not None:
+            await self._offsets.persist(list(self._assignments))
+
+    async def _clean_expired(self) -> None:
+        if self._consuming is not None:
+            await self._consuming.clean_expired(list(self._assignments.values()))
+
+    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on at other offsets; what was pulled and is unfinished is forgotten.
+
+        Args:
+            offsets: by queue; queues that are not ours are left alone.
+        """
+        assert self._offsets is not None
+        async with self._rebalancing:
+            for given, offset in offsets.items():
+                queue = queue_with_namespace(self._namespace, given)
+                if queue in self._assignments:
+                    self._assignments[queue].process_queue.drop()
+                    self._offsets.table.update(queue, offset, increase_only=False)
+                    await self._offsets.persist([queue], wait=True)
+                    await self._give_up(queue)
+        self._rebalance_wanted.set()
+
+    async def _on_request(
+        self, command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._rebalance_wanted.set()
+            return None
+        # From here on handlers may use timeouts and locks, which need a task around them.
+        await asyncio.sleep(0)
+        return await answer_broker(self, command)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

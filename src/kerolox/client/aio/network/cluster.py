@@ -1,0 +1,298 @@
+"""What one client object knows of the cluster: name servers, routes, broker addresses.
+
+Each client has its own ``Cluster`` with its own connections. Name servers are asked in turn from a
+random start, staying with one as long as it answers. Routes are fetched when they are first needed
+and again every ``route_poll_interval_ms``; callers that need the same route at the same time share
+one request. Broker addresses are those of the routes, so an offline broker vanishes with the next
+poll. Heartbeats and farewells go to all of them at once, each bounded by the API time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+
+from kerolox.client.aio.network.addressing import (
+    ADDRESS_FIRST_MS,
+    ADDRESS_INTERVAL_MS,
+    AddressServer,
+)
+from kerolox.client.core.routes import MASTER_ID, TopicRoute
+from kerolox.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    KeroloxError,
+    RemotingError,
+    TopicNotFoundError,
+    TopicRouteNotFoundError,
+)
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
+
+__all__ = ["Cluster", "Repeater"]
+
+FAREWELL_SECONDS_MAX = 1.0
+"""How long a client that closes waits for the brokers to take note."""
+
+_log = logging.getLogger(__name__)
+
+
+class Repeater:
+    """Background loops of one client; they end with :meth:`stop`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def every(
+        self,
+        interval_ms: int,
+        action: Callable[[], Awaitable[None]],
+        what: str,
+        *,
+        first_ms: int | None = None,
+    ) -> None:
+        """Run ``action`` every ``interval_ms``; a failure is logged and the loop goes on."""
+
+        async def loop() -> None:
+            await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
+            while True:
+                try:
+                    await action()
+                except KeroloxError as error:
+                    _log.warning("%s failed: %s", what, error)
+                except Exception:
+                    _log.exception("%s failed", what)
+                await asyncio.sleep(interval_ms / 1000)
+
+        self.start(loop())
+
+    async def find_name_servers(self, cluster: Cluster) -> None:
+        """Ask the web server, if the cluster has one, now and from time to time."""
+        if cluster.address_server is not None:
+            self.every(
+                ADDRESS_INTERVAL_MS,
+                cluster.find_name_servers,
+                "looking for name servers",
+                first_ms=ADDRESS_FIRST_MS,
+            )
+            await cluster.find_name_servers()
+
+    def start(self, coroutine: Awaitable[None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel all and wait until they are gone."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Cluster:
+    """Name servers, routes and brokers of one client."""
+
+    def __init__(
+        self,
+        name_servers: tuple[str, ...],
+        *,
+        client_id: str,
+        api_timeout_ms: int = 3_000,
+        on_request: RequestHandler | None = None,
+        rpc_hook: RpcHook | None = None,
+        address_server: AddressServer | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self.name_servers = name_servers
+        self.remoting = RemotingClient(on_request=on_request, rpc_hook=rpc_hook)
+        self.api_timeout_seconds = api_timeout_ms / 1000
+        self.routes: dict[str, TopicRoute] = {}
+        self.address_server = address_server
+        self._name_server_index = random.getrandbits(16)
+        self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+
+    # -- requests -----------------------------------------------------------------------------
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        ext_fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> RemotingCommand:
+        """Send a request whose answer must be code 0.
+
+        Raises:
+            BrokerError: it is another one.
+            RemotingError: no answer.
+        """
+        response = await self.remoting.invoke(
+            address,
+            RemotingCommand.request(code, ext_fields, body=body),
+            timeout_seconds=timeout_seconds or self.api_timeout_seconds,
+        )
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(response.code, response.remark, address)
+        return response
+
+    async def find_name_servers(self) -> None:
+        """Ask the web server for the name servers, if there is one; failures are logged."""
+        if self.address_server is None:
+            return
+        found = await self.address_server.fetch()
+        if found and set(found) != set(self.name_servers):
+            known = ", ".join(self.name_servers) or "none"
+            _log.info("name servers are %s; they were %s", ", ".join(found), known)
+            self.name_servers = found
+
+    async def ask_name_server(
+        self, code: int, ext_fields: Mapping[str, object] | None = None
+    ) -> RemotingCommand:
+        """Send a request to a name server, and to the next one when it does not answer.
+
+        Raises:
+            BrokerError: the first that answered refused.
+            ConnectError: none answered; the text has each one's reason.
+        """
+        if not self.name_servers and self.address_server is not None:
+            raise ConnectError(f"{self.address_server.url} has told of no name server yet")
+        reasons: list[str] = []
+        servers, start = self.name_servers, self._name_server_index
+        # Each request goes once round by itself: others that fail meanwhile make it skip none.
+        for position in range(start, start + len(servers)):
+            try:
+                return await self.ask(servers[position % len(servers)], code, ext_fields)
+            except RemotingError as error:
+                reasons.append(str(error))
+                if self._name_server_index == position:
+                    self._name_server_index = position + 1
+        raise ConnectError(f"no name server answers: {'; '.join(reasons)}")
+
+    # -- routes -------------------------------------------------------------------------------
+    async def fetch_route(self, topic: str) -> TopicRoute | None:
+        """Ask for a route without remembering it; None when the topic is unknown."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+        try:
+            response = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        except TopicNotFoundError:
+            return None
+        return TopicRoute.parse(response.body) if response.body else None
+
+    async def refresh(self, topic: str) -> TopicRoute | None:
+        """Fetch a route and remember it; what was known stays when the topic is unknown now."""
+        task = self._fetching.get(topic)
+        if task is None:
+            task = asyncio.ensure_future(self.fetch_route(topic))
+            self._fetching[topic] = task
+            task.add_done_callback(lambda done: self._fetched(topic, done))
+        route = await asyncio.shield(task)
+        if route is not None:
+            self.learn(topic, route)
+        return route
+
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
+        self._fetching.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # seen: those who waited for it may be gone
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of a topic.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows one.
+            ConnectError: no name server answers.
+        """
+        route = self.routes.get(topic) or await self.refresh(topic)
+        if route is None:
+            raise TopicRouteNotFoundError(
+                f"no route for topic {topic!r} at {', '.join(self.name_servers)}; create the topic"
+                " (kerolox topic create), or check that its broker is registered there"
+            )
+        return route
+
+    def learn(self, topic: str, route: TopicRoute) -> None:
+        """Remember a route."""
+        if self.routes.get(topic) == route:
+            return
+        self.routes[topic] = route
+        self._addresses = {
+            broker.broker_name: broker.addresses
+            for known in self.routes.values()
+            for broker in known.brokers
+        } | {broker.broker_name: broker.addresses for broker in route.brokers}
+
+    def forget(self, topic: str) -> None:
+        """Poll this topic's route no longer."""
+        self.routes.pop(topic, None)
+
+    # -- brokers ------------------------------------------------------------------------------
+    def master_address(self, broker_name: str) -> str | None:
+        """The address of a broker's master, if a route has one."""
+        return self._addresses.get(broker_name, {}).get(MASTER_ID)
+
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """The address of a broker's node for reading: the wanted one, else any."""
+        addresses = self._addresses.get(broker_name, {})
+        return addresses.get(broker_id) or next(iter(addresses.values()), None)
+
+    async def read_address_of(self, topic: str, broker_name: str, broker_id: int = 0) -> str:
+        """As :meth:`read_address`; asks for the route when it is not known.
+
+        Raises:
+            ClientError: the topic's route does not have the broker.
+        """
+        address = self.read_address(broker_name, broker_id)
+        if address is None:
+            await self.refresh(topic)
+            address = self.read_address(broker_name, broker_id)
+        if address is None:
+            raise ClientError(f"broker {broker_name!r} of topic {topic!r} has no known address")
+        return address
+
+    def broker_addresses(self, *, masters_only: bool) -> list[str]:
+        """Addresses of all known brokers."""
+        return list(
+            dict.fromkeys(
+                address
+                for addresses in self._addresses.values()
+                for broker_id, address in addresses.items()
+                if broker_id == MASTER_ID or not masters_only
+            )
+        )
+
+    async def tell_all(
+        self,
+        code: int,
+        ext_fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+        masters_only: bool,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """Send the same request to all known brokers; failures are logged."""
+
+        async def tell(address: str) -> None:
+            try:
+                await self.ask(
+                    address, code, ext_fields, body=body, timeout_seconds=timeout_seconds
+                )
+            except KeroloxError as error:
+                _log.warning("request %d to %s failed: %s", code, address, error)
+
+        addresses = self.broker_addresses(masters_only=masters_only)
+        await asyncio.gather(*(tell(address) for address in addresses))
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        for task in list(self._fetching.values()):
+            task.cancel()
+        await self.remoting.close()

@@ -1,0 +1,658 @@
+"""The asyncio producer.
+
+A send picks a queue, asks the broker that has it, and tries others within one time limit when that
+fails in a way that another broker may not (:mod:`kerolox.client.core.sending.retry`). Many sends
+may be open at the same time; they share one connection per broker and need no task of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.client.aio.client import Client
+from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, Cluster
+from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
+from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
+from kerolox.client.aio.settings import ClientSettings, ProducerSettings
+from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.hooks import SendContext, run_hooks
+from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
+from kerolox.client.core.routes import (
+    MASTER_ID,
+    TopicRoute,
+    publish_queues,
+    route_from_template,
+)
+from kerolox.client.core.sending.latency import LatencyFaults
+from kerolox.client.core.sending.queue_choice import QueueChooser
+from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic, request_message
+from kerolox.client.core.sending.retry import is_retried
+from kerolox.client.core.sending.send import (
+    OutgoingMessage,
+    SendHeader,
+    SendResult,
+    in_namespace,
+    outgoing_batch,
+    outgoing_message,
+    send_result,
+)
+from kerolox.client.core.sending.unique_id import UniqueIdFactory
+from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
+from kerolox.client.core.tracing.trace_hook import TraceHook
+from kerolox.client.core.validate import (
+    check_batch,
+    check_body,
+    check_producer_group,
+    check_send_topic,
+)
+from kerolox.errors import (
+    ClientClosedError,
+    ClientError,
+    KeroloxError,
+    MessageRejectedError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    TopicRouteNotFoundError,
+)
+from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
+from kerolox.protocol.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.client import ClientConnection
+
+__all__ = ["Producer", "QueueSelector", "trace_producer"]
+
+QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses the queue of a message among those of its topic."""
+
+COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
+"""Bodies of this size or more are compressed outside the event loop."""
+
+TOPICS_CHECKED_MAX = 10_000
+"""Topic names that are remembered as legal."""
+
+ROUTE_POLL_FIRST_MS, HEARTBEAT_FIRST_MS = 10, 1_000
+"""When after the start routes are asked for and brokers greeted for the first time."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Plan(NamedTuple):
+    """Where messages of one topic go."""
+
+    route: TopicRoute
+    chooser: QueueChooser
+
+
+class Producer(Client):
+    """Sends messages.
+
+    Use it in one event loop, as an async context manager or with :meth:`start` and
+    :meth:`close`::
+
+        async with Producer("orders", "127.0.0.1:9876") as producer:
+            result = await producer.send(Message("Orders", b"hello", keys="42"))
+    """
+
+    def __init__(
+        self, group: str, name_server: str = "", *, settings: ProducerSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: producer group.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        self.settings: ProducerSettings = settings or ProducerSettings()
+        ip = self._introduce(group, name_server, check_producer_group)
+        self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        self._header = SendHeader(
+            self.group,
+            self.settings.create_topic_key,
+            self.settings.default_topic_queue_nums,
+            self.settings.unit_mode,
+        )
+        self._plans: dict[str, _Plan] = {}
+        self._legal_topics: set[str] = set()
+        self._requests = OpenRequests()
+        self._reply_topics: dict[str, frozenset[str]] = {}
+        self._faults: LatencyFaults | None = None
+        if self.settings.latency_fault_enable:
+            self._faults = LatencyFaults(lambda: time.monotonic() * 1_000)
+        self._send_hooks = self.settings.send_hooks
+        self._end_hooks = self.settings.end_transaction_hooks
+        self._tracing: TraceDispatcher | None = None
+        if self.settings.enable_trace:
+            self._trace(group)
+
+    def _trace(self, group: str) -> None:
+        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
+        self._tracing = TraceDispatcher(
+            lambda: trace_producer(group, "PRODUCE", name_servers, self.settings), topic
+        )
+        hook = TraceHook(
+            self._tracing.append,
+            now_ms=_now_ms,
+            next_id=lambda: self._ids.next(_now_ms()),
+            trace_topic=topic,
+        )
+        self._send_hooks += (hook,)
+        self._end_hooks += (hook,)
+
+    async def start(self) -> None:
+        """Begin to poll routes and to send heartbeats, in the background.
+
+        The brokers that would create topics hear of the producer within about a second, before
+        it sends anything.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        if not self._is_to_start():
+            return
+        settings = self.settings
+        await self._background.find_name_servers(self._new_cluster(self._asked))
+        if self._closed:
+            return  # meanwhile
+        every = self._background.every
+        every(
+            settings.route_poll_interval_ms,
+            self._poll_routes,
+            "route poll",
+            first_ms=ROUTE_POLL_FIRST_MS,
+        )
+        every(
+            settings.heartbeat_interval_ms,
+            self._heartbeat,
+            "heartbeat",
+            first_ms=HEARTBEAT_FIRST_MS,
+        )
+        every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
+        if self._tracing is not None:
+            await self._tracing.start()
+
+    async def close(self) -> None:
+        """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
+        cluster = self._leave()
+        if cluster is None:
+            return
+        self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
+        await self._background.stop()
+        if self._tracing is not None:
+            await self._tracing.close()
+        await cluster.tell_all(
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": self._client_id, "producerGroup": self.group},
+            masters_only=False,
+            timeout_seconds=FAREWELL_SECONDS_MAX,
+        )
+        await cluster.close()
+
+    # -- sending ------------------------------------------------------------------------------
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until it is stored.
+
+        Args:
+            message: what to send.
+            queue: where to; such a send is not retried.
+            selector: chooses the queue among those of the topic; such a send is not retried.
+            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            Where it was stored; its status tells how safely.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            TopicRouteNotFoundError: no broker has the topic or would create it.
+            BrokerError: the broker refused it (the last one that was tried).
+            RemotingError: no answer. The message may be stored; sending it again may double it.
+        """
+        cluster = self._sending_cluster(message)
+        outgoing = await self._outgoing(message)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        if selector is not None:
+            queue = self._select(selector, plan, message)
+        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send a message without waiting for an answer; nobody says whether it was stored.
+
+        Args:
+            message: what to send.
+            queue: where to.
+            selector: chooses the queue among those of the topic.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            TopicRouteNotFoundError: no broker has the topic or would create it.
+            RemotingError: there is no connection.
+        """
+        cluster = self._sending_cluster(message)
+        outgoing = await self._outgoing(message)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        if selector is not None:
+            queue = self._select(selector, plan, message)
+        target = queue or self._choose(plan, [])
+        timeout_seconds = self.settings.send_timeout_ms / 1000
+        address = cluster.master_address(target.broker_name)
+        if address is None:
+            address = await self._find_address(cluster, plan, target, timeout_seconds)
+        context = None
+        if self._send_hooks:
+            context = self._send_context(outgoing, target, address, is_oneway=True)
+            run_hooks((hook.before_send for hook in self._send_hooks), context)
+            outgoing = context.message
+        request = self._header.request(outgoing, target.queue_id, _now_ms(), oneway=True)
+        await cluster.remoting.invoke_oneway(address, request, timeout_seconds=timeout_seconds)
+        if context is not None:
+            run_hooks((hook.after_send for hook in self._send_hooks), context)
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request; they are stored next to each other.
+
+        Args:
+            messages: all of one topic, in all at most ``message_bytes_max`` bytes
+                (:func:`kerolox.client.split_batches` cuts a longer list).
+            queue: where to; such a send is not retried.
+            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            The ids are comma-joined, the offset is that of the first.
+
+        Raises:
+            MessageRejectedError: they can't travel together, or one is illegal.
+            BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`.
+        """
+        batch = list(messages)
+        check_batch(batch)
+        cluster = self._open_cluster()
+        for message in batch:
+            self._sending_cluster(message)
+        now_ms, next_id = _now_ms(), self._ids.next
+        outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
+        if self._namespace:
+            outgoing = in_namespace(outgoing, self._namespace)
+        if len(outgoing.body) > self.settings.message_bytes_max:
+            raise MessageRejectedError(
+                f"the batch has {len(outgoing.body)} bytes; the limit is"
+                f" {self.settings.message_bytes_max}; cut it with split_batches"
+            )
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply to it, which some consumer sends.
+
+        The consumer makes it with :func:`kerolox.client.create_reply` and sends it with a producer
+        of its own. At most ``REQUESTS_OPEN_MAX`` requests of a producer wait at the same time.
+
+        Args:
+            message: the request.
+            queue: where to; such a send is not retried.
+            selector: chooses the queue among those of the topic; such a send is not retried.
+            timeout_ms: time limit of send and reply together; None: ``send_timeout_ms``.
+
+        Returns:
+            The reply. It comes from no queue: its offsets mean nothing.
+
+        Raises:
+            RequestTimeoutError: the request was sent, but no reply came in time. A consumer may
+                still get it.
+            ClientError: too many requests wait already.
+            MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
+                was not sent, as :meth:`send`.
+        """
+        cluster = self._sending_cluster(message)
+        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        loop_time = asyncio.get_running_loop().time
+        deadline = loop_time() + limit_ms / 1000
+        correlation_id = str(uuid.uuid4())
+        outgoing = request_message(
+            await self._outgoing(message),
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+            ttl_ms=limit_ms,
+        )
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._make_plan(topic)
+        if topic not in self._reply_topics:
+            await self._greet_for_replies(topic, plan)
+        if selector is not None:
+            queue = self._select(selector, plan, message)
+        what = f"request {outgoing.message_id} to topic {message.topic} within {limit_ms} ms"
+        waiting = self._requests.open(correlation_id, deadline, what)
+        try:
+            try:
+                remaining_ms = round((deadline - loop_time()) * 1000)
+                await self._deliver(cluster, plan, outgoing, queue, remaining_ms)
+            except KeroloxError:
+                # What was answered was sent, even if the broker's word is lost.
+                if not waiting.done():
+                    raise
+            return await waiting
+        finally:
+            self._requests.drop(correlation_id)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that may be written, sorted (``fetchPublishMessageQueues``).
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+        """
+        route = await self._open_cluster().route(with_namespace(self._namespace, topic))
+        return sorted(publish_queues(topic, route))
+
+    def _sending_cluster(self, message: Message) -> Cluster:
+        """Check the message; the cluster to send it to."""
+        topic = message.topic
+        if topic not in self._legal_topics:
+            check_send_topic(with_namespace(self._namespace, topic))
+            if len(self._legal_topics) < TOPICS_CHECKED_MAX:
+                self._legal_topics.add(topic)
+        check_body(message.body, bytes_max=self.settings.message_bytes_max)
+        return self._cluster or self._open_cluster()
+
+    async def _outgoing(self, message: Message) -> OutgoingMessage:
+        settings = self.settings
+        message_id = self._ids.next(_now_ms())
+        compress = settings.compress_bytes_min, settings.compress_level
+        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= compress[0]:
+            outgoing = await asyncio.to_thread(_prepare, message, message_id, *compress)
+        else:
+            outgoing = _prepare(message, message_id, *compress)
+        return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
+
+    async def _deliver(
+        self,
+        cluster: Cluster,
+        plan: _Plan,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        """Hot: one turn of this loop is the whole send when nothing fails."""
+        loop_time = asyncio.get_running_loop().time
+        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop_time() + limit_ms / 1000
+        tries = 1 if queue is not None else 1 + self.settings.retries
+        tried: list[str] = []
+        failure: KeroloxError | None = None
+        result: SendResult | None = None
+        while len(tried) < tries:
+            target = queue or self._choose(plan, tried)
+            start = loop_time()
+            remaining = deadline - start
+            if remaining <= 0:
+                break
+            tried.append(target.broker_name)
+            try:
+                address = cluster.master_address(target.broker_name)
+                if address is None:
+                    address = await self._find_address(cluster, plan, target, remaining)
+                if self._send_hooks:
+                    result = await self._hooked(cluster, outgoing, target, address, remaining)
+                else:
+                    request = self._header.request(outgoing, target.queue_id, _now_ms())
+                    response = await cluster.remoting.invoke(
+                        address, request, timeout_seconds=remaining
+                    )
+                    result = send_result(response, outgoing, target, address)
+                if self._namespace:
+                    shown = queue_without_namespace(self._namespace, result.queue)
+                    result = result._replace(queue=shown)
+            except KeroloxError as error:
+                if self._faults is not None and queue is None:
+                    self._faults.note(target.broker_name, (loop_time() - start) * 1000, failed=True)
+                if not is_retried(error, self.settings.retried_codes):
+                    raise
+                failure = error
+                _log.info("send to %s failed: %s", target.broker_name, error)
+                continue
+            if self._faults is not None and queue is None:
+                self._faults.note(target.broker_name, (loop_time() - start) * 1000)
+            if result.is_ok or not self.settings.retry_when_not_stored_ok:
+                return result
+        if result is not None:
+            return result
+        if failure is None:
+            raise RequestTimeoutError(f"no time to send within {limit_ms} ms")
+        failure.add_note(f"tried {len(tried)} times within {limit_ms} ms: {', '.join(tried)}")
+        raise failure
+
+    async def _hooked(
+        self,
+        cluster: Cluster,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        seconds: float,
+    ) -> SendResult:
+        """One try of a send with hooks around it."""
+        hooks = self._send_hooks
+        context = self._send_context(outgoing, target, address)
+        run_hooks((hook.before_send for hook in hooks), context)
+        outgoing = context.message
+        request = self._header.request(outgoing, target.queue_id, _now_ms())
+        try:
+            response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
+            context.result = send_result(response, outgoing, target, address)
+        except KeroloxError as error:
+            context.error = error
+            raise
+        finally:
+            run_hooks((hook.after_send for hook in hooks), context)
+        return context.result
+
+    def _send_context(
+        self,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        *,
+        is_oneway: bool = False,
+    ) -> SendContext:
+        return SendContext(
+            self.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
+        )
+
+    def _select(self, selector: QueueSelector, plan: _Plan, message: Message) -> MessageQueue:
+        """The user's choice among the queues as the user knows them."""
+        queues: Sequence[MessageQueue] = plan.chooser.queues
+        if self._namespace:
+            queues = [queue_without_namespace(self._namespace, queue) for queue in queues]
+        return selector(queues, message)
+
+    def _choose(self, plan: _Plan, tried: Sequence[str]) -> MessageQueue:
+        """The queue of the next try, given the brokers of those before."""
+        if self._faults is not None:
+            return self._faults.choose(plan.chooser)
+        return plan.chooser.next(tried[-1] if tried else None)
+
+    async def _find_address(
+        self, cluster: Cluster, plan: _Plan, queue: MessageQueue, timeout_seconds: float
+    ) -> str:
+        """The master's address of a broker that no polled route has; asks for the route once.
+
+        Raises:
+            ClientError: it has none.
+        """
+        broker = plan.route.broker(queue.broker_name)
+        address = broker.addresses.get(MASTER_ID) if broker else None
+        if address is None:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await cluster.refresh(with_namespace(self._namespace, queue.topic))
+            except TimeoutError:
+                _log.info("no route of topic %s within %.1f s", queue.topic, timeout_seconds)
+            address = cluster.master_address(queue.broker_name)
+        if address is None:
+            raise ClientError(
+                f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
+            )
+        return address
+
+    # -- requests of brokers --------------------------------------------------------------------
+    async def _asked(
+        self, command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        """A request of a broker: it brings a reply."""
+        if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return command.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+        try:
+            reply = pushed_reply(command, now_ms=_now_ms())
+        except RemoteProtocolError as error:
+            _log.warning("from %s: %s", connection.remote_address, error)
+            return command.response(
+                ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
+            )
+        correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
+        if not self._requests.settle(correlation_id, reply):
+            _log.warning(
+                "a reply from %s comes too late, or to no request of ours: %s",
+                reply.born_host,
+                correlation_id,
+            )
+        return command.response()
+
+    # -- routes and heartbeats ------------------------------------------------------------------
+    async def _make_plan(self, topic: str) -> _Plan:
+        """Find out where messages of a topic go; of a new topic, where they may go.
+
+        Raises:
+            TopicRouteNotFoundError: nowhere.
+        """
+        cluster = self._open_cluster()
+        route = await cluster.refresh(topic)
+        if route is None:
+            template = await cluster.refresh(self.settings.create_topic_key)
+            if template is not None:
+                count = self.settings.default_topic_queue_nums
+                route = route_from_template(template, queues=count)
+        plan = self._adopt(topic, route) if route is not None else None
+        if plan is None:
+            raise TopicRouteNotFoundError(
+                f"no broker takes messages of topic {topic!r}"
+                f" (name servers {', '.join(cluster.name_servers)}); create the topic, or start a"
+                " broker with autoCreateTopicEnable=true"
+            )
+        return plan
+
+    def _adopt(self, topic: str, route: TopicRoute) -> _Plan | None:
+        """Use a route from now on; None when it has no queue to write to."""
+        known = self._plans.get(topic)
+        if known is not None and known.route == route:
+            return known
+        queues = publish_queues(topic, route)
+        if not queues:
+            self._plans.pop(topic, None)
+            return None
+        plan = _Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
+        self._plans[topic] = plan
+        return plan
+
+    async def _poll_routes(self) -> None:
+        cluster = self._open_cluster()
+        # The brokers of the template are those that a new topic may come to.
+        await cluster.refresh(self.settings.create_topic_key)
+        for topic in list(self._plans):
+            route = await cluster.refresh(topic)
+            if route is not None:
+                self._adopt(topic, route)
+        for topic in {name for names in self._reply_topics.values() for name in names}:
+            await cluster.refresh(topic)
+
+    async def _greet_for_replies(self, topic: str, plan: _Plan) -> None:
+        """Before the first request to a topic: whichever broker gets the reply must know us."""
+        clusters = {broker.cluster for broker in plan.route.brokers}
+        names = frozenset(reply_topic(cluster) for cluster in clusters)
+        for name in names:
+            await self._open_cluster().refresh(name)
+        await self._heartbeat()
+        self._reply_topics[topic] = names
+
+    async def _heartbeat(self) -> None:
+        cluster = self._open_cluster()
+        body = heartbeat_body(self._client_id, producer_groups=[self.group])
+        await cluster.tell_all(RequestCode.HEART_BEAT, body=body, masters_only=True)
+
+
+def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSettings) -> Producer:
+    """The producer that sends the traces of a client.
+
+    Args:
+        group: the client's group.
+        kind: PRODUCE or CONSUME.
+        name_servers: as the client's.
+        settings: the client's.
+    """
+    return Producer(
+        trace_group(group, kind),
+        name_servers,
+        settings=ProducerSettings(
+            client_ip=settings.client_ip,
+            unit_name=settings.unit_name,
+            name_server_domain=settings.name_server_domain,
+            name_server_subgroup=settings.name_server_subgroup,
+            rpc_hook=settings.rpc_hook,
+            api_timeout_ms=settings.api_timeout_ms,
+            send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
+            message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
+        ),
+    )
+
+
+def _prepare(
+    message: Message, message_id: str, compress_bytes_min: int, compress_level: int
+) -> OutgoingMessage:
+    return outgoing_message(
+        message,
+        message_id,
+        compress_bytes_min=compress_bytes_min,
+        compress_level=compress_level,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

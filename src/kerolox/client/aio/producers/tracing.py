@@ -1,0 +1,171 @@
+"""Sends message traces in the background (``AsyncTraceDispatcher``).
+
+Records are packed into messages of up to 128,000 bytes, none waiting longer than half a second; a
+producer of its own sends those. Nothing here ever makes the client wait: when brokers take traces
+more slowly than they come, what exceeds the bounds is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceBatch, TraceSegment
+from kerolox.errors import KeroloxError
+from kerolox.message import Message
+from kerolox.protocol.names import GROUP_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox.client.aio.producers.producer import Producer
+    from kerolox.client.core.tracing.trace import TraceRecord
+
+__all__ = ["TraceDispatcher", "trace_group"]
+
+TRACE_BATCHES_MAX = 64
+"""Full trace messages that wait to be sent (8 MB in all); more are dropped."""
+
+TRACE_SENDS_MAX = 20
+"""Trace messages on their way at the same time."""
+
+TRACE_SEND_TIMEOUT_MS = 5_000
+FLUSH_SECONDS_MAX = 1.0
+"""How long a client that closes waits for its last traces to be sent."""
+
+OVERFLOWS_PER_WARNING = 100
+
+GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
+
+_numbers = itertools.count(1)
+_log = logging.getLogger(__name__)
+
+
+def trace_group(group: str, kind: str) -> str:
+    """The producer group of a client's traces; ``kind`` is PRODUCE or CONSUME."""
+    number = next(_numbers)
+    room = GROUP_CHARACTERS_MAX - len(f"{GROUP_PREFIX}--{kind}-{number}")
+    return f"{GROUP_PREFIX}-{group[:room]}-{kind}-{number}"
+
+
+class TraceDispatcher:
+    """Takes trace records and has them sent."""
+
+    def __init__(self, make_producer: Callable[[], Producer], topic: str = TRACE_TOPIC) -> None:
+        """Nothing runs yet.
+
+        Args:
+            make_producer: makes the producer that sends traces; it must not trace itself.
+            topic: where they go.
+        """
+        self._make_producer = make_producer
+        self._topic = topic
+        self._producer: Producer | None = None
+        self._segment = TraceSegment()
+        self._ready: deque[TraceBatch] = deque()
+        self._wanted = asyncio.Event()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._is_failing = False
+        self._overflows = 0
+        self.dropped = 0
+        """Records that were not sent since the start."""
+
+    def append(self, trace: TraceRecord) -> None:
+        """Take a record. It is packed at once, so what waits is a few messages, not many records;
+        when too many of those wait, all that the new one would hold is dropped."""
+        if self._task is None:
+            self.dropped += 1
+            return
+        if not self._segment:
+            self._wanted.set()
+        batch = self._segment.add(trace, _now_ms())
+        if batch is not None:
+            self._enqueue(batch)
+
+    def _enqueue(self, batch: TraceBatch) -> None:
+        if len(self._ready) >= TRACE_BATCHES_MAX:
+            self.dropped += batch.records
+            if self._overflows % OVERFLOWS_PER_WARNING == 0:
+                _log.warning(
+                    "%d trace messages wait; %d traces are dropped so far",
+                    len(self._ready),
+                    self.dropped,
+                )
+            self._overflows += 1
+            return
+        self._ready.append(batch)
+        self._wanted.set()
+
+    async def start(self) -> None:
+        """Begin to send. A producer that can't start is logged: traces are then dropped."""
+        try:
+            producer = self._make_producer()
+            await producer.start()
+        except KeroloxError as error:
+            _log.warning("traces are not sent: %s", error)
+            return
+        self._producer = producer
+        self._task = asyncio.ensure_future(self._run(producer))
+
+    async def close(self) -> None:
+        """Send what waits, for a bounded time, then stop. Idempotent."""
+        task, producer = self._task, self._producer
+        if task is None or producer is None or self._closing:
+            return
+        self._closing = True
+        self._wanted.set()
+        await asyncio.wait([task], timeout=FLUSH_SECONDS_MAX)
+        if not task.done():
+            _log.warning("the last traces were not sent within %.1f s", FLUSH_SECONDS_MAX)
+        self._task = self._producer = None
+        ending = [task, *self._sending]
+        for each in ending:
+            each.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await producer.close()
+
+    async def _run(self, producer: Producer) -> None:
+        while True:
+            if self._segment and (self._closing or self._segment.due_ms <= _now_ms()):
+                batch = self._segment.take()
+                if batch is not None:
+                    self._enqueue(batch)
+            while self._ready:
+                while len(self._sending) >= TRACE_SENDS_MAX:
+                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+                sending = asyncio.ensure_future(self._send(producer, self._ready.popleft()))
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+            if self._closing and not self._segment:
+                if self._sending:
+                    await asyncio.wait(self._sending)
+                return
+            self._wanted.clear()
+            seconds = (self._segment.due_ms - _now_ms()) / 1000 if self._segment else None
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def _send(self, producer: Producer, batch: TraceBatch) -> None:
+        try:
+            await producer.send(Message(self._topic, batch.body, keys=batch.keys))
+        except KeroloxError as error:
+            # The first of a row is worth a warning; a broker that takes none gives two a second.
+            level = logging.DEBUG if self._is_failing else logging.WARNING
+            self._is_failing = True
+            self.dropped += batch.records
+            _log.log(level, "%d traces are not sent: %s", batch.records, error)
+        else:
+            self._is_failing = False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

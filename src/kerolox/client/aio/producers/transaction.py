@@ -1,0 +1,215 @@
+"""The asyncio producer of transactions (``TransactionMQProducer``).
+
+A message is sent as a half that no consumer sees, the local part of the transaction runs, and its
+outcome commits the message or rolls it back. When the broker does not hear of the outcome, since
+the producer died, say, it asks any producer of the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.producers.producer import Producer
+from kerolox.client.core.hooks import EndTransactionContext, run_hooks
+from kerolox.client.core.namespaces import with_namespace, without_namespace
+from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
+from kerolox.client.core.sending.transaction import (
+    Half,
+    TransactionResult,
+    TransactionState,
+    end_request,
+    half_message,
+)
+from kerolox.errors import KeroloxError, MessageRejectedError
+from kerolox.message import Message, MessageExt, decode_properties
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.records import decode_record
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.settings import ProducerSettings
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.client import ClientConnection
+
+__all__ = ["LocalTransaction", "TransactionCheck", "TransactionProducer"]
+
+LocalTransaction = Callable[[Message], Awaitable[TransactionState]]
+"""The local part of a transaction: an async function of the message that says how it ended."""
+
+TransactionCheck = Callable[[MessageExt], Awaitable[TransactionState]]
+"""Says how the transaction of a message ended, perhaps long ago: an async function."""
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionProducer(Producer):
+    """Sends messages that become visible only if a local transaction succeeds.
+
+    ``check`` is asked about messages whose outcome a broker does not know, also those that other
+    producers of the group sent, maybe before a restart: it has to look where the local transaction
+    left its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks
+    again, every minute, 15 times::
+
+        async with TransactionProducer("orders", "127.0.0.1:9876", check=is_paid) as producer:
+            await producer.send_in_transaction(Message("Paid", b"42", keys="42"), pay)
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_server: str = "",
+        *,
+        check: TransactionCheck,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: producer group; all its members must be able to answer ``check``.
+            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            check: says how a transaction ended.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        super().__init__(group, name_server, settings=settings)
+        self._check = check
+        self._checks = 0
+        self._check_slots = asyncio.Semaphore(self.settings.transaction_concurrency)
+
+    async def send_in_transaction(
+        self, message: Message, execute: LocalTransaction, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Send a half message, run the local transaction, and tell the broker how it ended.
+
+        Args:
+            message: what to send; it can't be delayed.
+            execute: the local transaction. It runs only if the half was stored safely; else the
+                message is rolled back. What it raises is raised here, after the broker has heard
+                that the outcome is unknown.
+            timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            Where the half was stored, and the outcome.
+
+        Raises:
+            MessageRejectedError: the message is illegal; nothing was sent.
+            BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`; the local
+                transaction did not run.
+        """
+        if message.delay_level:
+            raise MessageRejectedError("a message of a transaction can't be delayed")
+        cluster = self._sending_cluster(message)
+        outgoing = half_message(await self._outgoing(message), self.group)
+        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        sent = await self._deliver(cluster, plan, outgoing, None, timeout_ms)
+        state = TransactionState.ROLLBACK
+        remark = f"the half message is stored, but {sent.status.value}"
+        try:
+            if sent.status is SendStatus.SEND_OK:
+                state, remark = TransactionState.UNKNOWN, "executing"
+                state, remark = _outcome(await execute(message)), ""
+        except BaseException as error:
+            remark = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            await self._end(outgoing, sent, state, remark)
+        return TransactionResult(sent, state)
+
+    async def _end(
+        self, outgoing: OutgoingMessage, sent: SendResult, state: TransactionState, remark: str
+    ) -> None:
+        """Tell the broker that has the half; if that fails it asks later."""
+        cluster = self._cluster
+        address = None
+        if cluster is not None:
+            address = cluster.master_address(sent.queue.broker_name)
+        if cluster is None or address is None:
+            _log.warning("end of %s is not told: no connection", sent.message_id)
+            return
+        if self._end_hooks:
+            properties = decode_properties(outgoing.properties)
+            self._run_end_hooks(address, outgoing.topic, properties, sent.message_id, state)
+        request = end_request(Half.of(sent), self.group, state, from_check=False, remark=remark)
+        try:
+            await cluster.remoting.invoke_oneway(
+                address, request, timeout_seconds=self.settings.send_timeout_ms / 1000
+            )
+        except KeroloxError as error:
+            _log.warning("end of %s is not told, the broker will ask: %s", sent.message_id, error)
+
+    def _run_end_hooks(
+        self,
+        address: str,
+        topic: str,
+        properties: dict[str, str],
+        message_id: str,
+        state: TransactionState,
+        *,
+        is_from_check: bool = False,
+    ) -> None:
+        context = EndTransactionContext(
+            self.group,
+            self._namespace,
+            address,
+            topic,
+            properties,
+            message_id,
+            state,
+            is_from_check,
+        )
+        run_hooks((hook.end_transaction for hook in self._end_hooks), context)
+
+    # -- checks ---------------------------------------------------------------------------------
+    async def _asked(
+        self, command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        """A request of a broker."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return await super()._asked(command, connection)
+        if self._checks >= self.settings.check_requests_max:
+            _log.warning(
+                "%d checks wait already; this one is dropped, it comes again", self._checks
+            )
+            return None
+        self._checks += 1
+        try:
+            async with self._check_slots:
+                await self._answer_check(command, connection.remote_address)
+        finally:
+            self._checks -= 1
+        return None
+
+    async def _answer_check(self, command: RemotingCommand, address: str) -> None:
+        message, _ = decode_record(command.body)
+        message.topic = without_namespace(self._namespace, message.topic)
+        fields = command.ext_fields
+        half = Half(
+            int(fields["tranStateTableOffset"]),
+            int(fields["commitLogOffset"]),
+            message.unique_key or fields.get("msgId", ""),
+        )
+        state, remark = TransactionState.UNKNOWN, ""
+        try:
+            state = _outcome(await self._check(message))
+        except Exception as error:
+            _log.exception("check of message %s failed", half.message_id)
+            remark = f"{type(error).__name__}: {error}"
+        if self._end_hooks:
+            topic = with_namespace(self._namespace, message.topic)
+            self._run_end_hooks(
+                address, topic, message.properties, half.message_id, state, is_from_check=True
+            )
+        request = end_request(half, self.group, state, from_check=True, remark=remark)
+        if self._cluster is not None:
+            await self._cluster.remoting.invoke_oneway(
+                address, request, timeout_seconds=self.settings.send_timeout_ms / 1000
+            )
+
+
+def _outcome(state: object) -> TransactionState:
+    """What a function of the user's returned; nothing and anything else is UNKNOWN."""
+    return state if isinstance(state, TransactionState) else TransactionState.UNKNOWN

@@ -1,0 +1,1 @@
+"""Sends, decided without I/O: headers, queue choice, retries, transactions, requests."""

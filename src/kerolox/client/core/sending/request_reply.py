@@ -1,0 +1,146 @@
+"""Requests that wait for a reply, as messages: what marks them, and what a reply is made of.
+
+A request is a plain message with three more properties: an id to pair it with its reply
+(CORRELATION_ID), the client to bring the reply to (REPLY_TO_CLIENT), and how long that one waits
+(TTL). A reply repeats them and goes to the reply topic of the cluster that stored the request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerolox.errors import MessageRejectedError, RemoteProtocolError
+from kerolox.message import (
+    Message,
+    MessageExt,
+    PropertyKey,
+    decode_properties,
+    encode_properties,
+)
+from kerolox.protocol.compression import inflate_body
+
+if TYPE_CHECKING:
+    from kerolox.client.core.sending.send import OutgoingMessage
+    from kerolox.protocol.command import RemotingCommand
+
+__all__ = ["ReplyMessage", "create_reply", "pushed_reply", "reply_topic", "request_message"]
+
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+REPLY_TYPE = "reply"
+"""MSG_TYPE of a reply."""
+
+
+@dataclass(slots=True)
+class ReplyMessage(Message):
+    """The reply to a request. :func:`create_reply` makes it; a producer sends it."""
+
+    correlation_id: str = ""
+    reply_to_client: str = ""
+    ttl_ms: str = ""
+
+    def wire_properties(self) -> dict[str, str]:
+        """As of any message, and which request it answers."""
+        # No super(): a dataclass with slots is another class than the one that is written here.
+        wire = Message.wire_properties(self)
+        wire[PropertyKey.MESSAGE_TYPE] = REPLY_TYPE
+        wire[PropertyKey.CORRELATION_ID] = self.correlation_id
+        wire[PropertyKey.REPLY_TO_CLIENT] = self.reply_to_client
+        if self.ttl_ms:
+            wire[PropertyKey.TTL] = self.ttl_ms
+        return wire
+
+
+def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
+    """The reply to a request that a consumer received (``MessageUtil.createReplyMessage``).
+
+    Send it with any producer; tags, keys and properties may be set before. The broker answers the
+    send when the client that asked has the reply, and with an error when that one is gone.
+
+    Args:
+        request: the message with the request.
+        body: what to reply.
+
+    Raises:
+        MessageRejectedError: the message waits for no reply, or no broker has stored it.
+    """
+    properties = request.properties
+    for name in (
+        PropertyKey.CLUSTER,
+        PropertyKey.CORRELATION_ID,
+        PropertyKey.REPLY_TO_CLIENT,
+    ):
+        if not properties.get(name):
+            raise MessageRejectedError(
+                f"message {request.unique_key!r} of topic {request.topic!r} has no property {name};"
+                " only what a producer sent with `request` can be replied to"
+            )
+    return ReplyMessage(
+        reply_topic(properties[PropertyKey.CLUSTER]),
+        body,
+        correlation_id=properties[PropertyKey.CORRELATION_ID],
+        reply_to_client=properties[PropertyKey.REPLY_TO_CLIENT],
+        ttl_ms=properties.get(PropertyKey.TTL, ""),
+    )
+
+
+def reply_topic(cluster: str) -> str:
+    """The topic that replies to requests of a cluster go to."""
+    return f"{cluster}{REPLY_TOPIC_SUFFIX}"
+
+
+def request_message(
+    outgoing: OutgoingMessage, *, correlation_id: str, client_id: str, ttl_ms: int
+) -> OutgoingMessage:
+    """A message as a request of a client that waits for so long."""
+    marks = encode_properties(
+        {
+            PropertyKey.CORRELATION_ID: correlation_id,
+            PropertyKey.REPLY_TO_CLIENT: client_id,
+            PropertyKey.TTL: str(ttl_ms),
+        }
+    )
+    text = f"{outgoing.properties}\x02{marks}" if outgoing.properties else marks
+    return outgoing._replace(properties=text)
+
+
+def pushed_reply(command: RemotingCommand, *, now_ms: int) -> MessageExt:
+    """The reply that a broker brings (PUSH_REPLY_MESSAGE_TO_CLIENT).
+
+    It was not read from a queue, so it has no offsets. A body that can't be inflated stays as it
+    is, and ``body_error`` says why.
+
+    Raises:
+        RemoteProtocolError: a field is missing or no number.
+    """
+    fields = command.ext_fields
+    properties = decode_properties(fields.get("properties", ""))
+    properties[PropertyKey.REPLY_ARRIVE_TIME] = str(now_ms)
+    try:
+        message = MessageExt(
+            topic=fields["topic"],
+            body=command.body,
+            queue_id=int(fields["queueId"]),
+            queue_offset=0,
+            commit_log_offset=0,
+            properties=properties,
+            flag=int(fields["flag"]),
+            sys_flag=int(fields["sysFlag"]),
+            born_timestamp=int(fields["bornTimestamp"]),
+            store_timestamp=int(fields["storeTimestamp"]),
+            born_host=_host(fields.get("bornHost", "")),
+            store_host=_host(fields.get("storeHost", "")),
+            reconsume_times=int(fields.get("reconsumeTimes") or 0),
+        )
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"a pushed reply is malformed: {error!r}") from None
+    try:
+        message.body = inflate_body(message.body, message.sys_flag)
+    except RemoteProtocolError as error:
+        message.body_error = str(error)
+    return message
+
+
+def _host(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("/"), int(port or 0)

@@ -1,0 +1,286 @@
+"""Send requests and what their responses mean.
+
+``SendRequest`` of one message carries its properties as text in the header (code 310); a batch
+carries them per message in the body (code 320). The four codes 0, 10, 11, 12 all mean that the
+message is stored; they are the four statuses of a :class:`SendResult`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from kerolox.client.core.namespaces import with_namespace
+from kerolox.client.core.sending.request_reply import ReplyMessage
+from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
+from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
+from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.compression import COMPRESSION_MASK
+from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.records import encode_batch
+
+__all__ = [
+    "PROPERTIES_BYTES_MAX",
+    "OutgoingMessage",
+    "SendHeader",
+    "SendResult",
+    "SendStatus",
+    "compress_body",
+    "in_namespace",
+    "outgoing_batch",
+    "outgoing_message",
+    "retry_message",
+    "send_result",
+    "split_batches",
+]
+
+PROPERTIES_BYTES_MAX = 32_767
+"""The property text of a record has a signed 16-bit length."""
+
+DEFAULT_REGION = "DefaultRegion"
+
+ZLIB_FLAGS = int(MessageSysFlag.COMPRESSED) | 0x300
+"""Compressed, and by zlib, as clients since 4.9.4 say it; older readers look at bit 0 only."""
+
+_BATCH_ITEM_OVERHEAD_BYTES = 22
+
+
+class SendStatus(Enum):
+    """The message is stored; how far it was secured when the broker answered."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+_STATUS_BY_CODE: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class SendResult(NamedTuple):
+    """Where a message was stored.
+
+    ``message_id`` is the producer's id (UNIQ_KEY), ``offset_message_id`` the broker's; of a batch
+    both are comma-joined lists and ``queue_offset`` is that of its first message.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    region: str = DEFAULT_REGION
+    is_traced: bool = True
+    """False: the broker wants no traces (its ``traceOn`` is off)."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Stored as securely as the broker is set to."""
+        return self.status is SendStatus.SEND_OK
+
+
+class OutgoingMessage(NamedTuple):
+    """A message, or a batch, ready to be sent to any queue of its topic."""
+
+    topic: str
+    body: bytes
+    properties: str
+    flag: int
+    sys_flag: int
+    message_id: str
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    is_reply: bool = False
+
+
+class SendHeader(NamedTuple):
+    """What is the same in all send requests of one producer."""
+
+    group: str
+    create_topic_key: str
+    default_topic_queue_nums: int
+    unit_mode: bool = False
+
+    def request(
+        self, message: OutgoingMessage, queue_id: int, now_ms: int, *, oneway: bool = False
+    ) -> RemotingCommand:
+        """The request that puts ``message`` into queue ``queue_id`` (the names are V2's)."""
+        fields = {
+            "a": self.group,
+            "b": message.topic,
+            "c": self.create_topic_key,
+            "d": str(self.default_topic_queue_nums),
+            "e": str(queue_id),
+            "f": str(message.sys_flag),
+            "g": str(now_ms),
+            "h": str(message.flag),
+            "i": message.properties,
+            "j": str(message.reconsume_times),
+            "k": "true" if self.unit_mode else "false",
+            "m": "true" if message.is_batch else "false",
+        }
+        if message.max_reconsume_times is not None:
+            fields["l"] = str(message.max_reconsume_times)
+        code = RequestCode.SEND_MESSAGE_V2
+        if message.is_batch:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif message.is_reply:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        return RemotingCommand(code, fields, message.body, flag=FLAG_ONEWAY if oneway else 0)
+
+
+def compress_body(body: bytes, *, level: int) -> bytes:
+    """The body as zlib data."""
+    return zlib.compress(body, level)
+
+
+def _property_text(message: Message, message_id: str) -> str:
+    properties = message.wire_properties()
+    properties[PropertyKey.UNIQUE_KEY] = message_id
+    text = encode_properties(properties)
+    # Two checks, since counting bytes is needed only for texts that come near the limit.
+    if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise MessageRejectedError(
+            f"the properties have {len(text.encode())} bytes; the limit is {PROPERTIES_BYTES_MAX}"
+        )
+    return text
+
+
+def outgoing_message(
+    message: Message, message_id: str, *, compress_bytes_min: int, compress_level: int
+) -> OutgoingMessage:
+    """Prepare one message; a body of ``compress_bytes_min`` bytes or more is compressed.
+
+    Raises:
+        MessageRejectedError: the properties are too long.
+    """
+    body, sys_flag = message.body, 0
+    if len(body) >= compress_bytes_min:
+        body, sys_flag = compress_body(body, level=compress_level), ZLIB_FLAGS
+    text = _property_text(message, message_id)
+    is_reply = isinstance(message, ReplyMessage)
+    return OutgoingMessage(
+        message.topic, body, text, message.flag, sys_flag, message_id, is_reply=is_reply
+    )
+
+
+def in_namespace(message: OutgoingMessage, namespace: str) -> OutgoingMessage:
+    """The message under its topic's name in a namespace, marked as an instance's.
+
+    The topic of replies is the cluster's, so that it has one name in all namespaces.
+    """
+    mark = f"{PropertyKey.INSTANCE_ID}\x01{namespace}"
+    return message._replace(
+        topic=message.topic if message.is_reply else with_namespace(namespace, message.topic),
+        properties=f"{message.properties}\x02{mark}" if message.properties else mark,
+    )
+
+
+def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> OutgoingMessage:
+    """Prepare messages to travel in one request; batches are never compressed.
+
+    Raises:
+        MessageRejectedError: the properties of one are too long.
+    """
+    first = messages[0]
+    body = encode_batch(
+        (message.flag, message.body, _property_text(message, message_id).encode())
+        for message, message_id in zip(messages, message_ids, strict=True)
+    )
+    wait = f"{PropertyKey.WAIT}\x01{'true' if first.wait_store_ok else 'false'}"
+    return OutgoingMessage(first.topic, body, wait, 0, 0, ",".join(message_ids), is_batch=True)
+
+
+def split_batches(
+    messages: Iterable[Message], *, bytes_max: int = 1024 * 1024, count_max: int = 1000
+) -> Iterator[list[Message]]:
+    """Cut messages into lists that fit one batch request each.
+
+    Args:
+        messages: of one topic.
+        bytes_max: about how many bytes a list may have; a single larger message goes alone.
+        count_max: most messages of a list.
+    """
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        texts = len(keys) + len(message.tags) + 80
+        texts += sum(len(name) + len(value) + 2 for name, value in message.properties.items())
+        message_size = _BATCH_ITEM_OVERHEAD_BYTES + len(message.body) + texts
+        if batch and (size + message_size > bytes_max or len(batch) >= count_max):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += message_size
+    if batch:
+        yield batch
+
+
+def retry_message(
+    message: MessageExt, group: str, *, max_reconsume_times: int, topic: str = ""
+) -> OutgoingMessage:
+    """The copy that goes to the group's retry topic when the broker refuses a send-back.
+
+    Its delay grows with each attempt: level 3 plus the attempts so far. ``topic`` is the message's
+    as brokers know it, if that is another one.
+    """
+    properties = dict(message.properties)
+    for name in (PropertyKey.MIN_OFFSET, PropertyKey.MAX_OFFSET, PropertyKey.CONSUME_START_TIME):
+        properties.pop(name, None)
+    properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
+    properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
+    properties[PropertyKey.DELAY] = str(3 + message.reconsume_times)
+    properties[PropertyKey.WAIT] = "true"
+    text = encode_properties(properties)
+    return OutgoingMessage(
+        f"{RETRY_PREFIX}{group}",
+        message.body,
+        text,
+        message.flag,
+        # A body that could not be inflated goes as it came.
+        message.sys_flag & COMPRESSION_MASK if message.body_error else 0,
+        message.unique_key,
+        reconsume_times=message.reconsume_times + 1,
+        max_reconsume_times=max_reconsume_times,
+    )
+
+
+def send_result(
+    response: RemotingCommand, message: OutgoingMessage, queue: MessageQueue, address: str
+) -> SendResult:
+    """What the broker's answer says.
+
+    Raises:
+        BrokerError: the message was not stored.
+        RemoteProtocolError: a field of the answer is missing or no number.
+    """
+    status = _STATUS_BY_CODE.get(response.code)
+    if status is None:
+        raise BrokerError.from_response(response.code, response.remark, address)
+    fields = response.ext_fields
+    try:
+        queue_id = int(fields["queueId"])
+        if queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=queue_id)
+        offset_message_id, queue_offset = fields["msgId"], int(fields["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"send response of {address} is malformed: {error!r}") from None
+    return SendResult(
+        status,
+        message.message_id or offset_message_id,
+        offset_message_id,
+        queue,
+        queue_offset,
+        fields.get(PropertyKey.MSG_REGION) or DEFAULT_REGION,
+        fields.get(PropertyKey.TRACE_ON) != "false",
+    )

@@ -1,0 +1,1 @@
+"""How planning and tasks reach name servers and brokers, without an event loop."""

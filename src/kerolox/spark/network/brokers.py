@@ -1,0 +1,215 @@
+"""What the planning side asks of one master: the bounds of its queues, and times of messages.
+
+One request per topic (GET_TOPIC_STATS_INFO) gives the bounds and the last store time of all its
+queues; an answer that has not changed is not read again. Each round runs in a thread of its own, so
+that a master that is silent holds up nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.protocol import fastjson
+from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_records
+from kerolox.spark.network.routes import ask_all
+from kerolox.spark.positions.offsets import Bounds
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+    from kerolox.remoting.blocking import BlockingConnection
+
+__all__ = ["ANSWER_SECONDS_MAX", "Errand", "Master", "TopicBounds"]
+
+ANSWER_SECONDS_MAX = 5.0
+"""Longest wait for an answer of a master."""
+
+_Result = TypeVar("_Result")
+
+TopicBounds = dict[int, Bounds]
+"""Of one topic on one master, by queue id."""
+
+
+class Errand(Generic[_Result]):
+    """A call in a thread of its own, which nobody has to wait for."""
+
+    def __init__(self, work: Callable[[], _Result]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._afterwards: Callable[[], None] | None = None
+        self._result: _Result | None = None
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name="kerolox-spark", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is done within so many seconds."""
+        return self._done.wait(seconds)
+
+    def result(self) -> _Result:
+        """What the call returned; raises what it raised. Only when it is done."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # set before _done
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """Call something when it is done: now, or in its thread."""
+        with self._lock:
+            if not self._done.is_set():
+                self._afterwards = action
+                return
+        action()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except Exception as error:
+            self._error = error
+        with self._lock:
+            self._done.set()
+        if self._afterwards is not None:
+            self._afterwards()
+
+
+class Master:
+    """One master; its connection stays open. One call at a time."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self._connections: dict[str, BlockingConnection] = {}
+        self._known: dict[str, tuple[bytes, TopicBounds]] = {}
+        """The last answer about each topic, and what it says."""
+
+    def bounds(self, topics: Mapping[str, int]) -> dict[str, TopicBounds | BrokerError]:
+        """Of each topic the bounds of so many queues, or the refusal.
+
+        Raises:
+            RemotingError: no answer.
+        """
+        code = RequestCode.GET_TOPIC_STATS_INFO
+        commands = [RemotingCommand.request(code, {"topic": topic}) for topic in topics]
+        results: dict[str, TopicBounds | BrokerError] = {}
+        for topic, answer in zip(topics, self._ask(commands), strict=True):
+            if answer.code != ResponseCode.SUCCESS:
+                results[topic] = BrokerError.from_response(answer.code, answer.remark, self.address)
+                continue
+            known = self._known.get(topic)
+            if known is None or known[0] != answer.body:
+                known = self._known[topic] = answer.body, self._parse(answer.body)
+            results[topic] = known[1]
+        for gone in self._known.keys() - topics.keys():
+            del self._known[gone]
+        # The answer has the queues that can be written to; there may be more to read.
+        for topic, queues in topics.items():
+            held = results[topic]
+            if not isinstance(held, BrokerError):
+                missing = range(queues) if not held else set(range(queues)) - held.keys()
+                extra = {queue_id: self._one(topic, queue_id) for queue_id in sorted(missing)}
+                results[topic] = {**held, **extra}
+        return results
+
+    def store_time(self, queue: MessageQueue, offset: int, group: str) -> int | None:
+        """When a message was stored, ms; None when it is not there (any more).
+
+        Raises:
+            RemotingError, BrokerError: no answer, or a refusal.
+        """
+        fields = {
+            "consumerGroup": group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "queueOffset": offset,
+            "maxMsgNums": 1,
+            "sysFlag": int(PullSysFlag.SUBSCRIPTION),
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 0,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+        }
+        answer = self._ask([RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)])[0]
+        if answer.code in _NOT_THERE:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(answer.code, answer.remark, self.address)
+        record = next(iter(decode_records(answer.body)), None)
+        if record is None or record.queue_offset != offset:
+            return None
+        return record.store_timestamp
+
+    def first_after(self, queue: MessageQueue, held: Bounds, time: int, group: str) -> int:
+        """The offset of the first message that was stored later than ``time`` (ms).
+
+        Raises:
+            RemotingError, BrokerError: no answer, or a refusal.
+        """
+        fields = {"topic": queue.topic, "queueId": queue.queue_id}
+        earliest = self._number(RequestCode.GET_EARLIEST_MSG_STORETIME, fields, "timestamp")
+        if held.minimum >= held.maximum or earliest > time:
+            return held.minimum
+        if held.last_time <= time:
+            return held.maximum
+        low, high = held.minimum, held.maximum
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.store_time(queue, middle, group)
+            if stored is None or stored <= time:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def close(self) -> None:
+        """Close the connection. Idempotent; it is opened again when it is needed."""
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+
+    def _ask(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        return ask_all(self._connections, self.address, commands, ANSWER_SECONDS_MAX)
+
+    def _one(self, topic: str, queue_id: int) -> Bounds:
+        fields = {"topic": topic, "queueId": queue_id}
+        low, high = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
+        return Bounds(self._number(low, fields, "offset"), self._number(high, fields, "offset"))
+
+    def _number(self, code: int, fields: Mapping[str, object], member: str) -> int:
+        answer = self._ask([RemotingCommand.request(code, fields)])[0]
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(answer.code, answer.remark, self.address)
+        try:
+            return int(answer.ext_fields[member])
+        except (KeyError, ValueError) as error:
+            raise RemoteProtocolError(
+                f"{self.address} answered code {code} without {member}: {error!r}"
+            ) from error
+
+    def _parse(self, body: bytes) -> TopicBounds:
+        try:
+            table = fastjson.loads(body)["offsetTable"]
+            return {
+                queue.queue_id: Bounds(
+                    int(held["minOffset"]),
+                    int(held["maxOffset"]),
+                    max(int(held["lastUpdateTimestamp"]), 0),
+                )
+                for queue, held in table.items()
+            }
+        except (fastjson.FastjsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RemoteProtocolError(
+                f"{self.address} sent bounds that are not readable: {error!r}"
+            ) from error
+
+
+_NOT_THERE = frozenset(
+    [
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ]
+)

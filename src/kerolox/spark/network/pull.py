@@ -1,0 +1,404 @@
+"""Raw records of a range of one queue, pulled over the wire with many requests in flight.
+
+A broker answers a pull with at most 32 messages or 256 KiB, so a reader that waits for each answer
+is as slow as the round trip. ``RangePuller`` cuts the range into slots as long as the answers have
+turned out to be, asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the answers into order:
+
+- an answer that covers less than its slot: the rest is asked for again, later slots get shorter;
+- one that covers more (the broker skipped messages by tag): what lies behind the slot is cut off,
+  since the next slot has it too;
+- after many full answers longer slots are tried.
+
+So a range is read exactly, from its start to before its end, whatever a filter leaves out. A lost
+connection is made again, at another address if the name servers say so, and reading goes on behind
+the last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets
+that the broker does not have any more, and messages of a later life of the topic, are a
+:class:`DataLossError`, or a warning when ``failOnDataLoss`` is false.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
+from kerolox.protocol.codes import (
+    VERSION,
+    LanguageCode,
+    PullSysFlag,
+    RequestCode,
+    ResponseCode,
+)
+from kerolox.protocol.command import FLAG_RESPONSE
+from kerolox.protocol.records import store_time_of
+from kerolox.remoting.blocking import BlockingConnection
+from kerolox.spark.network.brokers import Master
+from kerolox.spark.network.routes import PASSING_CODES, NameServers
+from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+    from kerolox.spark.options import SourceOptions
+
+__all__ = ["Pulled", "RangePuller"]
+
+PULLS_IN_FLIGHT = 24
+"""Open requests per queue; each answer has 256 KiB at most, unless one message is larger."""
+
+SLOT_OFFSETS_MAX = 1024
+"""Most messages asked for at once; brokers give fewer."""
+
+FULL_ANSWERS_BEFORE_GROWTH = 64
+ANSWER_TIMEOUT_SECONDS = 15.0
+RETRY_PAUSE_SECONDS = 0.2
+
+_LENGTHS = struct.Struct(">II")
+_HEADER_WORD = struct.Struct(">I")
+_RECORD_SIZE = struct.Struct(">I")
+_RECORD_OFFSET = struct.Struct(">q")
+_RECORD_OFFSET_AT = 20
+_OFFSET_GONE = "MESSAGE_WAS_REMOVING"
+
+_log = logging.getLogger(__name__)
+
+
+class _AnswerHeader(msgspec.Struct):
+    code: int
+    opaque: int
+    flag: int = 0
+    remark: str | None = None
+    extFields: dict[str, str] | None = None
+
+
+_decode_header = msgspec.json.Decoder(_AnswerHeader).decode
+
+
+class Pulled(NamedTuple):
+    """What one answer gave."""
+
+    records: bytes
+    """Raw records that follow each other; may be empty."""
+    offsets: int
+    """How many offsets of the range this covers; lost ones do not count."""
+
+
+class _Slot(NamedTuple):
+    start: int
+    end: int
+    opaque: int
+
+
+class _Answer(NamedTuple):
+    header: _AnswerHeader
+    body: bytes
+    next_offset: int
+
+
+class RangePuller:
+    """Pulls the ranges of one Spark partition from one broker.
+
+    Args:
+        address: the broker.
+        options: of the query; group, tags, ``pollTimeoutMs`` and ``failOnDataLoss`` count here.
+        known: what was known of the queues when the ranges were planned.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        options: SourceOptions,
+        known: Mapping[MessageQueue, Known] | None = None,
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._known = dict(known or {})
+        self._names = NameServers(options.name_servers, answer_seconds_max=1.0)
+        self._connection: BlockingConnection | None = None
+        self._stride = SLOT_OFFSETS_MAX
+        self._learned = False
+        self._full_answers = 0
+        self._failing_since: float | None = None
+        self._slots: deque[_Slot] = deque()
+        self._arrived: dict[int, _Answer] = {}
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._names.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def pull(self, queue_range: QueueRange) -> Iterator[Pulled]:
+        """The records of a range, in order.
+
+        Raises:
+            DataLossError: part of the range is gone, and ``failOnDataLoss`` is set.
+            RemotingError: the broker could not be reached for ``pollTimeoutMs``.
+            BrokerError: it refuses (topic without read permission, group not allowed ...).
+        """
+        template = _request_template(queue_range, self._options)
+        position = queue_range.start
+        self._forget_requests()
+        while position < queue_range.end:
+            try:
+                self._ask_ahead(template, position, queue_range.end)
+                answer = self._answer_of(self._slots[0])
+                pulled, position = self._take(answer, template, queue_range)
+            except RemoteProtocolError:
+                raise
+            except RemotingError as error:
+                if not self._wait(error):
+                    raise
+                self._drop_requests()
+                self._find_again(queue_range.queue)
+                continue
+            if pulled is not None:
+                yield pulled
+
+    def _forget_requests(self) -> None:
+        self._slots.clear()
+        self._arrived.clear()
+
+    def _ask_ahead(self, template: bytes, position: int, end: int) -> None:
+        if self._connection is None:
+            self._connection = BlockingConnection(self._address)
+        slots = self._slots
+        # Several requests in one write: a write costs as much as all the rest of a pull.
+        if len(slots) > PULLS_IN_FLIGHT // 2:
+            return
+        planned = slots[-1].end if slots else position
+        # The first answer tells how much this broker gives at once.
+        window = PULLS_IN_FLIGHT if self._learned else 1
+        frames = []
+        while len(slots) < window and planned < end:
+            slot = _Slot(planned, min(planned + self._stride, end), self._connection.next_opaque())
+            slots.append(slot)
+            frames.append(_request(template, slot))
+            planned = slot.end
+        if frames:
+            self._connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
+
+    def _answer_of(self, slot: _Slot) -> _Answer:
+        arrived = self._arrived
+        assert self._connection is not None
+        while slot.opaque not in arrived:
+            answer = _parse_answer(
+                self._connection.receive_frame(ANSWER_TIMEOUT_SECONDS), self._address
+            )
+            if answer.header.flag & FLAG_RESPONSE:
+                arrived[answer.header.opaque] = answer
+        return arrived.pop(slot.opaque)
+
+    def _take(
+        self, answer: _Answer, template: bytes, queue_range: QueueRange
+    ) -> tuple[Pulled | None, int]:
+        """What an answer to the first slot means: (records, position behind it)."""
+        slot = self._slots.popleft()
+        code, next_offset = answer.header.code, answer.next_offset
+        remark = answer.header.remark or ""
+        moved = next_offset > slot.start
+        if code == ResponseCode.SUCCESS or (
+            code == ResponseCode.PULL_RETRY_IMMEDIATELY and remark != _OFFSET_GONE
+        ):
+            if not moved:
+                raise RemoteProtocolError(
+                    f"{self._address} answers {remark} for offset {slot.start} of "
+                    f"{queue_range.queue} but says to go on at {next_offset}"
+                )
+            if answer.body and self._is_replaced(answer.body, queue_range):
+                self._drop_requests()
+                what = "the topic was deleted and created again"
+                return None, self._lose(queue_range, slot.start, queue_range.end, what)
+            self._failing_since = None
+            self._adapt(slot, next_offset)
+            self._ask_rest(slot, next_offset, template)
+            records = answer.body
+            if next_offset > slot.end:
+                records = _cut_records(records, slot.end)
+            stop = min(next_offset, slot.end)
+            return Pulled(records, stop - slot.start), stop
+        if code in PASSING_CODES or (code == ResponseCode.PULL_NOT_FOUND and not moved):
+            # Nothing there yet: the broker is busy, or its queues are still being rebuilt.
+            error = BrokerError.from_response(code, remark, self._address)
+            self._drop_requests()
+            if self._wait(error):
+                return None, slot.start
+            if code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+                raise error
+            return None, self._lose(queue_range, slot.start, queue_range.end, remark)
+        if code in _GONE:
+            self._drop_requests()
+            lost_to = min(next_offset, queue_range.end) if moved else queue_range.end
+            known = self._known.get(queue_range.queue)
+            if moved and slot.start == queue_range.start and known and known.from_minimum:
+                return None, lost_to
+            return None, self._lose(queue_range, slot.start, lost_to, remark)
+        raise BrokerError.from_response(code, answer.header.remark, self._address)
+
+    def _ask_rest(self, slot: _Slot, next_offset: int, template: bytes) -> None:
+        # With nothing else open, the next round plans on from there by itself.
+        if next_offset >= slot.end or not self._slots:
+            return
+        assert self._connection is not None
+        rest: list[_Slot] = []
+        start = next_offset
+        while start < slot.end:
+            last = len(rest) + 1 == PULLS_IN_FLIGHT
+            end = slot.end if last else min(start + self._stride, slot.end)
+            rest.append(_Slot(start, end, self._connection.next_opaque()))
+            start = end
+        self._slots.extendleft(reversed(rest))
+        try:
+            frames = b"".join(_request(template, each) for each in rest)
+            self._connection.send_frames(frames, ANSWER_TIMEOUT_SECONDS)
+        except RemotingError:
+            # The wait for the first answer meets the closed connection and makes a new one.
+            return
+
+    def _adapt(self, slot: _Slot, next_offset: int) -> None:
+        """Learn from an answer how long the next slots should be."""
+        covered, length = next_offset - slot.start, slot.end - slot.start
+        self._learned = True
+        if covered < length:
+            self._stride = covered
+            self._full_answers = 0
+        elif length >= self._stride:
+            self._full_answers += 1
+            if covered > length or self._full_answers >= FULL_ANSWERS_BEFORE_GROWTH:
+                self._full_answers = 0
+                self._stride = min(max(self._stride * 2, covered), SLOT_OFFSETS_MAX)
+
+    def _drop_requests(self) -> None:
+        """Answers to what is in flight must not be taken for answers to new requests."""
+        self._disconnect()
+        self._forget_requests()
+
+    def _lose(self, queue_range: QueueRange, start: int, end: int, remark: str) -> int:
+        topic, broker_name, queue_id = queue_range.queue
+        what = (
+            f"offsets {start} to {end - 1} of {topic} queue {queue_id} on {broker_name} "
+            f"({self._address}) are not there any more ({remark or 'no remark'})"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(what)
+        _log.warning("data lost, going on behind it: %s", what)
+        return end
+
+    def _wait(self, error: Exception) -> bool:
+        """Pause before a new try; False when ``pollTimeoutMs`` have passed without a record."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            _log.info("%s; trying again", error)
+        if now - self._failing_since >= self._options.poll_timeout_ms / 1000:
+            self._failing_since = None
+            return False
+        time.sleep(RETRY_PAUSE_SECONDS)
+        return True
+
+    def _find_again(self, queue: MessageQueue) -> None:
+        """Look where the broker is now: it may be back elsewhere."""
+        try:
+            found = self._names.find([queue.topic]).found.get(queue.topic, {})
+        except RemoteProtocolError:
+            return
+        address, _ = found.get(queue.broker_name, (self._address, 0))
+        if address != self._address:
+            _log.info("broker %s is at %s now", queue.broker_name, address)
+            self._address = address
+
+    def _is_replaced(self, records: bytes, queue_range: QueueRange) -> bool:
+        """Whether the records are of another life of the topic than the range.
+
+        Those that were there when the range was planned are not newer than the last of them was,
+        unless the broker's clock was set; so a newer one is a reason to look at that last one.
+        """
+        known = self._known.get(queue_range.queue)
+        mark = known.mark if known else None
+        if mark is None or mark.end < queue_range.end or store_time_of(records) <= mark.time:
+            return False
+        queue = queue_range.queue
+        master = Master(queue.broker_name, self._address)
+        try:
+            stored = master.store_time(queue, mark.end - 1, self._options.consumer_group)
+        finally:
+            master.close()
+        if stored == mark.time:
+            del self._known[queue]
+        return stored != mark.time
+
+
+_GONE = frozenset(
+    [
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ]
+)
+
+
+def _request_template(queue_range: QueueRange, options: SourceOptions) -> bytes:
+    """A pull request's header with places for maxMsgNums, queueOffset and opaque.
+
+    The members that a reader of this queue never changes are encoded once: a million rows take
+    some 30,000 requests.
+    """
+
+    def text(value: object) -> str:
+        return json.dumps(str(value)).replace("%", "%%")
+
+    topic, _broker_name, queue_id = queue_range.queue
+    return (
+        f'{{"code":{int(RequestCode.PULL_MESSAGE)},"extFields":{{'
+        f'"commitOffset":"0","consumerGroup":{text(options.consumer_group)},'
+        f'"expressionType":"TAG","maxMsgNums":"%d","queueId":"{queue_id}","queueOffset":"%d",'
+        f'"subVersion":"0","subscription":{text(options.sub_expression)},'
+        f'"suspendTimeoutMillis":"0","sysFlag":"{int(PullSysFlag.SUBSCRIPTION)}",'
+        f'"topic":{text(topic)}}},"flag":0,"language":"{LanguageCode.PYTHON.name}",'
+        f'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+    ).encode()
+
+
+def _request(template: bytes, slot: _Slot) -> bytes:
+    header = template % (slot.end - slot.start, slot.start, slot.opaque)
+    return _LENGTHS.pack(4 + len(header), len(header)) + header
+
+
+def _parse_answer(frame: bytes, address: str) -> _Answer:
+    (word,) = _HEADER_WORD.unpack_from(frame)
+    end = 4 + (word & 0xFFFFFF)
+    try:
+        header = _decode_header(memoryview(frame)[4:end])
+        fields = header.extFields or {}
+        return _Answer(header, frame[end:], int(fields.get("nextBeginOffset", -1)))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
+            error
+        )
+
+
+def _cut_records(records: bytes, end: int) -> bytes:
+    """The records with a queue offset below ``end``."""
+    position = 0
+    try:
+        while position < len(records):
+            (offset,) = _RECORD_OFFSET.unpack_from(records, position + _RECORD_OFFSET_AT)
+            if offset >= end:
+                break
+            (size,) = _RECORD_SIZE.unpack_from(records, position)
+            if size <= 0:
+                raise RemoteProtocolError(f"record of {size} bytes at byte {position}")
+            position += size
+    except struct.error as error:
+        raise RemoteProtocolError(f"torn record at byte {position}: {error}") from error
+    return records[:position]

@@ -1,0 +1,1 @@
+"""Offsets of many queues: their JSON, shares of a batch, lives of a topic."""

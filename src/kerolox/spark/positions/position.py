@@ -1,0 +1,97 @@
+"""Where a stream is: the document that Spark keeps in the checkpoint for each micro-batch.
+
+``offsets`` says where the batch ends, by topic, broker name and queue id, as option
+``startingOffsets`` does. Two more members make a batch the same whenever it is done, and tell a
+topic that was created again from the one that was read before:
+
+- ``starts``: queues whose part of the batch does not begin where the batch before ended: all in the
+  first batch (Spark asks for the initial offsets again at each try, and they would be others), and
+  queues that are new. -2 is the queue's minimum at the time of reading, so that retention is no
+  loss there.
+- ``marks``: where a queue ended when the document was made, and when its last message was stored
+  (ms). Another time at that place, or an earlier end, is another life of the topic.
+
+Version 1, which Kerolox wrote first, was ``offsets`` alone and is still read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kerolox.errors import ConfigError
+from kerolox.spark.positions.offsets import Bounds, Mark, Offsets, from_json, to_json
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageQueue
+
+__all__ = ["Document", "Position", "marked"]
+
+VERSION = 2
+
+Document = dict[str, Any]
+"""What Spark keeps: JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The end of a micro-batch, or with ``first`` the place where a new query starts."""
+
+    offsets: Offsets
+    starts: Offsets = field(default_factory=dict)
+    marks: dict[MessageQueue, Mark] = field(default_factory=dict)
+    first: bool = False
+    version: int = VERSION
+
+    def to_json(self) -> Document:
+        """The document; equal positions have equal text."""
+        document: Document = {"version": VERSION, "offsets": to_json(self.offsets)}
+        if self.starts:
+            document["starts"] = to_json(self.starts)
+        if self.marks:
+            document["marks"] = to_json(
+                {queue: [mark.end, mark.time] for queue, mark in self.marks.items()}
+            )
+        if self.first:
+            document["first"] = True
+        return document
+
+    @classmethod
+    def parse(cls, document: Document) -> Position:
+        """Read a document of any version.
+
+        Raises:
+            ConfigError: it is of another source, or of a newer version.
+        """
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is not int:
+            return cls(from_json(document, int), version=1)
+        if version != VERSION:
+            raise ConfigError(
+                f"the checkpoint's offsets are of version {version}, known here are 1 and "
+                f"{VERSION}; use the Kerolox that wrote them or a newer one"
+            )
+        return cls(
+            from_json(document.get("offsets"), int),
+            from_json(document.get("starts", {}), int),
+            from_json(document.get("marks", {}), _mark),
+            document.get("first") is True,
+        )
+
+
+def marked(
+    before: dict[MessageQueue, Mark], held: dict[MessageQueue, Bounds], offsets: Offsets
+) -> dict[MessageQueue, Mark]:
+    """The marks for a document with these ``offsets``: the newest messages, else the old marks."""
+    marks = {queue: mark for queue, mark in before.items() if queue in offsets}
+    for queue, now in held.items():
+        if now.maximum and now.last_time > 0:
+            marks[queue] = Mark(now.maximum, now.last_time)
+        else:
+            marks.pop(queue, None)
+    return marks
+
+
+def _mark(value: Any) -> Mark:  # noqa: ANN401
+    end, time = value
+    return Mark(int(end), int(time))

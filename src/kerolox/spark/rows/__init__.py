@@ -1,0 +1,1 @@
+"""The columns: types, and the way from raw records to Arrow."""
