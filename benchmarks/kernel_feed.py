@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kerolox.kernel import load_kernel
+from kerolox.kernel.settings import StoreSettings
 from kerolox.message import pack_host
-from kerolox.store.settings import StoreSettings
 
 HOST = pack_host("127.0.0.1", 10911)
 FRAMES_PER_CHUNK = 64

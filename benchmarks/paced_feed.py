@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.kernel.support import send
 
 from kerolox.kernel import load_kernel
+from kerolox.kernel.settings import StoreSettings
 from kerolox.message import pack_host
-from kerolox.store.settings import StoreSettings
 
 HOST = pack_host("127.0.0.1", 10911)
 BODY_BYTES = 1_024

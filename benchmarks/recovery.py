@@ -36,7 +36,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.peers import java_broker, our_broker
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 
 BYTES_PER_MS = 100_000
 LAST_FLUSH_MS = 1_000

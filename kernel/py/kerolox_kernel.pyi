@@ -5,7 +5,7 @@ from typing import NamedTuple, final
 
 from typing_extensions import Buffer
 
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 
 __all__ = [
     "Appended",

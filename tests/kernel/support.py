@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerolox.kernel.settings import StoreSettings
 from kerolox.message import encode_properties, pack_host
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records, encode_batch
-from kerolox.store.settings import StoreSettings
 from tests.support.eventually import wait_until
 
 NOW = 1_763_715_347_123

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import shutil
 
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_records
-from kerolox.store.status import GetMessageStatus
 from tests.kernel.support import NOW, Bench, commands, holding_pull, properties, pull, send
 
 BODIES = [bytes([number]) * 9_000 for number in range(20)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kerolox.store.status import PutMessageStatus
+from kerolox.kernel.status import PutMessageStatus
 from tests.kernel.support import Bench, properties
 
 REFUSED = int(PutMessageStatus.SERVICE_NOT_AVAILABLE)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kerolox.kernel import ConnectionKernel, StoreKernel
+from kerolox.kernel.settings import StoreSettings
 from kerolox.message import java_hash, pack_host, tags_code
 from kerolox.protocol.records import decode_record, decode_records
-from kerolox.store.settings import StoreSettings
 from tests.kernel.support import (
     BORN_HOST,
     NOW,

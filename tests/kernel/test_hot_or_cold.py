@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.codes import RequestCode, SerializeType
-from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import (
     BORN_HOST,
     SMALL_FILES,

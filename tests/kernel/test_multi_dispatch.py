@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import decode_properties, tags_code
 from kerolox.protocol.records import decode_record, decode_records
-from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, files, properties
 
 MULTI = {"enable_multi_dispatch": True, "enable_lmq": True}

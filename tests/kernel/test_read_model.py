@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel.status import GetMessageStatus as Status
 from kerolox.message import java_hash
-from kerolox.store.status import GetMessageStatus as Status
 from tests.kernel.support import Bench, properties
 
 SCENARIOS = int(os.environ.get("KEROLOX_READ_SCENARIOS", "6"))

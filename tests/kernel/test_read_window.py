@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.status import GetMessageStatus
+from kerolox.kernel.status import GetMessageStatus
 
 if TYPE_CHECKING:
     from tests.kernel.support import Bench

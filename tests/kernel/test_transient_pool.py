@@ -16,7 +16,7 @@ import pytest
 
 from kerolox.inspect.check import check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.store.status import GetMessageStatus, PutMessageStatus
+from kerolox.kernel.status import GetMessageStatus, PutMessageStatus
 from tests.kernel.support import (
     NOW,
     Bench,

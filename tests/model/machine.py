@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kerolox.inspect.check import check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import java_hash
-from kerolox.store.status import PutMessageStatus
 from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
 from tests.kernel.test_read_model import LIMITS, QUEUE_FILE
 from tests.model.crashes import (

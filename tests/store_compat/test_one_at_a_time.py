@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 from tests.store_compat.scenario import Seen, assert_clean, assert_equal, look, tables_on_disk, tell
 from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until

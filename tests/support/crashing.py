@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 from tests.support.kernels import MODULES
 
 if TYPE_CHECKING:

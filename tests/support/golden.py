@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

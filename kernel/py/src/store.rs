@@ -73,7 +73,7 @@ fn report_values(py: Python<'_>, report: RecoveryReport) -> PyResult<Bound<'_, P
 #[pymethods]
 #[allow(clippy::needless_pass_by_value)] // arguments are made from Python objects for one call
 impl Store {
-    /// Touches no file. `settings` is a `kerolox.store.settings.StoreSettings`.
+    /// Touches no file. `settings` is a `kerolox.kernel.settings.StoreSettings`.
     #[new]
     fn new(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
         let settings = crate::settings::from_python(settings)?;

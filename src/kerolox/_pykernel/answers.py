@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from kerolox.store.status import GetMessageStatus
+from kerolox.kernel.status import GetMessageStatus
 
 __all__ = [
     "BINARY",

@@ -36,12 +36,12 @@ from kerolox._pykernel.headers import (
 from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from kerolox.protocol.framing import foreign_protocol, is_header_size
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
-from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]

@@ -22,16 +22,16 @@ from kerolox._pykernel.answers import (
 from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
 from kerolox._pykernel.tables import PERM_READ, Tables
 from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.store.message_store import MessageStore
-from kerolox.store.status import GetMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kerolox._pykernel.holds import QueueKey
     from kerolox.kernel import Appended, BatchAppended, Read
+    from kerolox.kernel.settings import StoreSettings
     from kerolox.store.consume_queue import ConsumeQueue
-    from kerolox.store.settings import StoreSettings
 
 __all__ = ["ReadResult", "Store"]
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from kerolox.addresses import join_address
 from kerolox.broker.dynamic_config import apply_settings
@@ -70,7 +70,7 @@ from kerolox.remoting.unserved import UnservedCodes
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.hooks import PullHook
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import ConnectionKernel, StoreKernel
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.server import ServerConnection
 
@@ -229,7 +229,7 @@ class Broker:
     # -- starting -----------------------------------------------------------------------------
     def _open_store(self) -> None:
         config = self.config
-        kernel = cast("Any", load_kernel(self._kernel_name))
+        kernel = load_kernel(self._kernel_name)
         self._connection_type = kernel.Connection
         root = config.store_path_root_dir
         try:
@@ -413,7 +413,7 @@ class Broker:
         await self.registration.start()
 
     # -- requests -----------------------------------------------------------------------------
-    def _connection(self, connection_id: int, born_host: bytes) -> Any:  # noqa: ANN401
+    def _connection(self, connection_id: int, born_host: bytes) -> ConnectionKernel:
         return self._connection_type(self.store, connection_id, born_host)
 
     async def _handle(

@@ -38,11 +38,11 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
+from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.names import NAME_CHARACTERS, TOPIC_CHARACTERS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log_folders import PATH_SPLITTER, split_folders
 from kerolox.store.retention import parse_hours
-from kerolox.store.settings import StoreSettings
 
 __all__ = ["BrokerConfig"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.writer import memory_bytes
 from kerolox.kernel import Read
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
-from kerolox.store.status import GetMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -60,7 +60,8 @@ class PullFilter(NamedTuple):
 
     matches: Matches
     bits: tuple[int, int, Sequence[int]] | None = None
-    """What rules messages out by their bit maps, before they are read; see ``StoreKernel.read``."""
+    """What rules messages out by their bit maps, before they are read.
+    See ``RecordReader.read``."""
 
 
 class PullPlace(NamedTuple):

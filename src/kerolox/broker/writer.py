@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.errors import BrokerError
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import PropertyKey, decode_properties, encode_properties
 from kerolox.protocol.codes import MessageSysFlag, ResponseCode
-from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import Durability, RecordAppender
 
 __all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
 
@@ -92,7 +92,7 @@ class Put(NamedTuple):
 class FlushWaits:
     """Coroutines that wait for the flushed position; one wake-up releases all that it covers."""
 
-    def __init__(self, store: StoreKernel, timeout_seconds: float) -> None:
+    def __init__(self, store: Durability, timeout_seconds: float) -> None:
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._waits: list[tuple[int, int, asyncio.Future[bool]]] = []
@@ -134,7 +134,7 @@ class RecordWriter:
     def __init__(
         self,
         config: BrokerConfig,
-        store: StoreKernel,
+        store: RecordAppender,
         filters: FilterTable,
         now_ms: Callable[[], int],
     ) -> None:

@@ -22,7 +22,7 @@ from kerolox.store.pool import has_pool
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kerolox.store.settings import StoreSettings
+    from kerolox.kernel.settings import StoreSettings
 
 __all__ = ["FileAllocator", "FileLateError"]
 

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.kernel.status import AppendMessageStatus
 from kerolox.store.layout import (
     BLANK,
     BLANK_BYTES,
@@ -33,7 +34,6 @@ from kerolox.store.mapped_file import (
     offset_name,
     write_all,
 )
-from kerolox.store.status import AppendMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

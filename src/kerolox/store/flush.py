@@ -24,12 +24,12 @@ from kerolox.store.mapped_file import sync_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kerolox.kernel.settings import StoreSettings
     from kerolox.store.checkpoint import Checkpoint
     from kerolox.store.commit_log import CommitLog
     from kerolox.store.consume_queue import ConsumeQueue
     from kerolox.store.deletions import Deletions
     from kerolox.store.index_file import Index
-    from kerolox.store.settings import StoreSettings
 
 __all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower", "StoreThread"]
 

@@ -18,6 +18,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, BatchAppended
+from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.layout import (
@@ -38,7 +39,6 @@ from kerolox.store.multi_dispatch import (
     with_offsets,
 )
 from kerolox.store.reads import StoreReads
-from kerolox.store.status import AppendMessageStatus, PutMessageStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

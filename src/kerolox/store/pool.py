@@ -24,8 +24,8 @@ from kerolox.store.mapped_file import write_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kerolox.kernel.settings import StoreSettings
     from kerolox.store.mapped_file import MappedFile
-    from kerolox.store.settings import StoreSettings
 
 __all__ = ["NoBufferError", "TransientPool", "has_pool"]
 

@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Read
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.store.consume_queue_ext import BitFilter, is_ext_address
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
-from kerolox.store.status import GetMessageStatus
 from kerolox.store.store_files import StoreFiles
 
 if TYPE_CHECKING:

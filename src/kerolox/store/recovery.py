@@ -42,6 +42,7 @@ from kerolox.store.mapped_file import end_hole
 if TYPE_CHECKING:
     import mmap
 
+    from kerolox.kernel.settings import StoreSettings
     from kerolox.store.checkpoint import Checkpoint
     from kerolox.store.commit_log import CommitLog
     from kerolox.store.index_file import Index
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from kerolox.store.layout import RecordView
     from kerolox.store.mapped_file import MappedFile
     from kerolox.store.queue_repair import QueueRepair
-    from kerolox.store.settings import StoreSettings
 
 __all__ = ["Recovery", "StateAtOpen"]
 

@@ -35,7 +35,7 @@ from kerolox.store.recovery import Recovery, StateAtOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kerolox.store.settings import StoreSettings
+    from kerolox.kernel.settings import StoreSettings
 
 __all__ = ["StoreFiles"]
 

@@ -8,11 +8,11 @@ from unittest.mock import Mock, patch
 import pytest
 
 from kerolox.kernel import Appended
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_record
-from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -11,12 +11,12 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.requests import send as send_module
 from kerolox.kernel import Appended
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
-from kerolox.store.status import PutMessageStatus
 from tests.support.eventually import until
 from tests.support.requests import send_fields
 from tests.unit.broker.support import Peer, peer_of, small_config

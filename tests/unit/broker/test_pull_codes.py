@@ -7,8 +7,8 @@ import pytest
 from kerolox._pykernel.store import pull_code
 from kerolox.broker.broker import Broker
 from kerolox.broker.requests.pull import _code_of
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.codes import ResponseCode
-from kerolox.store.status import GetMessageStatus
 from tests.unit.broker.support import peer_of, small_config
 
 SUCCESS = ResponseCode.SUCCESS

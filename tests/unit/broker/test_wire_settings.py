@@ -13,9 +13,9 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.config import read_properties, setting_keys
 from kerolox.dynamic_config import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_MAX
+from kerolox.kernel.settings import StoreSettings
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
-from kerolox.store.settings import StoreSettings
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 

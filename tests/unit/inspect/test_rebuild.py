@@ -13,8 +13,8 @@ from kerolox.errors import StoreError
 from kerolox.inspect import rebuild as rebuilding
 from kerolox.inspect.queue_writer import QueueWriter
 from kerolox.inspect.rebuild import RebuildReport, rebuild_store
+from kerolox.kernel.settings import StoreSettings
 from kerolox.store.layout import ENTRY, PRE_BLANK
-from kerolox.store.settings import StoreSettings
 from tests.kernel.support import SMALL_FILES, Bench, files
 from tests.support.golden import copy_golden
 from tests.unit.inspect.support import Made, check, made_store, places_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kerolox import kernel as face
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 
 native = pytest.importorskip("kerolox_kernel")
 
@@ -68,7 +68,7 @@ def test_a_buffer_with_gaps_and_an_object_without_one_are_refused(tmp_path: Path
 def test_a_store_that_another_process_holds_raises_blocking_io_error(tmp_path: Path) -> None:
     code = (
         "import sys, kerolox_kernel\n"
-        "from kerolox.store.settings import StoreSettings\n"
+        "from kerolox.kernel.settings import StoreSettings\n"
         f"store = kerolox_kernel.Store(StoreSettings(store_path_root_dir={str(tmp_path)!r}))\n"
         "try:\n    store.open()\n"
         "except BlockingIOError as error:\n    print(error.errno, error)\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kerolox import _pykernel
 from kerolox._pykernel import store as store_module
-from kerolox.store.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings
 from tests.kernel.support import SMALL_FILES
 
 if TYPE_CHECKING:

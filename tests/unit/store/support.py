@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.records import decode_records
 from kerolox.store.message_store import MessageStore
-from kerolox.store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
 from kerolox.store import allocate
 from kerolox.store.allocate import FileAllocator, FileLateError
-from kerolox.store.status import AppendMessageStatus, PutMessageStatus
 from tests.support.eventually import wait_until
 from tests.unit.store.support import opened, put, read_messages, small_settings
 

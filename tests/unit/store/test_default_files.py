@@ -6,11 +6,11 @@ import struct
 from pathlib import Path
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.kernel.settings import StoreSettings
 from kerolox.message import java_hash
 from kerolox.store.commit_log import CommitLog
 from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
 from kerolox.store.index_file import IndexFile, index_hash
-from kerolox.store.settings import StoreSettings
 
 DEFAULTS = StoreSettings(store_path_root_dir="unused")
 GIB = 1 << 30

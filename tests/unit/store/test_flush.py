@@ -7,8 +7,8 @@ import shutil
 import threading
 from typing import TYPE_CHECKING
 
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.store.message_store import MessageStore
-from kerolox.store.status import PutMessageStatus
 from tests.support.eventually import wait_until
 from tests.unit.store.support import crash, opened, put, small_settings
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.store import mapped_file
 from kerolox.store.message_store import MessageStore
-from kerolox.store.status import PutMessageStatus
 from tests.support.eventually import wait_until
 from tests.unit.store.support import crash, opened, put, read_messages, small_settings
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.kernel import StoreKernel
+from kerolox.kernel import RecordAppender, RecordReader, StoreFiles, StoreRetention
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_record, decode_records
 from kerolox.store.message_store import MessageStore
-from kerolox.store.status import PutMessageStatus
 from tests.unit.store.support import (
     BORN_HOST,
     STORE_HOST,
@@ -270,12 +270,6 @@ def test_the_commit_log_may_lie_elsewhere(tmp_path: Path) -> None:
         assert len(decode_records(store.lookup(0) or b"")) == 1
 
 
-def test_the_store_offers_what_the_kernels_face_says_of_files() -> None:
-    policy = {
-        "set_identity", "set_topic", "delete_topic", "set_group", "delete_group",
-        "set_subscription", "delete_subscription", "set_writable", "group_stats", "lag",
-        "hold", "stop_holding", "tick", "drain_ready", "drain_commits", "drain_put_times",
-    }  # fmt: skip
-    names = {name for name in vars(StoreKernel) if not name.startswith("_")}
-    missing = {name for name in names - policy if not hasattr(MessageStore, name)}
-    assert not missing
+@pytest.mark.parametrize("part", [StoreFiles, StoreRetention, RecordAppender, RecordReader])
+def test_the_files_offer_what_the_interface_says_of_them(part: type, tmp_path: Path) -> None:
+    assert isinstance(MessageStore(small_settings(tmp_path)), part)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_records
 from kerolox.store.layout import ENTRY
-from kerolox.store.status import GetMessageStatus
 from tests.unit.store.support import opened, put, small_settings
 
 if TYPE_CHECKING:

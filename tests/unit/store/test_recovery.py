@@ -13,7 +13,7 @@ from tests.unit.store.support import crash, opened, put, read_messages, small_se
 
 if TYPE_CHECKING:
     from kerolox.kernel import RecoveryReport
-    from kerolox.store.settings import StoreSettings
+    from kerolox.kernel.settings import StoreSettings
 
 COUNT = 100
 

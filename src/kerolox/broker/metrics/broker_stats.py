@@ -21,7 +21,7 @@ from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import StoreMetrics
 
 __all__ = ["SAMPLE_SECONDS", "Traffic"]
 
@@ -105,7 +105,9 @@ class _Figure:
 class Traffic:
     """The figures of one broker."""
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: StoreMetrics, now_ms: Callable[[], int]
+    ) -> None:
         self._config = config
         self._store = store
         self._now_ms = now_ms

@@ -16,7 +16,7 @@ from kerolox.broker.metrics.put_times import PutTimes
 
 if TYPE_CHECKING:
     from kerolox.broker.writer import RecordWriter
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import StoreMetrics
 
 __all__ = ["SAMPLE_SECONDS", "Statistics"]
 
@@ -47,7 +47,7 @@ class Statistics:
 
     def __init__(
         self,
-        store: StoreKernel,
+        store: StoreMetrics,
         now_ms: Callable[[], int],
         writer: RecordWriter | None = None,
     ) -> None:

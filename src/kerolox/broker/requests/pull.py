@@ -24,12 +24,12 @@ from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, PASSED_OVER_MS, Read
+from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.store.status import GetMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -18,6 +18,7 @@ from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
 from kerolox.broker.writer import NewRecord, Put
 from kerolox.errors import BrokerError, MessageIllegalError, RemoteProtocolError
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import (
     MessageExt,
     MessageId,
@@ -31,7 +32,6 @@ from kerolox.protocol.codes import MessageSysFlag, Perm, RequestCode, ResponseCo
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_record, iterate_batch
-from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

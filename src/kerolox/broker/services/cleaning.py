@@ -31,7 +31,7 @@ from kerolox.store.retention import (
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import CleanedStore
 
 __all__ = ["Cleaner", "retention_rules"]
 
@@ -77,7 +77,7 @@ class Cleaner:
     def __init__(
         self,
         config: BrokerConfig,
-        store: StoreKernel,
+        store: CleanedStore,
         now_ms: Callable[[], int],
         set_writable: Callable[[bool], None],
         ratio: Callable[[str], float] = used_ratio,

@@ -20,14 +20,14 @@ import msgspec
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.errors import RemoteProtocolError
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import PropertyKey, encode_properties, pack_host
 from kerolox.protocol.records import decode_record
-from kerolox.store.status import PutMessageStatus
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import RecordStore
     from kerolox.message import MessageExt
 
 __all__ = ["DelaySchedule"]
@@ -53,7 +53,7 @@ class DelaySchedule:
     def __init__(
         self,
         config: BrokerConfig,
-        store: StoreKernel,
+        store: RecordStore,
         filters: FilterTable,
         now_ms: Callable[[], int],
     ) -> None:

@@ -19,7 +19,7 @@ from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import FastPathTables
     from kerolox.remoting.server import ServerConnection
 
 __all__ = ["TOPICS_PER_GROUP_MAX", "Client", "ClientTable", "ConsumerGroup"]
@@ -109,7 +109,7 @@ class ClientTable:
 
     def __init__(
         self,
-        store: StoreKernel,
+        store: FastPathTables,
         now_ms: Callable[[], int],
         *,
         may_broadcast: Callable[[str], bool],

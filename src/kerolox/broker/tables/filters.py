@@ -195,7 +195,7 @@ class FilterTable:
         return bytes(bits)
 
     def bits_of(self, item: GroupFilter) -> tuple[int, int, Sequence[int]] | None:
-        """What rules messages out by their bit maps, see ``StoreKernel.read``; None: nothing."""
+        """What rules messages out by their bit maps, see ``RecordReader.read``; None: nothing."""
         if len(item.bloom_positions) != self._bloom.hashes:
             return None
         return item.bloom_bits, item.born_ms, item.bloom_positions

@@ -22,7 +22,7 @@ from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import FastPathTables
 
 __all__ = ["GroupTable"]
 
@@ -53,7 +53,7 @@ class GroupTable:
     def __init__(
         self,
         config: BrokerConfig,
-        store: StoreKernel,
+        store: FastPathTables,
         now_ms: Callable[[], int],
         *,
         may_be_hot: bool = True,
@@ -145,7 +145,7 @@ class GroupTable:
         """``protectBroker``: switch off the groups that read so far back that others suffer.
 
         Args:
-            lag: as ``StoreKernel.lag`` tells it.
+            lag: as ``StoreMetrics.lag`` tells it.
             bytes_max: how far behind the end of the log a group may read.
         """
         for name, topic, queue_id, size in lag:

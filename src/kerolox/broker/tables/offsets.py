@@ -26,7 +26,7 @@ from kerolox.store.multi_dispatch import LMQ_PREFIX
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import OffsetSource
 
 __all__ = ["OffsetTable"]
 
@@ -63,7 +63,7 @@ class OffsetTable:
     Not written on each change: :meth:`persist` does it, every few seconds and at the stop.
     """
 
-    def __init__(self, config_folder: Path, store: StoreKernel, *, has_lmq: bool = False) -> None:
+    def __init__(self, config_folder: Path, store: OffsetSource, *, has_lmq: bool = False) -> None:
         """Empty. ``has_lmq``: enableLmq."""
         self._store = store
         self._has_lmq = has_lmq

@@ -35,7 +35,7 @@ from kerolox.store.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import FastPathTables
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
@@ -117,7 +117,9 @@ def check_sendable(topic: str) -> None:
 class TopicTable:
     """All topics of one broker."""
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: FastPathTables, now_ms: Callable[[], int]
+    ) -> None:
         self._config = config
         self._store = store
         self._now_ms = now_ms

@@ -1,0 +1,90 @@
+"""The interface between the broker and its fast path, and the choice of who implements it.
+
+Two implementations obey the protocols below and pass the same tests:
+
+- ``kerolox_kernel`` (Rust, distribution ``kerolox-kernel``), several times faster;
+- :mod:`kerolox._pykernel` (pure Python), complete by itself, the oracle of the native one.
+
+How a chunk of bytes travels: the socket's protocol hands each chunk that it read to
+``Connection.feed``. The kernel takes every complete frame of the chunk at once, answers the fast
+requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, and PULL_MESSAGE or LITE_PULL_MESSAGE
+with tags) itself and returns everything else as *slow* frames for the handlers in Python. A fast
+code whose header carries anything unusual is slow too: the Python handler is complete by itself,
+so the kernel is free to decline. Policy reaches the kernel as tables that the broker pushes on
+change; the kernel never calls back into Python, but for ``decode_columns``, which a reader of
+records may give a function of its own.
+
+Rules that both sides keep:
+
+- All methods are called from one thread, the event loop's. The kernel's own threads (flush,
+  preallocation, index) never touch Python objects; when they have something for the loop they
+  make ``Store.notify_fd`` readable.
+- Message text crosses as ``bytes``: topics, groups and property text as UTF-8 ``str`` only where
+  the signature says so. Hosts cross as 8 bytes (IPv4 + port) or 20 bytes (IPv6 + port),
+  big-endian, as the record stores them.
+- Times are milliseconds since the epoch.
+- No method blocks for longer than a memory copy and a page fault, ``open``, ``close`` and
+  ``flush`` excepted; an append that needs a file of the log that is being made waits for it, 5 s
+  at most.
+"""
+
+from __future__ import annotations
+
+from kerolox.kernel.append import Durability, RecordAppender
+from kerolox.kernel.choice import KERNEL_VARIABLE, Kernel, OddBody, kernel_name, load_kernel
+from kerolox.kernel.feed import FED_MORE, FED_READY, ConnectionKernel, Fed
+from kerolox.kernel.files import StoreFiles, StoreRetention
+from kerolox.kernel.held_pulls import (
+    HELD_CODES_MAX,
+    HELD_OF_CONNECTION_MAX,
+    HELD_PULLS_MAX,
+    PASSED_OVER_MS,
+    HeldPulls,
+)
+from kerolox.kernel.metrics import GROUP_READS_MAX, StoreMetrics
+from kerolox.kernel.read import RecordReader
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
+from kerolox.kernel.store import CleanedStore, OffsetSource, RecordStore, StoreKernel
+from kerolox.kernel.tables import COMMITS_MAX, FastPathTables, OffsetCommits
+from kerolox.kernel.values import Appended, BatchAppended, QueueBounds, Read, RecoveryReport
+
+__all__ = [
+    "COMMITS_MAX",
+    "FED_MORE",
+    "FED_READY",
+    "GROUP_READS_MAX",
+    "HELD_CODES_MAX",
+    "HELD_OF_CONNECTION_MAX",
+    "HELD_PULLS_MAX",
+    "KERNEL_VARIABLE",
+    "PASSED_OVER_MS",
+    "AppendMessageStatus",
+    "Appended",
+    "BatchAppended",
+    "CleanedStore",
+    "ConnectionKernel",
+    "Durability",
+    "FastPathTables",
+    "Fed",
+    "GetMessageStatus",
+    "HeldPulls",
+    "Kernel",
+    "OddBody",
+    "OffsetCommits",
+    "OffsetSource",
+    "PutMessageStatus",
+    "QueueBounds",
+    "Read",
+    "RecordAppender",
+    "RecordReader",
+    "RecordStore",
+    "RecoveryReport",
+    "StoreFiles",
+    "StoreKernel",
+    "StoreMetrics",
+    "StoreRetention",
+    "StoreSettings",
+    "kernel_name",
+    "load_kernel",
+]

@@ -1,0 +1,92 @@
+"""Records in, and how far they are on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kerolox.kernel.values import Appended, BatchAppended
+
+__all__ = [
+    "Durability",
+    "RecordAppender",
+]
+
+
+@runtime_checkable
+class Durability(Protocol):
+    """How far the log is on disk."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below this physical offset is on disk."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """A flush failed: ``flushed_offset`` moves no more, and nobody should wait for it.
+        ``notify_fd`` tells."""
+        ...
+
+    def request_flush(self, physical_offset: int) -> None:
+        """Ask the flush thread to reach an offset; ``notify_fd`` tells when it did (group
+        commit: one flush covers all that asked meanwhile)."""
+        ...
+
+
+@runtime_checkable
+class RecordAppender(Durability, Protocol):
+    """Appends of the slow path."""
+
+    def append(
+        self,
+        topic: bytes,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        properties: bytes,
+        tags_code: int | None = None,
+        bit_map: bytes = b"",
+    ) -> Appended:
+        """Append one record, its queue entry and its index entries; wakes held pulls.
+
+        ``properties`` is stored as given. ``tags_code`` None: from the TAGS property. The host
+        bits of ``sys_flag`` are set from the lengths of the hosts. Prepared and rollback types
+        (``sys_flag & 12`` in 4, 12) get queue offset 0 and no queue entry.
+
+        With ``enable_multi_dispatch`` a record that names further queues in
+        ``INNER_MULTI_DISPATCH`` gets an entry in each, and ``INNER_MULTI_QUEUE_OFFSET`` added to
+        its properties. ``bit_map`` goes into the unit beside the queue entry, with
+        ``enable_consume_queue_ext``; empty: no filter was calculated.
+        """
+        ...
+
+    def append_batch(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+        items: Sequence[tuple[int, bytes, bytes]],
+        bit_maps: Sequence[bytes] = (),
+    ) -> BatchAppended:
+        """Append (flag, body, properties) items as records that follow each other, or none.
+
+        ``bit_maps``: one for each item, or none at all; see ``append``.
+        """
+        ...
+
+    def set_max_message_size(self, size: int) -> None:
+        """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
+        ...

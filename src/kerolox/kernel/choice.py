@@ -1,0 +1,114 @@
+"""The kernel module: what it offers, and which one this process uses."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from kerolox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
+
+    from kerolox.kernel.feed import ConnectionKernel
+    from kerolox.kernel.settings import StoreSettings
+    from kerolox.kernel.store import StoreKernel
+
+__all__ = [
+    "KERNEL_VARIABLE",
+    "Kernel",
+    "OddBody",
+    "kernel_name",
+    "load_kernel",
+]
+
+KERNEL_VARIABLE = "KEROLOX_KERNEL"
+"""Environment variable that forces a kernel."""
+
+_MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
+
+OddBody = Callable[[bytes, int, int], bytes | None]
+"""(body as stored, sysFlag, queue offset) of a body that a kernel can't inflate: what stands in its
+column, None for null. Raises what the caller of ``decode_columns`` is to get."""
+
+
+class Kernel(Protocol):
+    """What a kernel module offers."""
+
+    @property
+    def Store(self) -> Callable[[StoreSettings], StoreKernel]:
+        """Makes a store; touches no file."""
+        ...
+
+    @property
+    def Connection(self) -> Callable[[StoreKernel, int, bytes], ConnectionKernel]:
+        """Makes the fast path of a connection of one of this module's own stores, from a number of
+        its own and the peer's host as records store it."""
+        ...
+
+    @staticmethod
+    def decode_columns(
+        data: Buffer,
+        columns: Sequence[str],
+        *,
+        start: int = 0,
+        body_bytes_max: int = 2**31 - 1,
+        odd_body: OddBody | None = None,
+    ) -> tuple[int, dict[str, object], int]:
+        """Raw records from byte ``start`` on to Arrow buffers: (row count, {column: buffers}, where
+        the next call goes on).
+
+        A call ends before the record that would bring column body beyond ``body_bytes_max``, unless
+        that record is the first. ``odd_body`` says what stands for bodies that are compressed, and
+        not in zlib's way or not whole.
+        """
+        ...
+
+
+def kernel_name() -> Literal["native", "python"]:
+    """Which kernel this process uses: ``KEROLOX_KERNEL`` (native or python), else the native one
+    when it can be imported.
+
+    Raises:
+        ConfigError: another value, or native is asked for and can't be imported.
+    """
+    wanted = os.environ.get(KERNEL_VARIABLE, "")
+    if wanted == "python":
+        return "python"
+    if wanted not in ("", "native"):
+        raise ConfigError(
+            f"{KERNEL_VARIABLE}={wanted}: there is no such kernel; use native or python, "
+            "or leave it unset to take the native one when it is installed"
+        )
+    found = importlib.util.find_spec(_MODULES["native"]) is not None
+    if wanted == "native" and not found:
+        raise ConfigError(_missing("the module is not installed"))
+    return "native" if found else "python"
+
+
+def load_kernel(name: str | None = None) -> Kernel:
+    """The kernel module of that name, or of :func:`kernel_name`.
+
+    Raises:
+        ConfigError: an unknown name, or the native module is missing or does not load.
+    """
+    chosen = kernel_name() if name is None else name
+    module = _MODULES.get(chosen)
+    if module is None:
+        raise ConfigError(f"there is no kernel {chosen!r}; use native or python")
+    try:
+        return cast("Kernel", importlib.import_module(module))
+    except ImportError as error:
+        if chosen == "python":
+            raise
+        raise ConfigError(_missing(str(error))) from error
+
+
+def _missing(reason: str) -> str:
+    return (
+        f"the native kernel can't be imported ({reason}); install kerolox-kernel, "
+        f"or run with {KERNEL_VARIABLE}=python"
+    )

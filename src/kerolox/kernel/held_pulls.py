@@ -1,0 +1,68 @@
+"""Answers that come later: pulls that wait for records, sends that wait for a flush."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "HELD_CODES_MAX",
+    "HELD_OF_CONNECTION_MAX",
+    "HELD_PULLS_MAX",
+    "PASSED_OVER_MS",
+    "HeldPulls",
+]
+
+HELD_PULLS_MAX = 100_000
+"""Pulls without expressions that are held in all; further ones are for the slow path to refuse."""
+
+HELD_OF_CONNECTION_MAX = 10_000
+"""Those of one connection: what one message or one moment may have to answer."""
+
+HELD_CODES_MAX = 1_000_000
+"""Tags codes of all held pulls together."""
+
+PASSED_OVER_MS = 5_000
+"""How long a held pull may wait behind messages that it does not want: it is answered then, so that
+its group's offset, and what operators see of it, goes on behind them (``PullRequestHoldService``).
+"""
+
+
+@runtime_checkable
+class HeldPulls(Protocol):
+    """Pulls that wait, and the answers that became ready."""
+
+    def hold(
+        self,
+        connection_id: int,
+        serialize_type: int,
+        opaque: int,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+        deadline_ms: int,
+    ) -> bool:
+        """Hold a pull of the slow path; the answer comes out of ``drain_ready``. False: the table
+        is full (``HELD_PULLS_MAX``), or the share of its connection
+        (``HELD_OF_CONNECTION_MAX``); until it is not, pulls that would wait take the slow path."""
+        ...
+
+    def stop_holding(self) -> None:
+        """Hold no more pulls: the next ``tick`` answers those that are held, and a further fast
+        pull that finds nothing is answered at once."""
+        ...
+
+    def tick(self, now_ms: int) -> bool:
+        """Expire held pulls (answer 19), those that were passed over (``PASSED_OVER_MS``, answer
+        20) and overdue flush answers (answer 10; all of them once a flush failed). True: see
+        ``drain_ready``. Called every 100 ms."""
+        ...
+
+    def drain_ready(self) -> list[tuple[int, bytes]]:
+        """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
+        ...

@@ -1,0 +1,49 @@
+"""Counters of the store and of what groups read."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+__all__ = [
+    "GROUP_READS_MAX",
+    "StoreMetrics",
+]
+
+GROUP_READS_MAX = 200_000
+"""Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
+
+
+@runtime_checkable
+class StoreMetrics(Protocol):
+    """Counters since ``open``."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
+        get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
+        dispatch_behind_bytes, uncommitted_bytes (in a transient store pool) and file_wait_ms
+        (how long an append has waited for a file of the log by now; else 0)."""
+        ...
+
+    def drain_put_times(self) -> list[tuple[int, int]]:
+        """(milliseconds, fast sends that took so long) since the last call, ascending; 10,001
+        stands for whatever is longer.
+
+        A send takes from its feed to its answer, the wait for a flush included; the sends of one
+        feed take as long as the feed."""
+        ...
+
+    def topic_stats(self) -> list[tuple[str, int, int]]:
+        """(topic, messages put, bytes put) since open, of the queues that there are: what deleted
+        ones counted is gone with them."""
+        ...
+
+    def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
+        """(group, topic, queue id, reads that found messages, messages, bytes, milliseconds that
+        those reads took) since open."""
+        ...
+
+    def lag(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, queue id, bytes): how far behind the end of the log the last entry was
+        that a group's last read of a queue looked at (GROUP_GET_FALL_SIZE). Empty without
+        ``disk_fall_recorded``."""
+        ...

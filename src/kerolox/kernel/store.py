@@ -1,0 +1,40 @@
+"""The whole store of a kernel, for whoever makes one."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from kerolox.kernel.append import RecordAppender
+from kerolox.kernel.files import StoreFiles, StoreRetention
+from kerolox.kernel.held_pulls import HeldPulls
+from kerolox.kernel.metrics import StoreMetrics
+from kerolox.kernel.read import RecordReader
+from kerolox.kernel.tables import FastPathTables, OffsetCommits
+
+__all__ = ["CleanedStore", "OffsetSource", "RecordStore", "StoreKernel"]
+
+
+@runtime_checkable
+class RecordStore(RecordAppender, RecordReader, Protocol):
+    """Records in and out."""
+
+
+@runtime_checkable
+class CleanedStore(StoreFiles, StoreRetention, RecordReader, Protocol):
+    """What the removal of old files needs."""
+
+
+@runtime_checkable
+class OffsetSource(OffsetCommits, RecordReader, Protocol):
+    """Committed offsets, and the bounds of the queues that they belong to."""
+
+
+@runtime_checkable
+class StoreKernel(
+    CleanedStore, RecordStore, FastPathTables, OffsetSource, HeldPulls, StoreMetrics, Protocol
+):
+    """Commit log, consume queues, index and the tables of the fast path.
+
+    Constructed as ``Store(settings)``, which touches no file. Has no method of its own: who uses
+    a store asks for the narrowest of these protocols.
+    """

@@ -1,0 +1,84 @@
+"""The tables of the fast path, pushed by the broker on change, and what comes back from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COMMITS_MAX",
+    "FastPathTables",
+    "OffsetCommits",
+]
+
+COMMITS_MAX = 65_536
+"""Offsets that fast pulls committed and ``drain_commits`` did not take yet; a pull that commits one
+more is slow."""
+
+
+@runtime_checkable
+class FastPathTables(Protocol):
+    """What the fast path may do for which topics and groups."""
+
+    def set_identity(
+        self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
+    ) -> None:
+        """What goes into records (CLUSTER property, store host) and answers (MSG_REGION,
+        TRACE_ON, suggestWhichBrokerId)."""
+        ...
+
+    def set_topic(
+        self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
+    ) -> None:
+        """Put a topic into the table. ``fast=False``: its sends and pulls take the slow path.
+
+        Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
+        """
+        ...
+
+    def delete_topic(self, topic: str) -> None:
+        """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
+        ``lag``; its files stay."""
+        ...
+
+    def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
+        """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
+        are held are answered with the next tick, so that they come again and are judged anew.
+
+        ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
+        """
+        ...
+
+    def delete_group(self, group: str) -> None:
+        """Take a group and its subscriptions out of the tables, and what it got out of
+        ``group_stats`` and ``lag``; its held pulls are answered with the next tick."""
+        ...
+
+    def set_subscription(
+        self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
+    ) -> None:
+        """What a group's heartbeat said of a topic; None: all tags. Used by pulls that carry no
+        subscription; one with a newer version than the table's is slow. Where the tags differ from
+        those before, held pulls are answered with the next tick, as if nothing had come, so that
+        they come again and find what is wanted now."""
+        ...
+
+    def delete_subscription(self, group: str, topic: str) -> None:
+        """Take a subscription out of the table. Held pulls: as if the tags differed."""
+        ...
+
+    def set_writable(self, writable: bool) -> None:
+        """False: every send takes the slow path (the handler answers with the reason)."""
+        ...
+
+
+@runtime_checkable
+class OffsetCommits(Protocol):
+    """Offsets that fast pulls commit."""
+
+    def drain_commits(self) -> list[tuple[str, str, int, int]]:
+        """(group, topic, queue id, offset) that fast pulls committed since the last call; the
+        last value per queue."""
+        ...

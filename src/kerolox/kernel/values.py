@@ -1,0 +1,112 @@
+"""What crosses the kernel's interface: plain tuples with names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "Appended",
+    "BatchAppended",
+    "QueueBounds",
+    "Read",
+    "RecoveryReport",
+]
+
+
+class Appended(NamedTuple):
+    """Result of ``Store.append``."""
+
+    status: int
+    """``PutMessageStatus`` value; the other members are 0 unless it is PUT_OK."""
+    physical_offset: int
+    queue_offset: int
+    size: int
+    """Bytes of the stored record."""
+    store_timestamp: int
+
+
+class BatchAppended(NamedTuple):
+    """Result of ``Store.append_batch``."""
+
+    status: int
+    physical_offsets: list[int]
+    queue_offset: int
+    """Queue offset of the first record; the others follow without a gap."""
+    end_offset: int
+    """Physical offset behind the last record."""
+    store_timestamp: int
+
+
+class Read(NamedTuple):
+    """Result of ``Store.read``."""
+
+    status: int
+    """``GetMessageStatus`` value."""
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_slave: bool
+    """More than ``access_message_in_memory_max_ratio`` of the RAM behind the end of the log."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a Read
+    records: bytes
+    """``count`` raw records, concatenated."""
+
+
+class QueueBounds(NamedTuple):
+    """One consume queue of the store."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class RecoveryReport(NamedTuple):
+    """What ``Store.open`` found and did."""
+
+    clean: bool
+    """The last run stopped cleanly (no abort file)."""
+    min_offset: int
+    max_offset: int
+    """Physical bounds of the log after recovery."""
+    scanned_bytes: int
+    truncated_bytes: int
+    """Bytes behind the last whole record that were cut off."""
+    dispatched: int
+    """Records whose queue entries were written again."""
+    indexed: int
+    """Records whose index entries were written again."""
+    queues: int
+    notes: list[str]
+    """One sentence per repair, for the log."""
+    same_boot: bool = False
+    """After a crash: the machine ran on, so nothing that was written is lost."""
+    begin_offset: int = 0
+    """Physical offset where reading began; what is before it was known to be whole."""
+    records: int = 0
+    """Records that were read and found whole."""
+    cut_entries: int = 0
+    """Queue entries that were dropped: their records are lost, or they were of none."""
+    rebuilt_queues: int = 0
+    """Queues that were filled from the begin of the log."""
+    removed_index_files: int = 0
+    """Index files that were removed to be built again."""
+    set_aside_files: int = 0
+    """Files of the log with records behind its end, kept in ``commitlog-cut``."""
+    duration_ms: int = 0
+
+    def summary(self) -> str:
+        """One sentence on what was found and done, for the log."""
+        how = (
+            "a clean stop" if self.clean
+            else "a kill" if self.same_boot
+            else "a crash of the machine, or a stop of another broker"
+        )  # fmt: skip
+        return (
+            f"opened after {how} in {self.duration_ms} ms: log {self.min_offset}..{self.max_offset}"
+            f", read {self.records} records in {self.scanned_bytes} bytes from {self.begin_offset}"
+            f", cut {self.truncated_bytes} bytes and {self.cut_entries} queue entries, wrote "
+            f"{self.dispatched} queue entries, indexed {self.indexed} records, rebuilt "
+            f"{self.rebuilt_queues} of {self.queues} queues, removed {self.removed_index_files} "
+            f"index files, set aside {self.set_aside_files} files"
+        )
