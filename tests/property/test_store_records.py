@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kerolox.message import decode_properties, encode_properties, java_hash
 from kerolox.protocol.records import decode_record
-from kerolox.store.index_file import KeyHasher
+from kerolox.store.index.index_file import KeyHasher
 from kerolox.store.layout import parse_record, property_value
 from tests.unit.store.support import BORN_HOST, crash, opened, put, read_messages, small_settings
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kerolox._pykernel.holds import QueueKey
     from kerolox.kernel import Appended, BatchAppended, Read
     from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
 __all__ = ["ReadResult", "Store"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kerolox._pykernel.headers import PullFields, SendFields, SendFieldsV1
     from kerolox._pykernel.holds import QueueKey
-    from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
 __all__ = ["PullShape", "SendShape", "Tables"]
 

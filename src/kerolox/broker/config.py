@@ -34,6 +34,7 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
+from kerolox.broker.retention import parse_hours
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
@@ -41,8 +42,7 @@ from kerolox.filter.bloom import BloomFilter
 from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.names import NAME_CHARACTERS, TOPIC_CHARACTERS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
-from kerolox.store.log_folders import PATH_SPLITTER, split_folders
-from kerolox.store.retention import parse_hours
+from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
 __all__ = ["BrokerConfig"]
 

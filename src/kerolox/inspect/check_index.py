@@ -22,7 +22,7 @@ from kerolox.inspect.index_layout import (
     find_shape,
     read_header,
 )
-from kerolox.store.index_file import KeyHasher, record_keys
+from kerolox.store.index.index_file import KeyHasher, record_keys
 from kerolox.store.layout import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:

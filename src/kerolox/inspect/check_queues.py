@@ -30,7 +30,7 @@ from kerolox.store.layout import (
     property_value,
     record_tags_code,
 )
-from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
+from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings

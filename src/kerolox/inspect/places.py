@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
-from kerolox.store.checkpoint import StoreLock
-from kerolox.store.deletions import Deletions
+from kerolox.store.files.checkpoint import StoreLock
+from kerolox.store.files.deletions import Deletions
 from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms
 
 if TYPE_CHECKING:

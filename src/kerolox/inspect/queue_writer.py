@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+from kerolox.store.files.mapped_file import FILE_NAME_DIGITS, make_folder, write_all, zero_from
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK
-from kerolox.store.mapped_file import FILE_NAME_DIGITS, make_folder, write_all, zero_from
 
 __all__ = ["QueueWriter"]
 

@@ -28,21 +28,21 @@ from kerolox.inspect.index_layout import (
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.inspect.places import StorePlaces, is_deleted_topic, offset_files
 from kerolox.inspect.queue_writer import QueueWriter
-from kerolox.store.checkpoint import Checkpoint, StoreLock
-from kerolox.store.index_file import Index
-from kerolox.store.inventory import Inventory
+from kerolox.store.files.checkpoint import Checkpoint, StoreLock
+from kerolox.store.files.inventory import Inventory
+from kerolox.store.files.mapped_file import sync_folder
+from kerolox.store.index.index_file import Index
 from kerolox.store.layout import (
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     RecordView,
 )
-from kerolox.store.mapped_file import sync_folder
-from kerolox.store.multi_dispatch import is_multi_dispatch
+from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
     from kerolox.inspect.log_walk import LogRecord
-    from kerolox.store.commit_log import CommitLog
+    from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["RebuildReport", "rebuild_store"]
 

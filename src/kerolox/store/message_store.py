@@ -1,7 +1,7 @@
 """The store as the broker sees it: one folder with log, queues, index, checkpoint.
 
 One thread owns a :class:`MessageStore`, the event loop's. It appends and reads; three threads of
-the store flush and index (:mod:`kerolox.store.flush`). What makes an append cheap:
+the store flush and index (:mod:`kerolox.store.flush.flushers`). What makes an append cheap:
 
 - the records of a whole chunk of frames are joined and written with one ``pwrite`` per log file,
   their entries with one ``pwrite`` per queue (:meth:`MessageStore.append_chunk`);
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from kerolox.kernel import Appended, BatchAppended
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.layout import (
     BORN_HOST_V6,
     MESSAGE_MAGIC,
@@ -31,7 +30,8 @@ from kerolox.store.layout import (
     head_packer,
     record_tags_code,
 )
-from kerolox.store.multi_dispatch import (
+from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
+from kerolox.store.queues.multi_dispatch import (
     LMQ_PREFIX,
     claims_offsets,
     is_multi_dispatch,

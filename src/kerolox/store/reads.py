@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
-from kerolox.store.consume_queue_ext import BitFilter, is_ext_address
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
+from kerolox.store.queues.consume_queue_ext import BitFilter, is_ext_address
 from kerolox.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from kerolox.store.consume_queue import ConsumeQueue
-    from kerolox.store.consume_queue_ext import ConsumeQueueExt
+    from kerolox.store.queues.consume_queue import ConsumeQueue
+    from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
 
 __all__ = ["StoreReads"]
 

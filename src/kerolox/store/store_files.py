@@ -14,23 +14,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import QueueBounds, RecoveryReport
-from kerolox.store.allocate import FileAllocator
-from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
-from kerolox.store.commit_log import FILE_SIZE_SETTING, CommitLog
-from kerolox.store.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
-from kerolox.store.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues
-from kerolox.store.consume_queue_ext import ConsumeQueueExt
-from kerolox.store.deletions import Deletions
-from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
-from kerolox.store.index_file import Index
-from kerolox.store.inventory import Inventory
+from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
+from kerolox.store.files.deletions import Deletions
+from kerolox.store.files.inventory import Inventory
+from kerolox.store.files.mapped_file import check_file_size, make_folder, offset_name, sync_folder
+from kerolox.store.files.preallocate import FileAllocator
+from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
+from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
-from kerolox.store.log_folders import PATH_SPLITTER, split_folders
-from kerolox.store.mapped_file import check_file_size, make_folder, offset_name, sync_folder
-from kerolox.store.multi_dispatch import LMQ_PREFIX
-from kerolox.store.pool import TransientPool, has_pool
-from kerolox.store.queue_repair import Dispatching, QueueRepair
-from kerolox.store.recovery import Recovery, StateAtOpen
+from kerolox.store.log.commit_log import FILE_SIZE_SETTING, CommitLog
+from kerolox.store.log.folders import PATH_SPLITTER, split_folders
+from kerolox.store.log.transient_pool import TransientPool, has_pool
+from kerolox.store.queues.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
+from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues
+from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
+from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
+from kerolox.store.recovery.log_recovery import Recovery, StateAtOpen
+from kerolox.store.recovery.queue_repair import Dispatching, QueueRepair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

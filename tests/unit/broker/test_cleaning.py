@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.retention import DELETE_FILES_MAX
 from kerolox.broker.services.cleaning import Cleaner
 from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.store.retention import DELETE_FILES_MAX
 from tests.support.eventually import until
 from tests.unit.broker.support import Peer, peer_of, small_config
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
-from kerolox.store import allocate
-from kerolox.store.allocate import FileAllocator, FileLateError
+from kerolox.store.files import preallocate
+from kerolox.store.files.preallocate import FileAllocator, FileLateError
 from tests.support.eventually import wait_until
 from tests.unit.store.support import opened, put, read_messages, small_settings
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kerolox.store.mapped_file import MappedFile
+    from kerolox.store.files.mapped_file import MappedFile
 
 SIZE = 64 * 1024
 
@@ -31,7 +31,7 @@ class Gate:
         self.may_go = threading.Event()
         real = FileAllocator._make
 
-        def make(allocator: FileAllocator, request: allocate._Request) -> MappedFile:
+        def make(allocator: FileAllocator, request: preallocate._Request) -> MappedFile:
             self.begun.set()
             assert self.may_go.wait(60)
             self.made.append(request.start)
@@ -76,8 +76,8 @@ def test_a_file_that_was_not_begun_is_left_to_whoever_needs_it(tmp_path: Path) -
 def test_nobody_waits_longer_than_five_seconds(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert allocate.WAIT_SECONDS_MAX == 5.0
-    monkeypatch.setattr(allocate, "WAIT_SECONDS_MAX", 0.01)
+    assert preallocate.WAIT_SECONDS_MAX == 5.0
+    monkeypatch.setattr(preallocate, "WAIT_SECONDS_MAX", 0.01)
     allocator = FileAllocator(small_settings(tmp_path), "mappedFileSizeCommitLog")
     allocator.start()
     allocator.ask([(0, str(tmp_path))])
@@ -92,7 +92,7 @@ def test_nobody_waits_longer_than_five_seconds(
 def test_whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocate, "WAIT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(preallocate, "WAIT_SECONDS_MAX", 0.01)
     settings = small_settings(tmp_path, os_page_cache_busy_time_out_mills=20)
     with opened(settings) as store:
         for _ in range(2):
@@ -104,7 +104,7 @@ def test_whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy(
         assert "still being made" in store.refusal
         wait_until(lambda: store.stats()["file_wait_ms"] > 20, what="the time")
         # Whoever waited now would wait for longer than the test may take.
-        monkeypatch.setattr(allocate, "WAIT_SECONDS_MAX", 3_600.0)
+        monkeypatch.setattr(preallocate, "WAIT_SECONDS_MAX", 3_600.0)
         assert put(store, body=b"y" * 30_000).status == PutMessageStatus.OS_PAGECACHE_BUSY
         assert put(store, body=b"small").status == PutMessageStatus.PUT_OK
         gate.may_go.set()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.checkpoint import AbortFile, Checkpoint, StoreLock
+from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from tests.support.eventually import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_a_held_lock_is_refused_with_the_folder(tmp_path: Path) -> None:
 def test_a_lock_of_another_process_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     code = (
-        "import sys; from kerolox.store.checkpoint import StoreLock\n"
+        "import sys; from kerolox.store.files.checkpoint import StoreLock\n"
         "StoreLock(sys.argv[1]).acquire(); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.commit_log import CommitLog
+from kerolox.store.log.commit_log import CommitLog
 from tests.unit.store.support import opened, put, small_settings
 
 if TYPE_CHECKING:

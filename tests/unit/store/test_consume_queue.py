@@ -5,8 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.consume_queue import ConsumeQueue, OpenQueues, check_topic_name, good_entries
 from kerolox.store.layout import ENTRY, PRE_BLANK
+from kerolox.store.queues.consume_queue import (
+    ConsumeQueue,
+    OpenQueues,
+    check_topic_name,
+    good_entries,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

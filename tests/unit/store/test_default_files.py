@@ -8,9 +8,9 @@ from pathlib import Path
 from kerolox.broker.config import BrokerConfig
 from kerolox.kernel.settings import StoreSettings
 from kerolox.message import java_hash
-from kerolox.store.commit_log import CommitLog
-from kerolox.store.consume_queue import ConsumeQueue, OpenQueues
-from kerolox.store.index_file import IndexFile, index_hash
+from kerolox.store.index.index_file import IndexFile, index_hash
+from kerolox.store.log.commit_log import CommitLog
+from kerolox.store.queues.consume_queue import ConsumeQueue, OpenQueues
 
 DEFAULTS = StoreSettings(store_path_root_dir="unused")
 GIB = 1 << 30

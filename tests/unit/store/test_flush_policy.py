@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.kernel.status import PutMessageStatus
-from kerolox.store import mapped_file
+from kerolox.store.files import mapped_file
 from kerolox.store.message_store import MessageStore
 from tests.support.eventually import wait_until
 from tests.unit.store.support import crash, opened, put, read_messages, small_settings

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     MappedFile,
     data_end,
     list_offset_files,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kerolox.store.consume_queue import ConsumeQueue
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
 
 def test_a_message_is_stored_as_it_was_given(tmp_path: Path) -> None:

@@ -351,8 +351,8 @@ def test_entries_ahead_of_the_log_are_cut(tmp_path: Path) -> None:
 def test_a_long_tail_of_keys_is_indexed_before_or_after_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.store.recovery.INDEX_AT_OPEN_RECORDS", 10)
-    monkeypatch.setattr("kerolox.store.recovery.INDEX_AT_OPEN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.store.recovery.log_recovery.INDEX_AT_OPEN_RECORDS", 10)
+    monkeypatch.setattr("kerolox.store.recovery.log_recovery.INDEX_AT_OPEN_SECONDS_MAX", 0.0)
     settings = small_settings(tmp_path)
     texts = crashed(settings, same_boot=False)
     report = reopen(settings, texts)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.remoting.turns import Turns
-from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig

@@ -34,7 +34,7 @@ from kerolox.protocol.headers import (
     QueryConsumeQueueHeader,
     TopicHeader,
 )
-from kerolox.store.consume_queue_ext import ExtUnit
+from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -1,9 +1,9 @@
 """Deleting what expired, beside the requests: ``cleanFilesPeriodically`` and the disk check.
 
-:mod:`kerolox.store.retention` says what may go; here it goes, in steps that are short for the event
-loop: a log file is taken out of the store by a call and unlinked by a thread, one after the other,
-so that a crash in between leaves a log without a gap. A file that can't be unlinked (*hanged*) is
-tried again every ``redeleteHangedFileInterval``; until then no further log file goes.
+:mod:`kerolox.broker.retention` says what may go; here it goes, in steps that are short for the
+event loop: a log file is taken out of the store by a call and unlinked by a thread, one after the
+other, so that a crash in between leaves a log without a gap. A file that can't be unlinked
+(*hanged*) is tried again every ``redeleteHangedFileInterval``; until then no further log file goes.
 
 Queues and index follow the minimum of the log. ``destroyMapedFileIntervalForcibly`` has nothing to
 force here: nobody can hold a file that the store let go of.
@@ -19,15 +19,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.tables.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from kerolox.store.multi_dispatch import LMQ_PREFIX
-from kerolox.store.retention import (
+from kerolox.broker.retention import (
     DELETE_FILES_MAX,
     CleanUp,
     Retention,
     RetentionRules,
     used_ratio,
 )
+from kerolox.broker.tables.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig

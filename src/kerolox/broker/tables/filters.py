@@ -20,13 +20,13 @@ import msgspec
 from kerolox.broker.tables.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
 from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
 from kerolox.protocol.names import length_fault
-from kerolox.store.consume_queue_ext import BitFilter
+from kerolox.store.queues.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import SubscriptionData
     from kerolox.remoting.turns import Turns
-    from kerolox.store.consume_queue_ext import ExtUnit
+    from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 __all__ = ["FilterTable", "GroupFilter", "compile_expression"]
 

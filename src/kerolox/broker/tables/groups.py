@@ -18,7 +18,7 @@ from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import length_fault
-from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig

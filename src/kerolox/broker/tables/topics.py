@@ -31,7 +31,7 @@ from kerolox.protocol.names import (
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
-from kerolox.store.multi_dispatch import LMQ_PREFIX
+from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig

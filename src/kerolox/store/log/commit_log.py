@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.kernel.status import AppendMessageStatus
-from kerolox.store.layout import (
-    BLANK,
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    RecordView,
-    parse_record,
-)
-from kerolox.store.log_folders import LogFolders
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     MappedFile,
     check_file_size,
     end_hole,
@@ -34,12 +25,21 @@ from kerolox.store.mapped_file import (
     offset_name,
     write_all,
 )
+from kerolox.store.layout import (
+    BLANK,
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    RecordView,
+    parse_record,
+)
+from kerolox.store.log.folders import LogFolders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kerolox.store.allocate import FileAllocator
-    from kerolox.store.pool import TransientPool
+    from kerolox.store.files.preallocate import FileAllocator
+    from kerolox.store.log.transient_pool import TransientPool
 
 __all__ = ["CommitLog"]
 

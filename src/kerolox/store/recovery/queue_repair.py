@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.store.consume_queue import is_pre_blank
-from kerolox.store.consume_queue_ext import is_ext_address
 from kerolox.store.layout import (
     ENTRY,
     ENTRY_BYTES,
@@ -26,15 +24,17 @@ from kerolox.store.layout import (
     RecordView,
     record_tags_code,
 )
-from kerolox.store.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
+from kerolox.store.queues.consume_queue import is_pre_blank
+from kerolox.store.queues.consume_queue_ext import is_ext_address
+from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from kerolox.store.commit_log import CommitLog
-    from kerolox.store.consume_queue import ConsumeQueue
-    from kerolox.store.deletions import Deletions
-    from kerolox.store.inventory import Inventory
+    from kerolox.store.files.deletions import Deletions
+    from kerolox.store.files.inventory import Inventory
+    from kerolox.store.log.commit_log import CommitLog
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
 __all__ = ["Dispatching", "QueueRepair"]
 

@@ -32,24 +32,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.message import java_hash
-from kerolox.store.layout import (
-    TRANSACTION_BITS,
-    TRANSACTION_ROLLBACK,
-    RecordView,
-    property_value,
-)
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     check_file_size,
     close_map,
     make_folder,
     release_pages,
     sync_folder,
 )
+from kerolox.store.layout import (
+    TRANSACTION_BITS,
+    TRANSACTION_ROLLBACK,
+    RecordView,
+    property_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kerolox.store.commit_log import CommitLog
+    from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
 

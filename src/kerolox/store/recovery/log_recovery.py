@@ -26,8 +26,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.kernel import RecoveryReport
-from kerolox.store.checkpoint import CLOCK_STEP_MS
-from kerolox.store.consume_queue import is_pre_blank
+from kerolox.store.files.checkpoint import CLOCK_STEP_MS
+from kerolox.store.files.mapped_file import end_hole
 from kerolox.store.layout import (
     BLANK,
     BLANK_BYTES,
@@ -36,20 +36,20 @@ from kerolox.store.layout import (
     is_blank,
     parse_record,
 )
-from kerolox.store.log_cut import LogCut
-from kerolox.store.mapped_file import end_hole
+from kerolox.store.log.quarantine import LogCut
+from kerolox.store.queues.consume_queue import is_pre_blank
 
 if TYPE_CHECKING:
     import mmap
 
     from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.checkpoint import Checkpoint
-    from kerolox.store.commit_log import CommitLog
-    from kerolox.store.index_file import Index
-    from kerolox.store.inventory import Inventory
+    from kerolox.store.files.checkpoint import Checkpoint
+    from kerolox.store.files.inventory import Inventory
+    from kerolox.store.files.mapped_file import MappedFile
+    from kerolox.store.index.index_file import Index
     from kerolox.store.layout import RecordView
-    from kerolox.store.mapped_file import MappedFile
-    from kerolox.store.queue_repair import QueueRepair
+    from kerolox.store.log.commit_log import CommitLog
+    from kerolox.store.recovery.queue_repair import QueueRepair
 
 __all__ = ["Recovery", "StateAtOpen"]
 

@@ -15,9 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kerolox.store.flush import StoreThread
-from kerolox.store.mapped_file import MappedFile, sync_folder, write_all
-from kerolox.store.pool import has_pool
+from kerolox.store.files.mapped_file import MappedFile, sync_folder, write_all
+from kerolox.store.flush.flushers import StoreThread
+from kerolox.store.log.transient_pool import has_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

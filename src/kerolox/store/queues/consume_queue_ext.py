@@ -21,7 +21,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     FILE_NAME_DIGITS,
     check_file_size,
     list_sizes,

@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import ClassVar
 
-from kerolox.store.mapped_file import write_all
+from kerolox.store.files.mapped_file import write_all
 
 __all__ = ["CLOCK_STEP_MS", "AbortFile", "Checkpoint", "StoreLock"]
 

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.protocol.names import NAME_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, PRE_BLANK_SIZE, entries_packer
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     FILE_NAME_DIGITS,
     check_file_size,
     list_sizes,
@@ -30,6 +28,8 @@ from kerolox.store.mapped_file import (
     write_all,
     zero_from,
 )
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, PRE_BLANK_SIZE, entries_packer
+from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

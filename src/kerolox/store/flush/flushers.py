@@ -19,17 +19,17 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kerolox.store.mapped_file import sync_folder
+from kerolox.store.files.mapped_file import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.checkpoint import Checkpoint
-    from kerolox.store.commit_log import CommitLog
-    from kerolox.store.consume_queue import ConsumeQueue
-    from kerolox.store.deletions import Deletions
-    from kerolox.store.index_file import Index
+    from kerolox.store.files.checkpoint import Checkpoint
+    from kerolox.store.files.deletions import Deletions
+    from kerolox.store.index.index_file import Index
+    from kerolox.store.log.commit_log import CommitLog
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
 __all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower", "StoreThread"]
 

@@ -12,8 +12,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerolox.store.layout import MESSAGE_MAGIC, crc_matches, parse_record
-from kerolox.store.mapped_file import (
+from kerolox.store.files.mapped_file import (
     data_end,
     end_hole,
     make_folder,
@@ -21,10 +20,11 @@ from kerolox.store.mapped_file import (
     sync_folder,
     zero_from,
 )
+from kerolox.store.layout import MESSAGE_MAGIC, crc_matches, parse_record
 
 if TYPE_CHECKING:
-    from kerolox.store.commit_log import CommitLog
-    from kerolox.store.mapped_file import MappedFile
+    from kerolox.store.files.mapped_file import MappedFile
+    from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["LogCut"]
 

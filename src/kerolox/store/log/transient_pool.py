@@ -18,14 +18,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kerolox.store.flush import PAGE_BYTES, StoreThread
-from kerolox.store.mapped_file import write_all
+from kerolox.store.files.mapped_file import write_all
+from kerolox.store.flush.flushers import PAGE_BYTES, StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.mapped_file import MappedFile
+    from kerolox.store.files.mapped_file import MappedFile
 
 __all__ = ["NoBufferError", "TransientPool", "has_pool"]
 

@@ -1,0 +1,1 @@
+"""Files on disk: mapped files, preallocation, and the small files beside the log."""

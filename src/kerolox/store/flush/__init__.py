@@ -1,0 +1,1 @@
+"""Threads that bring the files to disk."""

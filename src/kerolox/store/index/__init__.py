@@ -1,0 +1,1 @@
+"""The index by key and time."""

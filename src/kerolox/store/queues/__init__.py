@@ -1,0 +1,1 @@
+"""Consume queues and what stands beside them."""

@@ -1,0 +1,1 @@
+"""What opening a store does about an unclean stop."""
