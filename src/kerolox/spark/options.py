@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.filter.tags import ALL_TAGS, looks_like_sql92, parse_tags
 from kerolox.message import MessageQueue
-from kerolox.spark.rows.bodies import BodyErrors
 from kerolox.text import printable
 
-__all__ = ["EARLIEST", "LATEST", "OPTIONS", "Bound", "OffsetBound", "SourceOptions", "parse_bound"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "OPTIONS",
+    "BodyErrors",
+    "Bound",
+    "OffsetBound",
+    "SourceOptions",
+    "parse_bound",
+]
 
 EARLIEST = -2
 """In an offsets JSON: the queue's first message."""
@@ -68,6 +78,14 @@ class Bound(Enum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+class BodyErrors(Enum):
+    """What stands for a body that can't be read: nothing (the query fails), null, the raw bytes."""
+
+    FAIL = "fail"
+    NULL = "null"
+    RAW = "raw"
 
 
 OffsetBound = Bound | dict[MessageQueue, int]

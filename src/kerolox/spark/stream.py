@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,6 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kerolox.errors import ConfigError
 from kerolox.spark.network.cluster import AwayError, Cluster
 from kerolox.spark.options import EARLIEST, Bound, SourceOptions
+from kerolox.spark.partition import read_partition
 from kerolox.spark.positions.limits import limit_offsets
 from kerolox.spark.positions.lives import Replaced, replaced_queues
 from kerolox.spark.positions.offsets import (
@@ -39,11 +39,13 @@ from kerolox.spark.positions.offsets import (
     to_json,
 )
 from kerolox.spark.positions.position import Document, Position, marked
-from kerolox.spark.reader import check_start, plan, read_partition
+from kerolox.spark.reader import check_start, plan
 from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     import pyarrow
     from pyspark.sql.types import StructType
 

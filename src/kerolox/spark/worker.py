@@ -98,7 +98,7 @@ def require_kerolox(version: str | None = None) -> Callable[..., Iterator[pyarro
     wanted = f"kerolox=={version}" if version else "kerolox"
     try:
         import kerolox
-        from kerolox.spark.reader import read_partition
+        from kerolox.spark.partition import read_partition
     except ImportError as error:
         raise WorkerError(
             f"{where} can't import kerolox ({error}); install {wanted} there, "

@@ -15,8 +15,8 @@ from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import QueueRange
-from kerolox.spark.reader import QueuePartition, read_partition
 from kerolox.spark.rows.bodies import BodyError
 from kerolox.spark.rows.schema import BATCH_BODY_BYTES_MAX, schema_of
 from tests.support.kernels import KERNELS
@@ -152,7 +152,7 @@ from pathlib import Path
 from tests.unit.spark.test_bodies import MIB, QUEUE
 from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.reader import QueuePartition, read_partition
+from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.rows.schema import schema_of
 
 options = SourceOptions.parse({"nameServer": "n:1", "subscribe": "t"})

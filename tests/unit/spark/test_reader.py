@@ -6,8 +6,9 @@ import pytest
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
-from kerolox.spark.reader import BatchReader, QueuePartition
+from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
 from tests.unit.spark.fake_broker import FakeBroker, Queue
 
@@ -88,8 +89,8 @@ def test_a_task_is_told_what_was_known_of_its_queues():
         of_another = QueuePartition(ranges, {QUEUE: Known(Mark(120, 1_119))})
         schema = schema_of(["body"])
         for partition in (of_this_life, pickle.loads(pickle.dumps(of_this_life))):
-            batches = reader.read_partition(partition, given, schema)
+            batches = read_partition(partition, given, schema)
             assert sum(batch.num_rows for batch in batches) == 80
         for partition in (of_another, pickle.loads(pickle.dumps(of_another))):
             with pytest.raises(DataLossError, match="created again"):
-                list(reader.read_partition(partition, given, schema))
+                list(read_partition(partition, given, schema))

@@ -16,8 +16,9 @@ from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.spark import worker
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.partition import QueuePartition
 from kerolox.spark.positions.offsets import QueueRange
-from kerolox.spark.reader import BatchReader, QueuePartition
+from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.stream import StreamReader
@@ -90,7 +91,7 @@ def test_a_worker_with_the_python_kernel_warns_once() -> None:
 
 
 def test_a_driver_says_that_the_planner_lacks_kerolox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kerolox.spark.reader", None)
+    monkeypatch.setitem(sys.modules, "kerolox.spark.partition", None)
     source = RocketMQDataSource(OPTIONS)
     for call in (source.schema, lambda: source.reader(schema_of(["body"]))):
         with pytest.raises(worker.WorkerError, match="can't import kerolox"):

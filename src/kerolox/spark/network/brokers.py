@@ -8,7 +8,6 @@ that a master that is silent holds up nobody.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kerolox.errors import BrokerError, RemoteProtocolError
@@ -20,6 +19,8 @@ from kerolox.spark.network.routes import ask_all
 from kerolox.spark.positions.offsets import Bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,8 @@ from kerolox.spark.network.brokers import Errand, Master, TopicBounds
 from kerolox.spark.network.routes import PASSING_CODES, Lookup, Masters, NameServers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
     from kerolox.spark.positions.offsets import Bounds
 
 __all__ = ["AwayError", "Cluster"]

@@ -23,7 +23,6 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -44,6 +43,8 @@ from kerolox.spark.network.routes import PASSING_CODES, NameServers
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from kerolox.message import MessageQueue
     from kerolox.spark.options import SourceOptions
 

@@ -6,8 +6,8 @@ topic" is believed when no name server is silent and one of those that say so kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
@@ -20,6 +20,9 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["IN_FLIGHT_MAX", "PASSING_CODES", "Lookup", "Masters", "NameServers", "ask_all"]
 

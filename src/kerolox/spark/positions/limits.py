@@ -7,10 +7,11 @@ and a restarted query goes on with the turns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.message import MessageQueue
 
 __all__ = ["limit_offsets"]

@@ -9,10 +9,11 @@ per topic and broker is asked for that message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.message import MessageQueue
     from kerolox.spark.positions.offsets import Bounds
     from kerolox.spark.positions.position import Position

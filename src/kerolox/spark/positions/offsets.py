@@ -8,12 +8,14 @@ whether there is anything new. An offset is the one to read next, so ``[start, e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.spark.options import EARLIEST, LATEST, Bound, OffsetBound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
     "PARTITION_ROWS_MIN",

@@ -6,25 +6,18 @@ since 4.9 (``compressType``), are inflated here, by packages that the workers ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.protocol.compression import CodecMissingError, inflate_body
+from kerolox.spark.options import BodyErrors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.message import MessageQueue
 
-__all__ = ["BodyError", "BodyErrors", "odd_body_of"]
-
-
-class BodyErrors(Enum):
-    """What stands for a body that can't be read: nothing (the query fails), null, the raw bytes."""
-
-    FAIL = "fail"
-    NULL = "null"
-    RAW = "raw"
+__all__ = ["BodyError", "odd_body_of"]
 
 
 class BodyError(KeroloxError):

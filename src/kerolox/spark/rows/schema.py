@@ -8,7 +8,6 @@ choose them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.types import (
@@ -26,9 +25,12 @@ from pyspark.sql.types import (
 from kerolox.config import nearest
 from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import Kernel, load_kernel
-from kerolox.spark.rows.bodies import BodyErrors, odd_body_of
+from kerolox.spark.options import BodyErrors
+from kerolox.spark.rows.bodies import odd_body_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow
 
     from kerolox.message import MessageQueue

@@ -1,0 +1,142 @@
+"""A planned partition, and reading it in a Spark worker."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from kerolox.kernel import kernel_name
+from kerolox.message import MessageQueue
+from kerolox.spark.network.pull import RangePuller
+from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
+from kerolox.spark.rows.schema import ColumnDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+    from kerolox.spark.options import SourceOptions
+
+__all__ = ["QueuePartition", "read_partition"]
+
+BATCH_ROWS = 16_384
+"""Rows of a record batch, about: the JVM turns 8k to 32k rows into its own form fastest."""
+
+BATCH_BYTES = 8 * 1024 * 1024
+"""Raw records of a batch at most, so that large messages make small batches."""
+
+_log = logging.getLogger(__name__)
+
+
+class QueuePartition(InputPartition):  # type: ignore[misc]
+    """Ranges that one Spark task reads, each with the address of its broker."""
+
+    def __init__(
+        self,
+        ranges: Sequence[tuple[str, QueueRange]],
+        known: Mapping[MessageQueue, Known] | None = None,
+    ) -> None:
+        super().__init__(tuple(ranges))
+        self.known = {
+            each.queue: known[each.queue] for _, each in ranges if known and each.queue in known
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker without Kerolox must be able to unpickle it, so that it can say what it lacks.
+        return InputPartition, (self.plain(),)
+
+    def plain(self) -> list[tuple[Any, ...]]:
+        """All of it without a class of ours."""
+        plain: list[tuple[Any, ...]] = []
+        for address, each in self.value:
+            mark, from_minimum = self.known.get(each.queue, Known())
+            plain_known = (tuple(mark) if mark else None, from_minimum)
+            plain.append((address, (tuple(each.queue), each.start, each.end), plain_known))
+        return plain
+
+
+def read_partition(
+    partition: InputPartition | None, options: SourceOptions, schema: StructType
+) -> Iterator[pyarrow.RecordBatch]:
+    """The record batches of one partition; runs in a Spark worker."""
+    # Spark asks for one partition of nothing when there is nothing to read; 4.1 for None.
+    if not partition or not partition.value:
+        return
+    ranges: list[tuple[str, QueueRange]] = []
+    known: dict[MessageQueue, Known] = {}
+    given = partition.plain() if isinstance(partition, QueuePartition) else partition.value
+    for address, (queue, start, end), (mark, from_minimum) in given:
+        ranges.append((address, QueueRange(MessageQueue(*queue), start, end)))
+        known[ranges[-1][1].queue] = Known(Mark(*mark) if mark else None, from_minimum)
+    _warn_of_python_kernel()
+    decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
+    pullers: dict[str, RangePuller] = {}
+    try:
+        for address, queue_range in ranges:
+            puller = pullers.setdefault(address, RangePuller(address, options, known))
+            yield from _read_range(puller, decoder, queue_range, options)
+    finally:
+        for puller in pullers.values():
+            puller.close()
+
+
+@cache
+def _warn_of_python_kernel() -> None:
+    """Once in each worker process."""
+    if kernel_name() == "python":
+        _log.warning(
+            "Kerolox decodes with its Python kernel here (%s), several times slower than with the "
+            "native one; install kerolox-kernel where the Spark workers run, "
+            "and leave KEROLOX_KERNEL unset",
+            sys.executable,
+        )
+
+
+def _read_range(
+    puller: RangePuller, decoder: ColumnDecoder, queue_range: QueueRange, options: SourceOptions
+) -> Iterator[pyarrow.RecordBatch]:
+    chunks: list[bytes] = []
+    held_bytes = held_rows = offsets = 0
+    for pulled in puller.pull(queue_range):
+        offsets += pulled.offsets
+        if pulled.records:
+            chunks.append(pulled.records)
+            held_bytes += len(pulled.records)
+            # Records of a topic are of like size: the first one tells how many there are.
+            held_rows += len(pulled.records) // max(int.from_bytes(pulled.records[:4], "big"), 1)
+        if held_rows >= BATCH_ROWS or held_bytes >= BATCH_BYTES:
+            yield from _decode(decoder, chunks, offsets, queue_range, options)
+            held_bytes = held_rows = offsets = 0
+    yield from _decode(decoder, chunks, offsets, queue_range, options)
+
+
+def _decode(
+    decoder: ColumnDecoder,
+    chunks: list[bytes],
+    offsets: int,
+    queue_range: QueueRange,
+    options: SourceOptions,
+) -> Iterator[pyarrow.RecordBatch]:
+    """The batches of some answers; ``chunks`` is empty afterwards."""
+    records = b"".join(chunks)
+    chunks.clear()
+    rows = 0
+    for batch, count in decoder.decode(records, queue_range.queue):
+        rows += count
+        if batch.num_rows:
+            yield batch
+        del batch
+    if rows == offsets or options.tags:
+        return
+    topic, broker_name, queue_id = queue_range.queue
+    where = f"{topic} queue {queue_id} on {broker_name}"
+    what = f"{where}: {offsets} offsets of {queue_range[1:]} had {rows} messages"
+    if options.fail_on_data_loss:
+        raise DataLossError(what)
+    _log.warning("data lost, going on: %s", what)
