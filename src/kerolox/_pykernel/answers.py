@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from kerolox.kernel.status import GetMessageStatus
+from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, ResponseCode, SerializeType
 
 __all__ = [
     "BINARY",
@@ -26,26 +27,24 @@ __all__ = [
     "overdue",
 ]
 
-JSON = 0
-BINARY = 1
-
-FLUSH_DISK_TIMEOUT = 10
+JSON = int(SerializeType.JSON)
+BINARY = int(SerializeType.ROCKETMQ)
 
 _LENGTHS = Struct(">II")
 _FIXED = Struct(">hbhiii")
 _INT = Struct(">i")
-_LANGUAGE_PYTHON = 3
-_VERSION = 409
-_FLAG_RESPONSE = 1
 
-_JSON_END = b',"serializeTypeCurrentRPC":"JSON","version":409}'
+_LANGUAGE = int(LanguageCode.PYTHON)
+_FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+_JSON_END = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 _JSON_PULL = (
     b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
     b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"remark":"%b"'
     + _JSON_END
 )
 _JSON_OK = b'{"code":0,'
-_JSON_OVERDUE = b'{"code":%d,' % FLUSH_DISK_TIMEOUT
+_JSON_OVERDUE = b'{"code":%d,' % _FLUSH_DISK_TIMEOUT
 
 _REMARKS = {int(status): status.name.encode() for status in GetMessageStatus}
 
@@ -133,7 +132,7 @@ def overdue(header: bytes, serialize_type: int) -> bytes:
     """The same send answer, saying that the flush took too long."""
     if serialize_type == JSON:
         return _JSON_OVERDUE + header[len(_JSON_OK) :]
-    return FLUSH_DISK_TIMEOUT.to_bytes(2, "big") + header[2:]
+    return _FLUSH_DISK_TIMEOUT.to_bytes(2, "big") + header[2:]
 
 
 def _binary_header(
@@ -143,7 +142,7 @@ def _binary_header(
         len(name).to_bytes(2, "big") + name + len(value).to_bytes(4, "big") + value
         for name, value in fields
     )
-    fixed = _FIXED.pack(code, _LANGUAGE_PYTHON, _VERSION, opaque, _FLAG_RESPONSE, len(remark))
+    fixed = _FIXED.pack(code, _LANGUAGE, VERSION, opaque, FLAG_RESPONSE, len(remark))
     return fixed + remark + _INT.pack(len(entries)) + entries
 
 

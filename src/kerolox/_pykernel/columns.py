@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import decode_properties
-from kerolox.protocol.codes import COMPRESSION_TYPE_MASK, MessageSysFlag
+from kerolox.protocol.codes import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_ZLIB,
+    STORE_HOST_V6,
+)
 from kerolox.protocol.compression import INFLATED_BYTES_MAX, BodyTooLargeError, inflate_body
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import MESSAGE_MAGIC
@@ -37,10 +43,7 @@ _SHORT = struct.Struct(">H")
 _PORT = struct.Struct(">I")
 
 _RECORD_BYTES_MIN = 91
-_COMPRESSED = int(MessageSysFlag.COMPRESSED)
-_BORN_HOST_V6 = 16
-_STORE_HOST_V6 = 32
-_ZLIB_FLAGS = (0, 0x300)
+_ZLIB_FLAGS = (0, COMPRESSION_ZLIB)
 _INT64_MAX = 2**63 - 1
 
 
@@ -132,9 +135,9 @@ def _parse_one(data: bytes, position: int) -> tuple[_Record, int]:
         raise ValueError(f"no record at byte {position}: size {size}, magic {magic:#010x}")
     end = position + size
     born_host = position + _HEAD.size
-    born_end = born_host + (20 if sys_flag & _BORN_HOST_V6 else 8)
+    born_end = born_host + (20 if sys_flag & BORN_HOST_V6 else 8)
     store_host = born_end + _LONG.size
-    store_end = store_host + (20 if sys_flag & _STORE_HOST_V6 else 8)
+    store_end = store_host + (20 if sys_flag & STORE_HOST_V6 else 8)
     (store_timestamp,) = _LONG.unpack_from(data, born_end)
     reconsume_times, prepared, body_size = _TAIL.unpack_from(data, store_end)
     body = store_end + _TAIL.size
@@ -217,7 +220,7 @@ def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[
     """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any."""
     stored, flags = record.body or b"", record.sys_flag
     body: bytes | None = stored
-    if flags & _COMPRESSED:
+    if flags & COMPRESSED:
         try:
             if flags & COMPRESSION_TYPE_MASK not in _ZLIB_FLAGS:
                 raise RemoteProtocolError(

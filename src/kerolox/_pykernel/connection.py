@@ -34,10 +34,15 @@ from kerolox._pykernel.headers import (
     parse_json,
 )
 from kerolox._pykernel.holds import HeldPull
-from kerolox._pykernel.store import PULL_NOT_FOUND, PULL_OFFSET_MOVED, pull_code
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
-from kerolox.kernel.status import PutMessageStatus
-from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from kerolox.kernel.status import PutMessageStatus, pull_code
+from kerolox.protocol.codes import (
+    FLAG_ONEWAY,
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    HEADER_SIZE_MASK,
+    ResponseCode,
+)
 from kerolox.protocol.framing import foreign_protocol, is_header_size
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
@@ -59,8 +64,8 @@ BATCH_ITEMS_MAX = 65_536
 """A batch with more messages is slow: its answer would not fit a header."""
 
 PUT_OK = int(PutMessageStatus.PUT_OK)
-
-FLAG_ONEWAY = 2
+PULL_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+PULL_OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 
 _LENGTHS = Struct(">II")
 _LENGTH = Struct(">I")
@@ -147,7 +152,7 @@ class Connection:
         end = len(chunk)
         while end - position >= _LENGTHS.size:
             length, word = _LENGTHS.unpack_from(chunk, position)
-            header_size = word & 0xFFFFFF
+            header_size = word & HEADER_SIZE_MASK
             next_position = position + 4 + length
             if (
                 next_position > end
@@ -448,7 +453,7 @@ def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
         return 0, f"the peer sent {text}{what}"
     if size < _LENGTHS.size:
         return _LENGTHS.size, ""
-    header_size = _LENGTHS.unpack_from(chunk, position)[1] & 0xFFFFFF
+    header_size = _LENGTHS.unpack_from(chunk, position)[1] & HEADER_SIZE_MASK
     if header_size + 4 > length:
         return 0, f"the peer sent a header of {header_size} bytes in a frame of {length}"
     if not is_header_size(header_size, length):

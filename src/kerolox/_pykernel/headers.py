@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.headers import SEND_LONG_NAMES
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
 
 if TYPE_CHECKING:
@@ -38,11 +40,11 @@ __all__ = [
     "parse_json",
 ]
 
-SEND_MESSAGE = 10
-PULL_MESSAGE = 11
-SEND_MESSAGE_V2 = 310
-SEND_BATCH_MESSAGE = 320
-LITE_PULL_MESSAGE = 361
+SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
+PULL_MESSAGE = int(RequestCode.PULL_MESSAGE)
+SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
+SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
+LITE_PULL_MESSAGE = int(RequestCode.LITE_PULL_MESSAGE)
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -81,41 +83,23 @@ class SendFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     bname: _Short = ""
 
 
-_V1_NAMES = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-    "l": "maxReconsumeTimes",
-    "m": "batch",
-    "n": "bname",
-}
+if TYPE_CHECKING:
 
+    class SendFieldsV1(SendFields):
+        """Fields of SEND_MESSAGE, held under their short names."""
 
-class SendFieldsV1(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename=_V1_NAMES):
-    """Fields of SEND_MESSAGE, held under their short names."""
-
-    a: _Short
-    b: _Short
-    c: _Short
-    d: _Short
-    e: _Short
-    f: _Short
-    g: _Short
-    h: _Short
-    i: str = ""
-    j: _Short = "0"
-    k: _Short = "false"
-    l: _Short = "0"  # noqa: E741  # the wire's name
-    m: _Short = "false"
-    n: _Short = ""
+else:
+    SendFieldsV1 = msgspec.defstruct(
+        "SendFieldsV1",
+        [
+            (field.name, field.type) if field.required else (field.name, field.type, field.default)
+            for field in msgspec.structs.fields(SendFields)
+            if field.name in SEND_LONG_NAMES
+        ],
+        rename=SEND_LONG_NAMES,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
 
 
 class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):

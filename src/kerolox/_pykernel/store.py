@@ -20,9 +20,10 @@ from kerolox._pykernel.answers import (
     overdue,
 )
 from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
-from kerolox._pykernel.tables import PERM_READ, Tables
+from kerolox._pykernel.tables import Tables
 from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
-from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.status import GetMessageStatus, pull_code
+from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -47,28 +48,11 @@ ANSWERED_AT_ONCE_MAX = 250
 PUT_TIME_MS_MAX = 10_001
 """Longer than the last limit of the statistics: stands for every longer time."""
 
-PULL_FOUND = 0
-PULL_NOT_FOUND = 19
-PULL_RETRY_IMMEDIATELY = 20
-PULL_OFFSET_MOVED = 21
-
 _FOUND = int(GetMessageStatus.FOUND)
 _NOBODY = -1
 
 _OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)
 _NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, False, 0, b"")
-
-_CODES: dict[int, int] = {
-    GetMessageStatus.FOUND: PULL_FOUND,
-    GetMessageStatus.NO_MATCHED_MESSAGE: PULL_RETRY_IMMEDIATELY,
-    GetMessageStatus.MESSAGE_WAS_REMOVING: PULL_RETRY_IMMEDIATELY,
-    GetMessageStatus.OFFSET_FOUND_NULL: PULL_NOT_FOUND,
-    GetMessageStatus.OFFSET_OVERFLOW_ONE: PULL_NOT_FOUND,
-    GetMessageStatus.OFFSET_OVERFLOW_BADLY: PULL_OFFSET_MOVED,
-    GetMessageStatus.OFFSET_TOO_SMALL: PULL_OFFSET_MOVED,
-    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: PULL_NOT_FOUND,
-    GetMessageStatus.NO_MESSAGE_IN_QUEUE: PULL_NOT_FOUND,
-}
 
 
 class _FlushWait(NamedTuple):
@@ -145,7 +129,7 @@ class Store(MessageStore):
     ) -> None:
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, (read_queues, write_queues, perm) if fast else None)
-        if not perm & PERM_READ:
+        if not perm & Perm.READ:
             self._ended_topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
@@ -479,7 +463,7 @@ class Store(MessageStore):
             if not pull.live or pull.deadline_ms == ENDED_MS or self._is_ended(pull):
                 continue
             result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
-            if pull_code(result[0], pull.offset) == PULL_NOT_FOUND:
+            if pull_code(result[0], pull.offset) == ResponseCode.PULL_NOT_FOUND:
                 continue
             self._held.remove(pull)
             answer = self._held_answer(pull, result)
@@ -624,14 +608,6 @@ class Store(MessageStore):
             self._flush_wait_count -= len(wait.headers)
             self._note_flushed(wait, self.clock_ms())
             self._ready.append((wait.connection_id, _frames(wait.headers)))
-
-
-def pull_code(status: int, offset: int) -> int:
-    """The response code for a read at ``offset`` that gave ``status``."""
-    if offset != 0 and status >= GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
-        # No such queue, or nothing in it: only its start can be waited for.
-        return PULL_OFFSET_MOVED
-    return _CODES[status]
 
 
 def _late(headers: list[tuple[int, bytes]]) -> bytes:

@@ -15,6 +15,7 @@ from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.filter.tags import TAGS_MAX, parse_tags
 from kerolox.message import tags_code
+from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, Perm, PullSysFlag
 from kerolox.protocol.names import TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -35,16 +36,13 @@ MAX_MSG_NUMS_LIMIT = 1_024
 SUBSCRIPTION_CHARACTERS_MAX = 1_024
 """A pull with a longer subscription is judged each time it comes."""
 
-PERM_READ = 4
-PERM_WRITE = 2
-
-_TRANSACTION_BITS = 12
-_HOST_BITS = 48
-_PULL_COMMIT = 1
-_PULL_SUSPEND = 2
-_PULL_SUBSCRIPTION = 4
-_PULL_LITE = 16
-_PULL_BITS = _PULL_COMMIT | _PULL_SUSPEND | _PULL_SUBSCRIPTION | _PULL_LITE
+_PULL_BITS = int(
+    PullSysFlag.COMMIT_OFFSET
+    | PullSysFlag.SUSPEND
+    | PullSysFlag.SUBSCRIPTION
+    | PullSysFlag.LITE_PULL
+)
+"""Bits of a pull's sysFlag that the fast path knows."""
 
 
 class _Topic(NamedTuple):
@@ -194,12 +192,12 @@ class Tables:
         reconsume_times = integer(fields.j, INT32_MAX)
         if (
             topic is None
-            or not topic.perm & PERM_WRITE
+            or not topic.perm & Perm.WRITE
             or queue_id is None
             or not 0 <= queue_id < topic.write_queues
             or sys_flag is None
             or sys_flag < 0
-            or sys_flag & _TRANSACTION_BITS
+            or sys_flag & TRANSACTION_MASK
             or flag is None
             or reconsume_times is None
             or integer(fields.d, INT32_MAX) is None
@@ -217,7 +215,7 @@ class Tables:
             queue,
             len(fields.b.encode()),
             flag,
-            sys_flag & ~_HOST_BITS,
+            sys_flag & ~HOST_V6_MASK,
             reconsume_times,
             json_send_template(self.identity, queue_id, batch=batch),
         )
@@ -235,7 +233,7 @@ class Tables:
         version = integer(fields.subVersion, INT64_MAX)
         if (
             topic is None
-            or not topic.perm & PERM_READ
+            or not topic.perm & Perm.READ
             or fields.consumerGroup not in self._groups
             or queue_id is None
             or not 0 <= queue_id < topic.read_queues
@@ -248,21 +246,21 @@ class Tables:
             or fields.expressionType != "TAG"
         ):
             return None
-        if sys_flag & _PULL_SUBSCRIPTION:
+        if sys_flag & PullSysFlag.SUBSCRIPTION:
             subscription = _parse_subscription(fields.subscription)
         else:
             known = self._subscriptions.get(fields.consumerGroup, {}).get(fields.topic)
             subscription = known if known is not None and known.version >= version else None
         if subscription is None:
             return None
-        may_hold = sys_flag & _PULL_SUSPEND and not self._has_stopped_holding
+        may_hold = sys_flag & PullSysFlag.SUSPEND and not self._has_stopped_holding
         hold_ms = max(suspend_ms, 0) if self._long_polling else -1
         shape = PullShape(
             fields.consumerGroup,
             (fields.topic, queue_id),
             max_count,
             subscription.tags,
-            bool(sys_flag & _PULL_COMMIT),
+            bool(sys_flag & PullSysFlag.COMMIT_OFFSET),
             hold_ms if may_hold else 0,
         )
         if len(fields.subscription) <= SUBSCRIPTION_CHARACTERS_MAX:

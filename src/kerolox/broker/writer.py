@@ -21,7 +21,7 @@ from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.errors import BrokerError
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import PropertyKey, decode_properties, encode_properties
-from kerolox.protocol.codes import MessageSysFlag, ResponseCode
+from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kerolox.kernel import Durability, RecordAppender
 
 __all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
-
-TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
 PUT_TIME_MS_MAX = 10_001
 """Stands for every longer time."""

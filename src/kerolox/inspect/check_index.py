@@ -22,8 +22,8 @@ from kerolox.inspect.index_layout import (
     find_shape,
     read_header,
 )
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.store.index.index_file import KeyHasher, record_keys
-from kerolox.store.layout import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
@@ -108,7 +108,7 @@ class IndexCheck:
         offset, properties = record[0], record[7]
         while self._current[0] < offset:
             self._stray()
-        if record[4] & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
+        if record[4] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return
         keys = record_keys(properties)
         if not keys:
@@ -156,7 +156,9 @@ class IndexCheck:
         """The entries of one record in any order; a record indexed twice is in order."""
         offset, topic, timestamp = record[0], record[6], record[5]
         wanted = {self._hasher.hash(topic, key): key for key in keys}
-        all_keys = record_keys(record[7]) if record[4] & TRANSACTION_BITS != 12 else []
+        all_keys = (
+            record_keys(record[7]) if record[4] & TRANSACTION_MASK != TRANSACTION_ROLLBACK else []
+        )
         allowed = {self._hasher.hash(topic, key) for key in all_keys}
         has_entries = len(keys) < len(all_keys) or bool(seen)
         strangers: list[tuple[int, int, _File]] = []

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.inspect.places import is_deleted_topic
 from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension_address
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.store.layout import (
     ENTRY,
     ENTRY_BYTES,
     PRE_BLANK,
-    TRANSACTION_BITS,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     entries_packer,
     parse_record,
     property_value,
@@ -165,7 +163,7 @@ class QueueCheck:
     def record(self, record: LogRecord) -> None:
         """Take the next record of the log."""
         offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
-        if sys_flag & TRANSACTION_BITS in _NOT_QUEUED:
+        if sys_flag & TRANSACTION_MASK in _NOT_QUEUED:
             return
         code = self._codes.of(topic, properties, timestamp)
         if topic in self._over and offset < self._over[topic]:

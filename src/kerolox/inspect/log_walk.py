@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from kerolox.protocol.codes import HOST_V6_MASK
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, parse_record
 
@@ -39,7 +40,6 @@ _V4_HEAD = struct.Struct(">IIIi4xqqi16xq20xi")
 """Everything of a record with IPv4 hosts before its body that is looked at."""
 _V4_HEAD_BYTES = 88
 _MAGIC_BYTES = MESSAGE_MAGIC.to_bytes(4, "big")
-_HOST_BITS = 48
 
 
 class LogWalk:
@@ -168,7 +168,7 @@ class LogWalk:
             stop = position + size
             if magic != MESSAGE_MAGIC or own != start + position or not size or stop > end:
                 return
-            if sys_flag & _HOST_BITS:
+            if sys_flag & HOST_V6_MASK:
                 record = parse_record(window, position, end, own)
                 if record is None:
                     return

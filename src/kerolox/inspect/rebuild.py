@@ -28,14 +28,12 @@ from kerolox.inspect.index_layout import (
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.inspect.places import StorePlaces, is_deleted_topic, offset_files
 from kerolox.inspect.queue_writer import QueueWriter
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import sync_folder
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import (
-    TRANSACTION_BITS,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     RecordView,
 )
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
@@ -152,7 +150,7 @@ class _Rebuild:
 
     def _queue(self, record: LogRecord) -> None:
         offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
-        if sys_flag & TRANSACTION_BITS in _NOT_QUEUED:
+        if sys_flag & TRANSACTION_MASK in _NOT_QUEUED:
             return
         code = self._codes.of(topic, properties, timestamp)
         if is_deleted_topic(topic, self._known) or offset < self._over.get(topic, 0):

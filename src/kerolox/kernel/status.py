@@ -1,13 +1,16 @@
 """Results of the store's operations: RocketMQ's enums, with the numbers the kernel's face uses.
 
 The numbers are ours (RocketMQ has names only); both kernels return them as plain ints.
+What a pull is answered with for each result of its read is here, too.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["AppendMessageStatus", "GetMessageStatus", "PutMessageStatus"]
+from kerolox.protocol.codes import ResponseCode
+
+__all__ = ["AppendMessageStatus", "GetMessageStatus", "PutMessageStatus", "pull_code"]
 
 
 class PutMessageStatus(IntEnum):
@@ -48,3 +51,25 @@ class AppendMessageStatus(IntEnum):
     MESSAGE_SIZE_EXCEEDED = 2
     PROPERTIES_SIZE_EXCEEDED = 3
     UNKNOWN_ERROR = 4
+
+
+_PULL_CODES: dict[int, int] = {
+    GetMessageStatus.FOUND: int(ResponseCode.SUCCESS),
+    GetMessageStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetMessageStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetMessageStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: int(ResponseCode.PULL_NOT_FOUND),
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetMessageStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
+}
+_QUEUE_IS_EMPTY = int(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+def pull_code(status: int, offset: int) -> int:
+    """The response code for a read at ``offset`` that gave ``status``."""
+    if offset != 0 and status >= _QUEUE_IS_EMPTY:
+        # No such queue, or nothing in it: only its start can be waited for.
+        return int(ResponseCode.PULL_OFFSET_MOVED)
+    return _PULL_CODES[status]

@@ -9,8 +9,20 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 __all__ = [
+    "BORN_HOST_V6",
+    "COMPRESSED",
+    "COMPRESSION_TYPE_MASK",
+    "COMPRESSION_ZLIB",
+    "FLAG_ONEWAY",
+    "FLAG_RESPONSE",
     "FRAME_BYTES_MAX",
     "HEADER_BYTES_MAX",
+    "HEADER_SIZE_MASK",
+    "HOST_V6_MASK",
+    "STORE_HOST_V6",
+    "TRANSACTION_MASK",
+    "TRANSACTION_PREPARED",
+    "TRANSACTION_ROLLBACK",
     "VERSION",
     "LanguageCode",
     "MessageSysFlag",
@@ -27,6 +39,15 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 4 * 1024 * 1024
 """Longest header; a frame whose lengths announce a longer one is refused before it is read. The
 longest text that one may need is a subscription of a MiB."""
+
+HEADER_SIZE_MASK = 0x00FF_FFFF
+"""Bits of a frame's second word that hold the header's length; the rest is the serialize type."""
+
+FLAG_RESPONSE = 1
+"""``flag`` of a command: it answers a request."""
+
+FLAG_ONEWAY = 2
+"""``flag`` of a command: nobody waits for an answer."""
 
 VERSION = 409
 """What we say we are: the MQVersion ordinal of V4_9_8."""
@@ -218,8 +239,22 @@ class MessageSysFlag(IntFlag):
     INNER_BATCH = 128
 
 
+# As plain numbers, for what is done per record: each & with an enum's member makes a new member.
+COMPRESSED = int(MessageSysFlag.COMPRESSED)
+TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+TRANSACTION_MASK = TRANSACTION_ROLLBACK
+"""Bits of a message's sysFlag that tell what part of a transaction it is."""
+
+BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
+STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
+HOST_V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
+
 COMPRESSION_TYPE_MASK = 0x700
 """Bits of a message's sysFlag that name its compression: 0 and 3 zlib, 1 LZ4, 2 ZSTD."""
+
+COMPRESSION_ZLIB = 0x300
+"""zlib, as clients since 4.9.4 say it."""
 
 
 class Perm(IntFlag):

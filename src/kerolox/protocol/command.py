@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
     FRAME_BYTES_MAX,
+    HEADER_SIZE_MASK,
     VERSION,
     LanguageCode,
     ResponseCode,
@@ -27,10 +30,7 @@ from kerolox.protocol.serialize import (
     encode_json_header,
 )
 
-__all__ = ["FLAG_ONEWAY", "FLAG_RESPONSE", "RemotingCommand"]
-
-FLAG_RESPONSE = 1
-FLAG_ONEWAY = 2
+__all__ = ["RemotingCommand"]
 
 _LENGTHS = struct.Struct(">II")
 _HEADER_WORD = struct.Struct(">I")
@@ -129,7 +129,7 @@ class RemotingCommand:
         if len(view) < _HEADER_WORD.size:
             raise RemoteProtocolError(f"frame of {len(view)} bytes has no header length")
         (word,) = _HEADER_WORD.unpack_from(view)
-        serialize_type, header_size = word >> 24, word & 0xFFFFFF
+        serialize_type, header_size = word >> 24, word & HEADER_SIZE_MASK
         if 4 + header_size > len(view):
             raise RemoteProtocolError(f"header of {header_size} bytes in a {len(view)} byte frame")
         header = view[4 : 4 + header_size]

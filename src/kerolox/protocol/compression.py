@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.protocol.codes import COMPRESSION_TYPE_MASK, MessageSysFlag
+from kerolox.protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK
 
 __all__ = [
     "COMPRESSION_MASK",
@@ -24,10 +24,9 @@ __all__ = [
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed body that inflates to more is an error."""
 
-COMPRESSION_MASK = int(MessageSysFlag.COMPRESSED) | COMPRESSION_TYPE_MASK
+COMPRESSION_MASK = COMPRESSED | COMPRESSION_TYPE_MASK
 """The bits of a sysFlag that say whether and how the body is compressed."""
 
-_COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _ZSTD_SLICE_BYTES = 1024
 """So many compressed bytes are inflated at once, which bounds what one step can make of them: a
 block of ZSTD is 4 bytes at least and 128 KiB inflated at most, so 32 MiB."""
@@ -55,7 +54,7 @@ def inflate_body(body: bytes, sys_flag: int, *, bytes_max: int = INFLATED_BYTES_
         CodecMissingError: it needs a package that is not installed; the text says which.
         RemoteProtocolError: corrupt, torn, or compressed in a way that nobody knows.
     """
-    if not sys_flag & _COMPRESSED:
+    if not sys_flag & COMPRESSED:
         return body
     kind = (sys_flag & COMPRESSION_TYPE_MASK) >> 8
     codec = _CODECS.get(kind)

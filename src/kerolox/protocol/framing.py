@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_SIZE_MASK
 
 __all__ = ["FOREIGN", "FrameDecoder", "foreign_protocol", "is_header_size"]
 
@@ -90,7 +90,7 @@ class FrameDecoder:
         position, end = 0, len(view)
         while end - position >= _LENGTHS.size:
             size, word = _LENGTHS.unpack_from(view, position)
-            header_size = word & 0xFFFFFF
+            header_size = word & HEADER_SIZE_MASK
             if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
                 self._error = RemoteProtocolError(
                     f"frame of {size} bytes with a header of {header_size}; the limit of a frame "

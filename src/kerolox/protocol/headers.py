@@ -26,6 +26,7 @@ from kerolox.protocol.names import (
 )
 
 __all__ = [
+    "SEND_LONG_NAMES",
     "CloneGroupOffsetHeader",
     "ConsumeDirectlyHeader",
     "ConsumerGroupHeader",
@@ -126,17 +127,17 @@ class SendMessageHeader(Header, frozen=True, kw_only=True):
         Raises:
             HeaderFieldError: as :meth:`decode`.
         """
-        long_names = {_LONG_NAMES.get(name, name): value for name, value in ext_fields.items()}
+        long_names = {SEND_LONG_NAMES.get(name, name): value for name, value in ext_fields.items()}
         try:
             return cls.decode(long_names)
         except HeaderFieldError as error:
             text = str(error)
-            for short, long in _LONG_NAMES.items():
+            for short, long in SEND_LONG_NAMES.items():
                 text = text.replace(f"<{long}>", f"<{short}>")
             raise HeaderFieldError(text) from None
 
 
-_LONG_NAMES = {
+SEND_LONG_NAMES = {
     "a": "producerGroup",
     "b": "topic",
     "c": "defaultTopic",
@@ -150,7 +151,9 @@ _LONG_NAMES = {
     "k": "unitMode",
     "l": "maxReconsumeTimes",
     "m": "batch",
+    "n": "bname",
 }
+"""The names of SEND_MESSAGE by those of SEND_MESSAGE_V2 (``SendMessageRequestHeaderV2``)."""
 
 
 class PullMessageHeader(Header, frozen=True, kw_only=True):

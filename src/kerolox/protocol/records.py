@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, decode_properties, pack_host, unpack_host
-from kerolox.protocol.codes import MessageSysFlag
+from kerolox.protocol.codes import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
 
 __all__ = [
@@ -38,10 +38,6 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _SYS_FLAG_AT = 36
 _TAIL = struct.Struct(">iqi")
 _BATCH_ITEM = struct.Struct(">iIIii")
-
-# As plain numbers: each & with an enum's member makes a new member, once per record.
-_BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
-_STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
 
 
 def body_crc(body: bytes | memoryview) -> int:
@@ -67,8 +63,8 @@ def decode_record(
         if magic != MESSAGE_MAGIC or position + size > len(view):
             raise RemoteProtocolError(f"no whole record at byte {position}: magic {magic:#x}")
         at = position + _HEAD.size
-        born_bytes = 20 if sys_flag & _BORN_HOST_V6 else 8
-        store_bytes = 20 if sys_flag & _STORE_HOST_V6 else 8
+        born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
+        store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
         born_host = unpack_host(bytes(view[at : at + born_bytes]))
         at += born_bytes
         (store_timestamp,) = struct.unpack_from(">q", view, at)
@@ -126,7 +122,7 @@ def store_time_of(data: bytes | memoryview) -> int:
     """
     try:
         (sys_flag,) = struct.unpack_from(">i", data, _SYS_FLAG_AT)
-        at = _HEAD.size + (20 if sys_flag & _BORN_HOST_V6 else 8)
+        at = _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
         (store_timestamp,) = struct.unpack_from(">q", data, at)
     except struct.error as error:
         raise RemoteProtocolError(f"torn record: {error}") from error
@@ -148,10 +144,9 @@ def decode_records(
 def encode_record(message: MessageExt, properties: str) -> bytes:
     """Encode a message with the property text as given; ``body`` is stored as it is."""
     born_host, store_host = pack_host(*message.born_host), pack_host(*message.store_host)
-    # The inverse of an enum's members has only other members, and the compression type is none.
-    sys_flag = message.sys_flag & ~(_BORN_HOST_V6 | _STORE_HOST_V6)
-    sys_flag |= _BORN_HOST_V6 if len(born_host) == 20 else 0
-    sys_flag |= _STORE_HOST_V6 if len(store_host) == 20 else 0
+    sys_flag = message.sys_flag & ~HOST_V6_MASK
+    sys_flag |= BORN_HOST_V6 if len(born_host) == 20 else 0
+    sys_flag |= STORE_HOST_V6 if len(store_host) == 20 else 0
     topic, text = message.topic.encode(), properties.encode()
     size = 75 + len(born_host) + len(store_host) + len(message.body) + len(topic) + len(text)
     head = _HEAD.pack(

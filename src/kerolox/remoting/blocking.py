@@ -33,7 +33,7 @@ from kerolox.errors import (
     RemoteProtocolError,
     RequestTimeoutError,
 )
-from kerolox.protocol.codes import FRAME_BYTES_MAX
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import is_header_size
 
@@ -182,7 +182,7 @@ class BlockingConnection:
         if held < _LENGTHS.size:
             return None
         size, word = _LENGTHS.unpack_from(buffer, start)
-        header_size = word & 0xFFFFFF
+        header_size = word & HEADER_SIZE_MASK
         if not 4 <= size <= FRAME_BYTES_MAX or not is_header_size(header_size, size):
             self.close()
             raise RemoteProtocolError(

@@ -24,7 +24,8 @@ from kerolox.errors import (
     RemoteProtocolError,
     RequestTimeoutError,
 )
-from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.codes import FLAG_ONEWAY
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection, IdleWatch, Opaques
 

@@ -37,8 +37,8 @@ from kerolox.errors import (
     RemotingError,
     RequestTimeoutError,
 )
-from kerolox.protocol.codes import ResponseCode
-from kerolox.protocol.command import FLAG_RESPONSE, RemotingCommand
+from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
 
 __all__ = [

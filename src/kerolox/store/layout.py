@@ -21,6 +21,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.message import tags_code
+from kerolox.protocol.codes import BORN_HOST_V6, STORE_HOST_V6
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -61,12 +62,6 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at offset 0."""
 
-
-BORN_HOST_V6 = 16
-STORE_HOST_V6 = 32
-TRANSACTION_BITS = 12
-TRANSACTION_PREPARED = 4
-TRANSACTION_ROLLBACK = 12
 
 RECORD_BYTES_MIN = 91
 """A record with IPv4 hosts and nothing in it; its topic has at least one byte more."""

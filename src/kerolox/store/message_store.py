@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, BatchAppended
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.layout import (
-    BORN_HOST_V6,
-    MESSAGE_MAGIC,
-    STORE_HOST_V6,
-    TRANSACTION_BITS,
+from kerolox.protocol.codes import (
+    HOST_V6_MASK,
+    TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+)
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.store.layout import (
+    MESSAGE_MAGIC,
     head_packer,
     record_tags_code,
 )
@@ -51,8 +52,6 @@ ChunkItem = tuple[ConsumeQueue, int, int, int, int, int, bytes, bytes]
 A plain tuple, since the hot path makes one per message. ``tags code`` is what the queue entry
 holds; ``body`` and ``properties`` are stored as given.
 """
-
-HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
 
 class MessageStore(StoreReads):
@@ -248,7 +247,7 @@ class MessageStore(StoreReads):
             return Appended(status, 0, 0, 0, 0)
         now = self.now_ms()
         position = self.log.end_offset
-        kind = sys_flag & TRANSACTION_BITS
+        kind = sys_flag & TRANSACTION_MASK
         is_queued = kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
         queue_offset = 0
         touched: list[ConsumeQueue] = []
@@ -268,7 +267,7 @@ class MessageStore(StoreReads):
             flag,
             queue_offset,
             position,
-            sys_flag & ~HOST_BITS | host_bits,
+            sys_flag & ~HOST_V6_MASK | host_bits,
             born_timestamp,
             born_host,
             now,
@@ -303,7 +302,7 @@ class MessageStore(StoreReads):
         body_bytes = sum(len(body) for _, body, _text in items)
         text_bytes = sum(len(text) for _, _body, text in items)
         status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
-        if not items or (not status and sys_flag & TRANSACTION_BITS):
+        if not items or (not status and sys_flag & TRANSACTION_MASK):
             status = PutMessageStatus.MESSAGE_ILLEGAL
         if self.settings.enable_multi_dispatch and not status:
             # Batches go to one queue; recovery must not take a client's word for more.
@@ -328,7 +327,7 @@ class MessageStore(StoreReads):
         now = self.now_ms()
         position = self.log.end_offset
         first = queue_offset = queue.next_offset
-        sys_flag = sys_flag & ~HOST_BITS | host_bits
+        sys_flag = sys_flag & ~HOST_V6_MASK | host_bits
         topic_field = queue.topic_field
         parts: list[bytes] = []
         positions: list[int] = []

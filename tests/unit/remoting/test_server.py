@@ -17,8 +17,8 @@ from kerolox.errors import (
     TopicNotFoundError,
 )
 from kerolox.kernel import FED_MORE, FED_READY
-from kerolox.protocol.codes import SerializeType
-from kerolox.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, SerializeType
+from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module
 from kerolox.remoting.server import RemotingServer, ServerConnection
 

@@ -24,7 +24,7 @@ from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, PASSED_OVER_MS, Read
-from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
@@ -43,16 +43,6 @@ PULL_COUNT_MAX = 1024
 _log = logging.getLogger(__name__)
 
 router = Router()
-
-_CODES = {
-    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
-    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
-    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-}
 
 
 @router.on(RequestCode.LITE_PULL_MESSAGE, PullMessageHeader.decode)
@@ -79,7 +69,7 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
             request.connection.remote_address,
         )
     result = _read(broker, header, place, wanted)
-    code = _code_of(GetMessageStatus(result.status), header.queue_offset)
+    code = ResponseCode(pull_code(result.status, header.queue_offset))
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
@@ -266,14 +256,6 @@ def _retry_filter(broker: Broker, header: PullMessageHeader) -> PullFilter | Non
     return PullFilter(matches)
 
 
-def _code_of(status: GetMessageStatus, offset: int) -> ResponseCode:
-    code = _CODES.get(status)
-    if code is not None:
-        return code
-    # An empty queue: whoever asks for its start waits, whoever asks for more is wrong.
-    return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-
-
 def _held(
     broker: Broker,
     header: PullMessageHeader,
@@ -354,7 +336,7 @@ async def _wait_for_match(
             return
         result = _read(broker, header, place, wanted)
     if not request.connection.closed:
-        code = _code_of(GetMessageStatus(result.status), place.offset)
+        code = ResponseCode(pull_code(result.status, place.offset))
         if broker.pull_hooks:
             _run_hooks(broker, header, request, code, result)
         reply = _reply(code, result)

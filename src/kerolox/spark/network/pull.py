@@ -29,13 +29,14 @@ import msgspec
 
 from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
 from kerolox.protocol.codes import (
+    FLAG_RESPONSE,
+    HEADER_SIZE_MASK,
     VERSION,
     LanguageCode,
     PullSysFlag,
     RequestCode,
     ResponseCode,
 )
-from kerolox.protocol.command import FLAG_RESPONSE
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import Master
@@ -377,7 +378,7 @@ def _request(template: bytes, slot: _Slot) -> bytes:
 
 def _parse_answer(frame: bytes, address: str) -> _Answer:
     (word,) = _HEADER_WORD.unpack_from(frame)
-    end = 4 + (word & 0xFFFFFF)
+    end = 4 + (word & HEADER_SIZE_MASK)
     try:
         header = _decode_header(memoryview(frame)[4:end])
         fields = header.extFields or {}

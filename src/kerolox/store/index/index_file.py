@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.message import java_hash
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.store.files.mapped_file import (
     check_file_size,
     close_map,
@@ -40,8 +41,6 @@ from kerolox.store.files.mapped_file import (
     sync_folder,
 )
 from kerolox.store.layout import (
-    TRANSACTION_BITS,
-    TRANSACTION_ROLLBACK,
     RecordView,
     property_value,
 )
@@ -518,7 +517,7 @@ class Index:
         return done
 
     def _index(self, offset: int, record: RecordView) -> None:
-        if record.sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
+        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return
         for key in record_keys(record.properties):
             key_hash = self._hasher.hash(record.topic, key)

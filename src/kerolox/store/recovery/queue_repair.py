@@ -13,14 +13,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.store.layout import (
     ENTRY,
     ENTRY_BYTES,
     PRE_BLANK_SIZE,
     RECORD_BYTES_MIN,
-    TRANSACTION_BITS,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     RecordView,
     record_tags_code,
 )
@@ -198,7 +196,7 @@ class QueueRepair:
 
     def _places(self, offset: int, record: RecordView) -> list[Place]:
         """The places of a record: its own, and those of its further queues."""
-        if record.sys_flag & TRANSACTION_BITS in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return []
         topic = record.topic.decode("utf-8", "surrogateescape")
         places = [Place(topic, record.queue_id, record.queue_offset)]

@@ -16,14 +16,19 @@ from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
-from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
-from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.codes import (
+    COMPRESSED,
+    COMPRESSION_ZLIB,
+    FLAG_ONEWAY,
+    RequestCode,
+    ResponseCode,
+)
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
-from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
 
 __all__ = [
-    "PROPERTIES_BYTES_MAX",
     "OutgoingMessage",
     "SendHeader",
     "SendResult",
@@ -37,13 +42,10 @@ __all__ = [
     "split_batches",
 ]
 
-PROPERTIES_BYTES_MAX = 32_767
-"""The property text of a record has a signed 16-bit length."""
-
 DEFAULT_REGION = "DefaultRegion"
 
-ZLIB_FLAGS = int(MessageSysFlag.COMPRESSED) | 0x300
-"""Compressed, and by zlib, as clients since 4.9.4 say it; older readers look at bit 0 only."""
+ZLIB_FLAGS = COMPRESSED | COMPRESSION_ZLIB
+"""Older readers look at bit 0 only."""
 
 _BATCH_ITEM_OVERHEAD_BYTES = 22
 

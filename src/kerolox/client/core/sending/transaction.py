@@ -6,8 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.message import MessageId, PropertyKey, encode_properties
-from kerolox.protocol.codes import MessageSysFlag, RequestCode
-from kerolox.protocol.command import FLAG_ONEWAY, RemotingCommand
+from kerolox.protocol.codes import FLAG_ONEWAY, MessageSysFlag, RequestCode
+from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
