@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.pyi' \) -print 2>/dev/null)
 
-.PHONY: help setup demo test test-loaded lint bench lock clean
+.PHONY: help setup demo test test-loaded lint bench dist lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
 	@echo "make lint    formatting, types, structure"
 	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
+	@echo "make dist    sdists and wheels of both distributions, into dist/"
 	@echo "make lock    resolve constraints.txt anew"
 
 setup: $(VENV)/.kernel
@@ -51,6 +52,9 @@ lint: setup
 bench: setup
 	@$(BIN)/python benchmarks/run.py
 
+dist: setup
+	@$(BIN)/python tools/build_dist.py
+
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -58,4 +62,4 @@ lock:
 	  pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf $(VENV) .cache kernel/target demo-output
+	rm -rf $(VENV) .cache kernel/target demo-output dist

@@ -1,0 +1,109 @@
+"""Fresh Python environments with the built wheels in them, and with nothing of this checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["PYTHONS", "Environment", "build"]
+
+ROOT = Path(__file__).parents[2]
+SECONDS_MAX = 600
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+
+
+def _interpreters() -> dict[str, str]:
+    """Version to executable, of those that are on the PATH or that pyenv has."""
+    found = {"{}.{}".format(*sys.version_info): getattr(sys, "_base_executable", sys.executable)}
+    folders = os.environ["PATH"].split(os.pathsep)
+    if shutil.which("pyenv"):
+        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True)
+        versions = Path(root.stdout.strip()) / "versions"
+        folders = [*(str(folder) for folder in sorted(versions.glob("*/bin"))), *folders]
+    path = os.pathsep.join(folders)
+    for version in VERSIONS:
+        command = shutil.which(f"python{version}", path=path)
+        # A shim may be there without an interpreter behind it.
+        if command and subprocess.run([command, "-c", ""], capture_output=True).returncode == 0:
+            found.setdefault(version, command)
+    return dict(sorted(found.items()))
+
+
+PYTHONS = _interpreters()
+
+
+def build(out: Path) -> list[Path]:
+    """The wheels, in a new folder, as ``make dist`` builds them."""
+    command = [sys.executable, str(ROOT / "tools" / "build_dist.py"), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(out.glob("*.whl"))
+
+
+class Environment:
+    """A virtual environment whose commands see no other programs than its own.
+
+    Args:
+        folder: where it is made.
+        python: the interpreter.
+    """
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder, self.bin = folder, folder / "bin"
+        command = [python, "-m", "venv", "--without-pip", str(folder)]
+        subprocess.run(command, check=True, timeout=SECONDS_MAX, env=self._variables())
+
+    def _variables(self) -> dict[str, str]:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("KEROLOX_", "PYTHON", "COV_", "PYENV_", "VIRTUAL_ENV"))
+        }
+        return inherited | {"PATH": str(self.bin)}
+
+    def install(self, *wheels: Path, extra: str = "") -> None:
+        """Install wheels, and what they ask for in the locked versions."""
+        # pip wants no hashes here: it would ask for those of the wheels and of their ranges, too.
+        locked = (ROOT / "constraints.txt").read_text()
+        versions = self.folder / "versions.txt"
+        versions.write_text("\n".join(re.findall(r"^\w[^\\\n]+", locked, re.MULTILINE)))
+        command = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install"]
+        command += ["--quiet", "-c", str(versions), *(f"{wheel}{extra}" for wheel in wheels)]
+        if not extra:
+            command.append("--only-binary=:all:")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+        assert done.returncode == 0, done.stderr
+
+    def borrow(self, packages: str) -> None:
+        """Let it see the packages of a folder, behind its own; editable ones are not seen."""
+        [own] = self.folder.glob("lib/python3*/site-packages")
+        (own / "borrowed.pth").write_text(packages)
+
+    def start(self, command: str, *arguments: object, log: Path) -> subprocess.Popen[bytes]:
+        """Start one of its commands; all that it prints goes to the log."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                [self.bin / command, *map(str, arguments)],
+                cwd=self.folder,
+                env=self._variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def run(self, command: str, *arguments: object, **variables: str) -> str:
+        """Run one of its commands to its end, which must be a good one; what it printed."""
+        done = subprocess.run(
+            [self.bin / command, *map(str, arguments)],
+            cwd=self.folder,
+            env=self._variables() | variables,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout

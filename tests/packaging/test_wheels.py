@@ -1,0 +1,157 @@
+"""The built wheels alone are a working Kerolox: no checkout, no cargo, on each Python here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.packaging.environments import PYTHONS, ROOT, SECONDS_MAX, Environment, build
+from tests.support.up import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.xdist_group("wheels"), pytest.mark.timeout(SECONDS_MAX)]
+
+WHERE = """
+import importlib, kerolox, sys
+print(kerolox.__file__)
+print(importlib.import_module(sys.argv[1]).__file__)
+"""
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+session = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.ui.enabled", "false")
+    .config("spark.log.level", "ERROR")
+    .getOrCreate()
+)
+reader = session.read.format("rocketmq").option("nameServer", sys.argv[1])
+print("bodies:", [bytes(row.body) for row in reader.option("subscribe", "Orders").load().collect()])
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@contextlib.contextmanager
+def served(environment: Environment, folder: Path) -> Iterator[str]:
+    """``kerolox up`` of an environment; the name server's address."""
+    ready, log, namesrv_port = folder / "ready", folder / "up.log", free_port()
+    ports = ["--port", free_port(), "--namesrv-port", namesrv_port]
+    options = [*ports, "--data", folder / "store", "--ready-file", ready]
+    process = environment.start("kerolox", "up", *options, log=log)
+    try:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not ready.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.01)
+        yield f"127.0.0.1:{namesrv_port}"
+    finally:
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == 0, log.read_text()
+
+
+def send_and_tail(environment: Environment, name_server: str) -> None:
+    environment.run("kerolox", "topic", "create", "Orders", "-n", name_server)
+    environment.run("kerolox", "send", "Orders", "hello", "--tags", "new", "-n", name_server)
+    options = ["--from-start", "--count", 1, "-o", "json", "-n", name_server]
+    message = json.loads(environment.run("kerolox", "tail", "Orders", *options))
+    assert (message["body"], message["tags"]) == ("hello", "new")
+
+
+@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
+def test_the_wheels_send_and_receive(python: str, wheels: list[Path], tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment", python)
+    environment.install(*wheels)
+    engine = "kerolox_kernel" if len(wheels) == 2 else "kerolox._pykernel"
+    for file in environment.run("python", "-c", WHERE, engine).split():
+        assert Path(file).is_relative_to(environment.folder)
+    with served(environment, tmp_path) as name_server:
+        send_and_tail(environment, name_server)
+
+
+def test_the_pure_wheel_is_complete_by_itself(wheels: list[Path], tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
+    environment.install(wheels[0])
+    with served(environment, tmp_path) as name_server:
+        send_and_tail(environment, name_server)
+
+
+@pytest.mark.spark
+def test_spark_reads_with_the_wheels(wheels: list[Path], tmp_path: Path) -> None:
+    """With Spark's own packages lent by this environment; ``KEROLOX_WHEELS=all`` installs them."""
+    environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
+    everything = os.environ.get("KEROLOX_WHEELS") == "all"
+    environment.install(*wheels[1:])
+    environment.install(*wheels[:1], extra="[spark]" if everything else "")
+    if not everything:
+        environment.borrow(sysconfig.get_path("purelib"))
+    java = shutil.which("java")
+    assert java is not None
+    path = os.pathsep.join([str(environment.bin), str(Path(java).parent), "/usr/bin", "/bin"])
+    with served(environment, tmp_path) as name_server:
+        send_and_tail(environment, name_server)
+        python = str(environment.bin / "python")
+        variables = {"PATH": path, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+        shown = environment.run("python", "-W", "ignore", "-c", SPARK, name_server, **variables)
+    assert "bodies: [b'hello']" in shown
+
+
+def test_each_wheel_is_typed_and_carries_its_licences(wheels: list[Path]) -> None:
+    for wheel in wheels:
+        names = zipfile.ZipFile(wheel).namelist()
+        packages = {name.split("/")[0] for name in names if name.endswith("/__init__.py")}
+        for package in {name for name in packages if ".dist-info" not in name}:
+            assert f"{package}/py.typed" in names
+        for licence in ("LICENSE", "NOTICE"):
+            assert [name for name in names if name.endswith(f".dist-info/licenses/{licence}")]
+
+
+def test_the_wheel_has_each_file_of_the_source(wheels: list[Path]) -> None:
+    command = ["git", "ls-files", "--", "src"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    wheel = {f"src/{name}" for name in zipfile.ZipFile(wheels[0]).namelist()}
+    assert not tracked - wheel
+    assert not {name for name in wheel - tracked if ".dist-info/" not in name}
+
+
+def test_each_sdist_can_be_built_from(wheels: list[Path]) -> None:
+    for sdist in wheels[0].parent.glob("*.tar.gz"):
+        with tarfile.open(sdist) as archive:
+            names = {name.partition("/")[2] for name in archive.getnames()}
+        needed = {"pyproject.toml", "README.md", "LICENSE", "NOTICE"}
+        if sdist.name.startswith("kerolox_kernel"):
+            core = ROOT / "kernel" / "core"
+            needed |= {"Cargo.lock", "Cargo.toml", "py/kerolox_kernel.pyi"}
+            needed |= {f"core/{path.relative_to(core)}" for path in core.glob("src/**/*.rs")}
+        assert not needed - names
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+def test_the_kernels_notice_names_each_crate_in_it() -> None:
+    command = ["cargo", "tree", "--offline", "--locked", "-p", "kerolox-kernel"]
+    command += ["-e", "no-build,no-dev,no-proc-macro", "--prefix", "none", "--format", "{p}"]
+    listed = subprocess.run(command, cwd=ROOT / "kernel", capture_output=True, text=True)
+    assert listed.returncode == 0, listed.stderr
+    crates = {line.split()[0] for line in listed.stdout.splitlines() if line}
+    notice = (ROOT / "kernel" / "NOTICE").read_text().partition("\n-- ")[0]
+    crates -= {"kerolox-kernel", "kerolox-core", "heck"}
+    assert crates == {line.strip() for line in notice.splitlines() if line.startswith("  ")}

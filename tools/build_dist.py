@@ -1,0 +1,73 @@
+"""Build what is published: an sdist and a wheel of kerolox, and with cargo those of kerolox-kernel.
+
+    python tools/build_dist.py [--out dist] [--only kerolox|kerolox-kernel]
+
+The wheel of kerolox is built from its sdist, so that both hold the same. The wheel of the kernel is
+for every CPython from 3.11 on (abi3); its tag names the oldest glibc that its symbols allow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def build_kerolox(out: Path) -> None:
+    """The sdist, then from it the wheel."""
+    run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(out)], ROOT)
+    [sdist] = out.glob("kerolox-*.tar.gz")
+    with tempfile.TemporaryDirectory(prefix="kerolox-dist-") as folder:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder, filter="data")
+        [source] = Path(folder).iterdir()
+        run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], source)
+
+
+def build_kernel(out: Path) -> None:
+    """The sdist, and the wheel in the way of ``make setup``, whose compiled crates it uses."""
+    manifest = str(ROOT / "kernel" / "py" / "Cargo.toml")
+    run([str(BIN / "maturin"), "sdist", "-m", manifest, "-o", str(out)], ROOT)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    run([*wheel, "-w", str(out), "./kernel"], ROOT)
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run it; what it says is shown when it fails."""
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    environment["MATURIN_PEP517_ARGS"] = "--locked --compatibility pypi"
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--only", choices=["kerolox", "kerolox-kernel"])
+    chosen = parser.parse_args()
+    out = chosen.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("kerolox*"):
+        old.unlink()
+    if chosen.only != "kerolox-kernel":
+        build_kerolox(out)
+    if chosen.only != "kerolox" and shutil.which("cargo") is None:
+        print("dist: cargo is not here, so kerolox-kernel is left out; install Rust (rustup)")
+    elif chosen.only != "kerolox":
+        build_kernel(out)
+    for file in sorted(out.iterdir()):
+        print(f"dist: {file.stat().st_size / 1024:7.0f} KiB  {file.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
