@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lines import lines_executed
 
-from kerolox.filter.sql92 import (
-    DEPTH_MAX,
-    EXPRESSION_CHARACTERS_MAX,
-    EvaluationError,
-    Sql92Error,
-    compile_sql92,
-)
+from kerolox.filter.sql92 import EXPRESSION_CHARACTERS_MAX, Sql92Error, compile_sql92
+from kerolox.filter.sql92_nodes import DEPTH_MAX, EvaluationError
 
 LINES_MAX = 20_000_000
 """Of Python for the longest expression: some hundred for each of its characters."""
@@ -130,3 +127,17 @@ def test_no_expression_takes_long_to_compile_or_evaluate(text: str) -> None:
 
     assert lines_executed(compile_and_use_it, at_most=LINES_MAX) <= LINES_MAX
     assert all(len(text) < 1_000 for text in said)
+
+
+def test_the_parser_is_loaded_by_the_first_expression_not_by_an_import():
+    program = (
+        "import sys, kerolox.broker.broker\n"
+        "from kerolox.filter.sql92 import compile_sql92, is_parser_loaded\n"
+        "print('lark' in sys.modules, is_parser_loaded())\n"
+        "compile_sql92('a = 1')\n"
+        "print('lark' in sys.modules, is_parser_loaded())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.split() == ["False", "False", "True", "True"]

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.broker.tables.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
-from kerolox.filter.sql92 import SQL92, Sql92Error, Sql92Expression, compile_sql92
+from kerolox.filter.sql92 import (
+    SQL92,
+    Sql92Error,
+    Sql92Expression,
+    compile_sql92,
+    is_parser_loaded,
+)
 from kerolox.protocol.names import length_fault
 from kerolox.store.queues.consume_queue_ext import BitFilter
 
@@ -37,7 +43,8 @@ FILTERS_MAX = 100_000
 """Pairs of topic and group; further ones are not kept, and their messages not filtered."""
 
 ON_THE_SPOT_CHARACTERS_MAX = 1024
-"""Longer expressions are compiled in a thread, one at a time: it may take 250 ms."""
+"""Longer expressions, and a broker's first one, are compiled in a thread, one at a time: that may
+take 250 ms."""
 
 FILTER_BYTES, POSITION_BYTES = 500, 30
 """What a filter takes in the file besides its texts, and each of its bits, at the most."""
@@ -228,7 +235,8 @@ class FilterTable:
     async def prepare(self, text: str, expression_type: str) -> None:
         """Let the next :func:`compile_expression` of the same take no time worth the name, whatever
         it says then."""
-        if expression_type == SQL92 and len(text) > ON_THE_SPOT_CHARACTERS_MAX:
+        is_quick = len(text) <= ON_THE_SPOT_CHARACTERS_MAX and is_parser_loaded()
+        if expression_type == SQL92 and not is_quick:
             async with self._compiling:
                 await asyncio.to_thread(_compiled, text)
 
