@@ -4,11 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.pyi' \) -print 2>/dev/null)
 
-.PHONY: help setup demo test test-loaded lint bench dist lock clean
+STARTED := $(shell date +%s)
+
+.PHONY: help setup demo check unit test test-loaded lint bench dist lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
 	@echo "make demo    the main job: real records through broker, consumers and Spark"
+	@echo "make check   formatting, types, structure and the unit tests, within a minute"
+	@echo "make unit    the unit tests (KEROLOX_KERNEL=python or native: with that kernel only)"
 	@echo "make test    lint and every test"
 	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
 	@echo "make lint    formatting, types, structure"
@@ -40,8 +44,14 @@ $(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
 demo: setup
 	@$(BIN)/python -m kerolox.demo
 
+check: setup
+	@KEROLOX_STARTED=$(STARTED) $(BIN)/python tools/run_tests.py --quick
+
+unit: setup
+	@$(BIN)/pytest -q -n auto tests/unit
+
 test: setup
-	@$(BIN)/python tools/run_tests.py
+	@KEROLOX_STARTED=$(STARTED) $(BIN)/python tools/run_tests.py
 
 test-loaded: setup
 	@$(BIN)/python tools/run_loaded.py

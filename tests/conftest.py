@@ -1,11 +1,14 @@
-"""What holds for every run, and what it says at its start."""
+"""What holds for every run: Hypothesis's profile, the order, and the time of each part."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from importlib.util import find_spec
+from pathlib import Path
 
 import hypothesis
+import pytest
 
 # An example of an instant takes Hypothesis's 200 ms now and then on a machine under load. Where a
 # run judges a change the examples are the same each time; elsewhere each run has others.
@@ -14,9 +17,46 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ours")
 
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let tests that share servers stay together when only ``-n`` was given."""
+    if config.getoption("numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "loadgroup"
+
 
 def pytest_report_header() -> str:
     """Say which kernels the run is about."""
     if find_spec("kerolox_kernel") is not None:
         return "kernels under test: python, native"
     return "kernels under test: python (kerolox_kernel is not installed)"
+
+
+def part_of(nodeid: str) -> str:
+    """The part of the suite that a test belongs to: its folder, ``source`` for those outside."""
+    _, folder, *below = nodeid.partition("::")[0].split("/")
+    return folder if below else "source"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slow ones first: at the end all workers are to have something left."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seconds and the number of tests of each part, of all workers together."""
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, int] = defaultdict(int)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                part = part_of(report.nodeid)
+                seconds[part] += report.duration
+                tests[part] += report.when == "call"
+    terminalreporter.section("time of each part, in seconds of a worker")
+    for part in sorted(seconds, key=lambda each: -seconds[each]):
+        terminalreporter.line(f"{part:<16}{tests[part]:>6} tests{seconds[part]:>9.1f} s")

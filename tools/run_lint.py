@@ -1,54 +1,66 @@
-"""Every check of the source text: formatting, types, structure, generated files. One line each."""
+"""Every check of the source text: formatting, types, structure, generated files. One line each.
+
+    python tools/run_lint.py [--python]
+
+``--python`` leaves out the kernel's checks, which need cargo.
+"""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
-PYTHON_FOLDERS = ["src", "tests", "tools", "benchmarks"]
+from steps import BIN, ROOT, Outcome, Step, lane
+
+__all__ = ["kernel_checks", "python_checks", "quick_checks"]
+
+PYTHON_FOLDERS = ("src", "tests", "tools", "benchmarks")
 
 
-def checks() -> list[tuple[str, list[str], Path]]:
-    """(name, command, folder) of each check that this machine can run."""
-    python = [
-        ("ruff check", [str(BIN / "ruff"), "check", "--quiet", *PYTHON_FOLDERS], ROOT),
-        ("ruff format", [str(BIN / "ruff"), "format", "--check", "--quiet", *PYTHON_FOLDERS], ROOT),
-        ("mypy strict", [str(BIN / "mypy")], ROOT),
-        ("imports go down only", [str(BIN / "lint-imports"), "--no-cache"], ROOT),
-        ("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"], ROOT),
+def quick_checks() -> list[Step]:
+    """What takes a second: it comes first."""
+    ruff = str(BIN / "ruff")
+    return [
+        Step("ruff check", [ruff, "check", "--quiet", *PYTHON_FOLDERS]),
+        Step("ruff format", [ruff, "format", "--check", "--quiet", *PYTHON_FOLDERS]),
+        Step("imports go down only", [str(BIN / "lint-imports"), "--no-cache"]),
+        Step("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"]),
     ]
+
+
+def python_checks() -> list[Step]:
+    """Types."""
+    steps = [Step("mypy strict", [str(BIN / "mypy")])]
     if find_spec("kerolox_kernel") is not None:
         stubtest = [sys.executable, "-m", "mypy.stubtest", "kerolox_kernel"]
-        python.append(("stub of the kernel", stubtest, ROOT))
+        steps.append(Step("stub of the kernel", stubtest))
+    return steps
+
+
+def kernel_checks() -> list[Step]:
+    """The checks of the Rust text; none where cargo is not."""
     if shutil.which("cargo") is None:
-        print("lint: cargo is not here; the kernel's checks (clippy, rustfmt) are left out")
-        return python
+        return []
     clippy = ["cargo", "clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]
+    kernel = ROOT / "kernel"
     return [
-        *python,
-        ("rustfmt", ["cargo", "fmt", "--check"], ROOT / "kernel"),
-        ("clippy pedantic", clippy, ROOT / "kernel"),
+        Step("rustfmt", ["cargo", "fmt", "--check"], kernel),
+        Step("clippy pedantic", clippy, kernel),
     ]
 
 
 def main() -> int:
-    failed = []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name, command, folder in checks():
-        started = time.monotonic()
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        seconds = time.monotonic() - started
-        print(f"lint: {name:<28} {'ok' if done.returncode == 0 else 'FAILED':<7}{seconds:6.1f} s")
-        if done.returncode != 0:
-            failed.append(name)
-            print(done.stdout[-8000:] + done.stderr[-8000:])
+    def told(outcome: Outcome) -> None:
+        print(f"lint: {outcome}", flush=True)
+
+    kernel = [] if "--python" in sys.argv[1:] else kernel_checks()
+    if not kernel and shutil.which("cargo") is None:
+        print("lint: cargo is not here; the kernel's checks (clippy, rustfmt) are left out")
+    with ThreadPoolExecutor() as pool:
+        lanes = [lane(pool, [*quick_checks(), *python_checks()], told), lane(pool, kernel, told)]
+    failed = [each.name for one in lanes for each in one.result() if not each.succeeded]
     if failed:
         print(f"lint: failed: {', '.join(failed)}")
     return 1 if failed else 0

@@ -1,6 +1,11 @@
 """Lint, then every test that this machine can run; says what is left out and how to get it.
 
-With ``CI=true`` nothing may be left out: a missing tool is a failure.
+What needs one processor (types, clippy, the kernel's own tests) runs beside pytest. The summary
+tells the time of each part. With ``CI=true`` nothing may be left out: a missing tool is a failure.
+
+    python tools/run_tests.py [--quick] [PYTEST OPTION ...]
+
+``--quick`` takes the checks of Python's text and the unit tests only (``make check``).
 """
 
 from __future__ import annotations
@@ -9,16 +14,26 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from pathlib import Path
 
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
+from run_lint import kernel_checks, python_checks, quick_checks
+from steps import ROOT, Outcome, Step, lane, run_step
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.golden import copy_golden  # noqa: E402 - found through the line above
+from tests.support.golden import copy_golden
+
+WORKERS = "3"
+"""One more than two processors have work for: tests wait for timers and other processes."""
+
+QUICK = "--quick"
+
+STARTED_VARIABLE = "KEROLOX_STARTED"
+"""Unix seconds at which ``make`` began, so that the set-up is in the summary, too."""
 
 
 def missing_tools() -> list[tuple[str, str]]:
@@ -38,35 +53,77 @@ def missing_tools() -> list[tuple[str, str]]:
     return missing
 
 
-def cargo_test() -> int:
+def kernel_tests() -> list[Step]:
     """The engine's own tests and the corpus of its fuzz targets, with a fresh copy of the golden
     store."""
+    if shutil.which("cargo") is None:
+        return []
     target = ROOT / ".cache" / "golden"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    environment = {**os.environ, "KEROLOX_GOLDEN": str(copy_golden(target).folder)}
+    environment = {"KEROLOX_GOLDEN": str(copy_golden(target).folder)}
     command = ["cargo", "test", "--quiet", "--release", "-p", "kerolox-core", "-p", "kerolox-fuzz"]
     command += ["--", "--include-ignored"]
-    return subprocess.run(command, cwd=ROOT / "kernel", env=environment).returncode
+    return [Step("cargo test", command, ROOT / "kernel", environment)]
+
+
+def run_pytest(*options: str) -> Outcome:
+    """Tests in Python, printed as they go."""
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    started = time.monotonic()
+    status = subprocess.run(command, cwd=ROOT).returncode
+    return Outcome("pytest", status == 0, time.monotonic() - started, "")
+
+
+def run_quick() -> list[Outcome]:
+    """Formatting, types, structure and the unit tests."""
+    with ThreadPoolExecutor() as pool:
+        types = lane(pool, [*python_checks()[:1], *kernel_checks()[:1]])
+        outcomes = [run_pytest("-n", "auto", "tests/unit", *options_given())]
+        return [*outcomes, *types.result()]
+
+
+def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
+    """All tests but those whose tools are missing, and all checks beside them."""
+    options = ["-n", WORKERS, "--durations=15"]
+    if missing:
+        options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
+    with ThreadPoolExecutor() as pool:
+        lanes = [lane(pool, python_checks()), lane(pool, [*kernel_checks(), *kernel_tests()])]
+        outcomes = [run_pytest(*options, *options_given())]
+        return outcomes + [outcome for one in lanes for outcome in one.result()]
+
+
+def options_given() -> list[str]:
+    """What is meant for pytest."""
+    return [option for option in sys.argv[1:] if option != QUICK]
 
 
 def main() -> int:
-    missing = missing_tools()
+    started = time.time()
+    before = max(0.0, started - float(os.environ.get(STARTED_VARIABLE, started)))
+    missing = [] if QUICK in sys.argv else missing_tools()
     for marker, why in missing:
         print(f"tests: the {marker} tests are left out: {why}")
     if missing and os.environ.get("CI") == "true":
         print("tests: CI=true, so nothing may be left out")
         return 1
-    lint = subprocess.run([sys.executable, str(ROOT / "tools" / "run_lint.py")]).returncode
-    if lint:
-        return lint
-    if shutil.which("cargo") is not None and (cargo_test() or find_spec("kerolox_kernel") is None):
-        print("tests: the kernel's tests failed, or the kernel was not built (make setup)")
+    if shutil.which("cargo") is not None and find_spec("kerolox_kernel") is None:
+        print("tests: the kernel was not built (make setup)")
         return 1
-    chosen = " and ".join(f"not {marker}" for marker, _ in missing)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
-    command += ["--durations=15", *(["-m", chosen] if chosen else []), *sys.argv[1:]]
-    return subprocess.run(command, cwd=ROOT).returncode
+    outcomes = [Outcome("set-up", True, before, "")]
+    for step in quick_checks():
+        outcomes.append(run_step(step))
+        if not outcomes[-1].succeeded:
+            print(f"tests: {outcomes[-1]}")
+            return 1
+    outcomes += run_quick() if QUICK in sys.argv else run_all(missing)
+    for outcome in outcomes:
+        print(f"tests: {outcome}")
+    minutes = (before + time.time() - started) / 60
+    failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
+    print(f"tests: {minutes:.1f} min, {'failed: ' + ', '.join(failed) if failed else 'all passed'}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

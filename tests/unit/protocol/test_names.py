@@ -78,7 +78,10 @@ def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
         yield from _structs_in(part)
 
 
-STRUCTS = [*_headers(), *{each for body in REQUEST_BODIES for each in _structs_in(body)}]
+STRUCTS = [
+    *_headers(),
+    *dict.fromkeys(each for body in REQUEST_BODIES for each in _structs_in(body)),
+]
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)

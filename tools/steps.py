@@ -1,0 +1,77 @@
+"""Commands that are steps of a longer run: each is timed, and what it printed is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["BIN", "ROOT", "Outcome", "Step", "lane", "run_step"]
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+OUTPUT_CHARACTERS_MAX = 16_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a run."""
+
+    name: str
+    command: Sequence[str]
+    folder: Path = ROOT
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step went."""
+
+    name: str
+    succeeded: bool
+    seconds: float
+    output: str
+
+    def __str__(self) -> str:
+        line = f"{self.name:<28} {'ok' if self.succeeded else 'FAILED':<7}{self.seconds:6.1f} s"
+        return line if self.succeeded else f"{line}\n{self.output[-OUTPUT_CHARACTERS_MAX:]}"
+
+
+def run_step(step: Step) -> Outcome:
+    """Run a step to its end."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **step.environment}
+    started = time.monotonic()
+    done = subprocess.run(
+        step.command,
+        cwd=step.folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    seconds = time.monotonic() - started
+    return Outcome(step.name, done.returncode == 0, seconds, done.stdout)
+
+
+def lane(
+    pool: ThreadPoolExecutor,
+    steps: Iterable[Step],
+    told: Callable[[Outcome], None] = lambda outcome: None,
+) -> Future[list[Outcome]]:
+    """Run steps one after the other beside other work; ``told`` hears of each as it ends."""
+
+    def run() -> list[Outcome]:
+        outcomes = []
+        for step in steps:
+            outcomes.append(run_step(step))
+            told(outcomes[-1])
+        return outcomes
+
+    return pool.submit(run)
