@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import ipaddress
 import struct
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import MessageRejectedError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 __all__ = [
     "ALL_TAGS",
+    "ITEM_END",
+    "NAME_END",
     "Message",
     "MessageExt",
     "MessageId",
@@ -21,10 +25,13 @@ __all__ = [
     "PropertyKey",
     "decode_properties",
     "encode_properties",
+    "is_true",
     "java_hash",
     "pack_host",
+    "property_value",
     "tags_code",
     "unpack_host",
+    "with_properties",
 ]
 
 
@@ -64,6 +71,9 @@ class PropertyKey:
     MESSAGE_TYPE = "MSG_TYPE"
     PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
     REPLY_ARRIVE_TIME = "ARRIVE_TIME"
+    INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+    INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+    START_DELIVER_TIME = "__STARTDELIVERTIME"
 
 
 _RESERVED = frozenset(
@@ -75,6 +85,11 @@ _RESERVED = frozenset(
         "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET"
     ).split()
 )
+
+
+NAME_END = "\x01"
+ITEM_END = "\x02"
+"""What stands behind a property's name, and between properties, in property text."""
 
 
 class MessageQueue(NamedTuple):
@@ -244,17 +259,46 @@ def tags_code(tags: str | None) -> int:
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """Property text: name 0x01 value, joined by 0x02 (4.9.8: no trailing separator)."""
-    return "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
+    return ITEM_END.join(f"{name}{NAME_END}{value}" for name, value in properties.items())
 
 
 def decode_properties(text: str) -> dict[str, str]:
     """Parse property text; an item without 0x01, or with an empty name or value, is dropped."""
     properties: dict[str, str] = {}
-    for item in text.split("\x02"):
-        name, separator, value = item.partition("\x01")
+    for item in text.split(ITEM_END):
+        name, separator, value = item.partition(NAME_END)
         if separator and name and value:
             properties[name] = value
     return properties
+
+
+def with_properties(text: str, more: Mapping[str, str]) -> str:
+    """Property text with further properties behind it."""
+    added = encode_properties(more)
+    return f"{text}{ITEM_END}{added}" if text else added
+
+
+def property_value(text: bytes, name: str) -> bytes | None:
+    """The value of a property in property text; the last one counts, an empty one does not."""
+    wanted = f"{ITEM_END}{name}{NAME_END}".encode()
+    item_end = wanted[:1]
+    text = item_end + text
+    end = len(text)
+    while True:
+        at = text.rfind(wanted, 0, end)
+        if at < 0:
+            return None
+        start = at + len(wanted)
+        stop = text.find(item_end, start)
+        value = text[start:] if stop < 0 else text[start:stop]
+        if value:
+            return value
+        end = at
+
+
+def is_true(value: str) -> bool:
+    """``Boolean.parseBoolean`` of Java: everything but ``true``, in any case, is false."""
+    return value.lower() == "true"
 
 
 def pack_host(host: str, port: int) -> bytes:

@@ -13,7 +13,6 @@ import lz4.frame
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.client import (
     ConsumeStatus,
     Producer,
@@ -25,6 +24,7 @@ from kerolox.errors import TopicRouteNotFoundError
 from kerolox.message import Message, MessageExt, MessageModel, MessageQueue
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
+from kerolox.protocol.names import SCHEDULE_TOPIC
 from tests.contract.conftest import FIRST
 from tests.support.eventually import until
 from tests.unit.broker.conftest import KERNELS

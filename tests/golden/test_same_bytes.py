@@ -17,9 +17,9 @@ from kerolox.inspect.check import check_store
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogRecord, LogWalk
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
 from kerolox.message import unpack_host
-from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms, record_tags_code
+from kerolox.store.layout import delay_levels_ms, record_tags_code
 from tests.kernel.support import files
 from tests.support.eventually import wait_until
 from tests.support.golden import Golden, copy_golden

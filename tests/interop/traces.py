@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.client import Producer
-from kerolox.client.core.tracing.trace import TRACE_TOPIC
 from kerolox.errors import TopicRouteNotFoundError
+from kerolox.protocol.names import TRACE_TOPIC
 from tests.support.eventually import until
 
 if TYPE_CHECKING:

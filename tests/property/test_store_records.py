@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerolox.message import decode_properties, encode_properties, java_hash
+from kerolox.message import decode_properties, encode_properties, java_hash, property_value
 from kerolox.protocol.records import decode_record
 from kerolox.store.index.index_file import KeyHasher
-from kerolox.store.layout import parse_record, property_value
+from kerolox.store.layout import parse_record
 from tests.unit.store.support import BORN_HOST, crash, opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_garbage_is_never_parsed_and_never_raises(data: bytes, at: int) -> None:
 def test_a_property_is_found_as_the_decoder_finds_it(properties: dict[str, str], name: str) -> None:
     text = encode_properties(properties)
     expected = decode_properties(text).get(name)
-    found = property_value(text.encode(), name.encode())
+    found = property_value(text.encode(), name)
     assert (None if found is None else found.decode()) == expected
 
 

@@ -14,10 +14,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kerolox.broker.services.transactions import TRANSACTION_GROUP
-from kerolox.broker.tables.topics import HALF_TOPIC
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
+from kerolox.protocol.names import HALF_TOPIC
 from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:

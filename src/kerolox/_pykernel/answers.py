@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from struct import Struct
 
 from kerolox.kernel.status import GetMessageStatus
+from kerolox.message import PropertyKey
 from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, ResponseCode, SerializeType
+from kerolox.protocol.names import DEFAULT_REGION
 
 __all__ = [
     "BINARY",
@@ -43,6 +45,10 @@ _JSON_PULL = (
     b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"remark":"%b"'
     + _JSON_END
 )
+_REGION = PropertyKey.MSG_REGION.encode()
+_TRACE_ON = PropertyKey.TRACE_ON.encode()
+_JSON_REGION = b'{"code":0,"extFields":{"%b":"' % _REGION
+_JSON_TRACE_ON = b'","%b":"' % _TRACE_ON
 _JSON_OK = b'{"code":0,'
 _JSON_OVERDUE = b'{"code":%d,' % _FLUSH_DISK_TIMEOUT
 
@@ -57,7 +63,7 @@ class Identity:
     """Who this broker is, as records and answers say it."""
 
     cluster: str = "DefaultCluster"
-    region: str = "DefaultRegion"
+    region: str = DEFAULT_REGION
     trace_on: bool = True
     store_host: bytes = bytes(8)
     broker_id: int = 0
@@ -82,8 +88,8 @@ def json_send_template(identity: Identity, queue_id: int, *, batch: bool) -> byt
     region = _json_text(identity.region).replace(b"%", b"%%")
     return b"".join(
         (
-            b'{"code":0,"extFields":{"MSG_REGION":"' + region,
-            b'","TRACE_ON":"' + identity.trace_text(),
+            _JSON_REGION + region,
+            _JSON_TRACE_ON + identity.trace_text(),
             b'","msgId":"' + message_id,
             b'","queueId":"%d","queueOffset":"%%d"' % queue_id,
             b'},"flag":1,"language":"PYTHON","opaque":%d' + _JSON_END,
@@ -109,8 +115,8 @@ def binary_send_header(
 ) -> bytes:
     """Header of a send answer in the ROCKETMQ encoding."""
     fields = (
-        (b"MSG_REGION", identity.region.encode()),
-        (b"TRACE_ON", identity.trace_text()),
+        (_REGION, identity.region.encode()),
+        (_TRACE_ON, identity.trace_text()),
         (b"msgId", ids),
         (b"queueId", b"%d" % queue_id),
         (b"queueOffset", b"%d" % queue_offset),

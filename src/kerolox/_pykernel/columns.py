@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.message import decode_properties
+from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -262,12 +262,12 @@ _COLUMNS: dict[str, Callable[[_Records, _Properties], object]] = {
     "storeHost": lambda records, _: _text([_host_text(r.store_host) for r in records]),
     "flag": lambda records, _: _int32([r.flag for r in records]),
     "sysFlag": lambda records, _: _int32([r.sys_flag for r in records]),
-    "tags": _property("TAGS"),
-    "keys": _property("KEYS"),
+    "tags": _property(PropertyKey.TAGS),
+    "keys": _property(PropertyKey.KEYS),
     "msgId": lambda records, _: _text(
         [f"{r.store_host.hex().upper()}{r.physical_offset & 2**64 - 1:016X}" for r in records]
     ),
-    "uniqKey": _property("UNIQ_KEY"),
+    "uniqKey": _property(PropertyKey.UNIQUE_KEY),
     "reconsumeTimes": lambda records, _: _int32([r.reconsume_times for r in records]),
     "preparedTransactionOffset": lambda records, _: _int64([r.prepared for r in records]),
     "body": lambda records, _: _binary([r.body for r in records]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kerolox.message import tags_code
+from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties, is_true, tags_code
 
 __all__ = ["PropertyRules"]
 
@@ -24,18 +24,21 @@ REMEMBERED_BYTES_MAX = 512
 """Longer names or tags are worked out each time, so that nobody can fill the memory with them."""
 
 SLOW_NAMES = frozenset(
-    (
-        b"DELAY",
-        b"TRAN_MSG",
-        b"CLUSTER",
-        b"INNER_MULTI_DISPATCH",
-        b"MSG_TYPE",
-        b"__STARTDELIVERTIME",
+    name.encode()
+    for name in (
+        PropertyKey.DELAY,
+        PropertyKey.TRANSACTION_PREPARED,
+        PropertyKey.CLUSTER,
+        PropertyKey.INNER_MULTI_DISPATCH,
+        PropertyKey.MESSAGE_TYPE,
+        PropertyKey.START_DELIVER_TIME,
     )
 )
 """A text with one of these needs the handler in Python."""
 
-_NOT_SEPARATORS = bytes(byte for byte in range(256) if byte not in (1, 2))
+_NAME_END, _ITEM_END = NAME_END.encode(), ITEM_END.encode()
+_WAIT, _TAGS = PropertyKey.WAIT.encode(), PropertyKey.TAGS.encode()
+_NOT_SEPARATORS = bytes(byte for byte in range(256) if byte not in _NAME_END + _ITEM_END)
 
 
 class _Shape(NamedTuple):
@@ -56,7 +59,7 @@ class PropertyRules:
     """
 
     def __init__(self, cluster: str) -> None:
-        self._cluster = b"CLUSTER\x01" + cluster.encode()
+        self._cluster = encode_properties({PropertyKey.CLUSTER: cluster}).encode()
         self._empty: tuple[bytes, int, bool] = (self._cluster, 0, True)
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
         self._tags: dict[bytes, int] = {}
@@ -66,9 +69,9 @@ class PropertyRules:
         if not text:
             return self._empty
         stored = text.encode()
-        if stored.endswith(b"\x02"):
+        if stored.endswith(_ITEM_END):
             stored = stored[:-1]
-        flat = stored.replace(b"\x02", b"\x01").split(b"\x01")
+        flat = stored.replace(_ITEM_END, _NAME_END).split(_NAME_END)
         names = tuple(flat[::2])
         shape = self._shapes.get(names) or self._shape(names)
         if (
@@ -80,12 +83,12 @@ class PropertyRules:
         wait_index = shape.wait_index
         wait = True
         if wait_index >= 0:
-            wait = flat[2 * wait_index + 1].lower() == b"true"
+            wait = is_true(flat[2 * wait_index + 1].decode())
             if not keep_wait:
-                items = stored.split(b"\x02")
+                items = stored.split(_ITEM_END)
                 del items[wait_index]
-                stored = b"\x02".join(items)
-        stored = stored + b"\x02" + self._cluster if stored else self._cluster
+                stored = _ITEM_END.join(items)
+        stored = stored + _ITEM_END + self._cluster if stored else self._cluster
         tags_index = shape.tags_index
         if tags_index < 0:
             return stored, 0, wait
@@ -97,9 +100,9 @@ class PropertyRules:
         if len(set(names)) != len(names) or not SLOW_NAMES.isdisjoint(names):
             return None
         shape = _Shape(
-            b"\x02".join([b"\x01"] * len(names)),
-            names.index(b"WAIT") if b"WAIT" in names else -1,
-            names.index(b"TAGS") if b"TAGS" in names else -1,
+            _ITEM_END.join([_NAME_END] * len(names)),
+            names.index(_WAIT) if _WAIT in names else -1,
+            names.index(_TAGS) if _TAGS in names else -1,
         )
         if sum(map(len, names)) <= REMEMBERED_BYTES_MAX:
             if len(self._shapes) >= SHAPES_MAX:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.remoting.client import RemotingClient
 
 __all__ = ["Access", "ClusterInfo", "cluster_info"]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
-from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
+from kerolox.client.core.validate import check_topic, is_system_topic
 from kerolox.errors import (
     ClientError,
     KeroloxError,
@@ -30,10 +29,12 @@ from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, TopicConfig, TopicConfigTable, decode_body
 from kerolox.protocol.codes import Perm, RequestCode
-from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
     from kerolox.protocol.command import RemotingCommand
 
 _Body = TypeVar("_Body")
@@ -59,7 +60,6 @@ QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
 
 _INTERNAL_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")
-_REPLY_SUFFIX = "_REPLY_TOPIC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
         or topic.startswith(_INTERNAL_PREFIXES)
         or topic in info.clusters
         or topic in info.brokers
-        or topic.removesuffix(_REPLY_SUFFIX) in info.clusters
+        or topic.removesuffix(REPLY_TOPIC_SUFFIX) in info.clusters
     )
 
 
@@ -207,7 +207,7 @@ async def put_topic(access: Access, address: str, settings: TopicConfig) -> None
     """
     fields = {
         "topic": settings.topic_name,
-        "defaultTopic": CREATE_TOPIC_KEY,
+        "defaultTopic": AUTO_CREATE_TOPIC,
         "readQueueNums": settings.read_queue_nums,
         "writeQueueNums": settings.write_queue_nums,
         "perm": settings.perm,

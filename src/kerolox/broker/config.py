@@ -23,10 +23,9 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.addresses import (
     ALL_HOSTS,
@@ -39,10 +38,18 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
-from kerolox.kernel.settings import StoreSettings
-from kerolox.protocol.names import NAME_CHARACTERS, TOPIC_CHARACTERS_MAX
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
+from kerolox.protocol.names import (
+    DEFAULT_REGION,
+    NAME_CHARACTERS,
+    TOPIC_CHARACTERS_MAX,
+    TRACE_TOPIC,
+)
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["BrokerConfig"]
 
@@ -112,7 +119,7 @@ class BrokerConfig(RoleSettings):
     update_namesrv_addr_enable: bool = False
     """Requests may change namesrvAddr: the broker then connects to any address that any client
     names, and leaves its cluster. A key of ours."""
-    region_id: str = field(default="DefaultRegion", metadata=LIVE | {"bytes": 255})
+    region_id: str = field(default=DEFAULT_REGION, metadata=LIVE | {"bytes": 255})
     broker_role: str = field(
         default="ASYNC_MASTER", metadata={"choices": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
     )
@@ -124,7 +131,7 @@ class BrokerConfig(RoleSettings):
     auto_create_subscription_group: bool = field(default=True, metadata=LIVE)
     cluster_topic_enable: bool = field(default=True, metadata=LATER)
     broker_topic_enable: bool = field(default=True, metadata=LATER)
-    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    msg_trace_topic_name: str = TRACE_TOPIC
     trace_topic_enable: bool = field(default=False, metadata=LATER)
     trace_on: bool = field(default=True, metadata=LIVE)
     reject_transaction_message: bool = field(default=False, metadata=LIVE)
@@ -197,7 +204,7 @@ class BrokerConfig(RoleSettings):
     )
     default_query_max_num: int = field(default=32, metadata=LIVE | _COUNT)
     max_msgs_num_batch: int = field(default=64, metadata=LATER | _COUNT)
-    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
     enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
 
     # -- dispatch ---------------------------------------------------------------------------

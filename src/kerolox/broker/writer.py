@@ -13,17 +13,18 @@ import heapq
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.broker.tables.topics import SCHEDULE_TOPIC
 from kerolox.errors import BrokerError
 from kerolox.kernel.status import PutMessageStatus
-from kerolox.message import PropertyKey, decode_properties, encode_properties
+from kerolox.message import PropertyKey, decode_properties, encode_properties, is_true
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
+from kerolox.protocol.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import Durability, RecordAppender
@@ -71,7 +72,7 @@ class NewRecord:
     @property
     def waits_for_flush(self) -> bool:
         """The producer wants to hear only when it is on disk (WAIT, true unless said otherwise)."""
-        return self.properties.get(PropertyKey.WAIT, "true").lower() == "true"
+        return is_true(self.properties.get(PropertyKey.WAIT, "true"))
 
 
 class Put(NamedTuple):

@@ -10,13 +10,15 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
 from kerolox.cli.output import complain, show_usage_error
 from kerolox.errors import KeroloxError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["LazyGroup", "cli", "main"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,6 +10,8 @@ from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kerolox.admin import Access
 
 __all__ = ["name_server_option", "on_cluster"]

@@ -6,12 +6,14 @@ A flight becomes a message: JSON body, its carrier as tag, and as key an id that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kerolox.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["BODY_SCHEMA", "flight_count", "flight_messages", "load_flights", "total_distance"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox.errors import KeroloxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Servers"]
 

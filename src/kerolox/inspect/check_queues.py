@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from kerolox.inspect.places import is_deleted_topic
 from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension_address
+from kerolox.message import NAME_END, PropertyKey, property_value
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.store.layout import (
     ENTRY,
     ENTRY_BYTES,
     PRE_BLANK,
     entries_packer,
     parse_record,
-    property_value,
     record_tags_code,
 )
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
@@ -50,7 +51,8 @@ UNPLACED_MAX = 10_000
 SETTLED_ENTRIES_MAX = 100_000
 
 _NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-_SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+_TAGS = f"{PropertyKey.TAGS}{NAME_END}".encode()
 
 
 class TagCodes:
@@ -64,9 +66,9 @@ class TagCodes:
         """The tags code, or for delayed records when to deliver them."""
         if topic == _SCHEDULE:
             return record_tags_code(topic, properties, store_timestamp, self._delays_ms)
-        if b"TAGS\x01" not in properties:
+        if _TAGS not in properties:
             return 0
-        tags = property_value(properties, b"TAGS")
+        tags = property_value(properties, PropertyKey.TAGS)
         if not tags:
             return 0
         code = self._codes.get(tags)

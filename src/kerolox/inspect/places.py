@@ -7,19 +7,20 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError, StoreError
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.deletions import Deletions
-from kerolox.store.layout import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.store.layout import delay_levels_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self
 
 __all__ = ["LogFile", "QueueFolder", "StoreOptions", "StorePlaces"]

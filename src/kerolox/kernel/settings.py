@@ -7,6 +7,9 @@ from dataclasses import dataclass
 __all__ = ["StoreSettings"]
 
 
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Each field is the same-named key of ``broker.conf`` in snake case, with its default.
@@ -41,7 +44,7 @@ class StoreSettings:
     default_query_max_num: int = 32
     max_msgs_num_batch: int = 64
     long_polling_enable: bool = True
-    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
     """Recovery computes deliver times of delayed records from it."""
     # -- dispatch ---------------------------------------------------------------------------
     enable_multi_dispatch: bool = False

@@ -9,8 +9,7 @@ SEND_BATCH_MESSAGE (a, b, c ...) decode into the same class as the long ones of 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
 
@@ -24,6 +23,9 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "SEND_LONG_NAMES",

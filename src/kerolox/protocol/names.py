@@ -13,29 +13,46 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
 from kerolox.protocol.codes import HEADER_BYTES_MAX
 from kerolox.text import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
     "ADDRESS_BYTES_MAX",
+    "AUTO_CREATE_TOPIC",
+    "BENCHMARK_TOPIC",
+    "CHECK_MAX_TIME_TOPIC",
+    "DEFAULT_REGION",
     "DLQ_PREFIX",
     "EXPRESSION_BYTES_MAX",
     "GROUP_CHARACTERS_MAX",
+    "HALF_TOPIC",
+    "LMQ_PREFIX",
     "NAME_BYTES_MAX",
     "NAME_CHARACTERS",
+    "NOT_SENDABLE_TOPICS",
+    "OFFSET_MOVED_TOPIC",
+    "OP_HALF_TOPIC",
     "PROPERTIES_BYTES_MAX",
+    "REPLY_TOPIC_SUFFIX",
     "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "SELF_TEST_TOPIC",
     "SHOWN_CHARACTERS",
+    "SYSTEM_TOPICS",
+    "TOOLS_GROUP",
     "TOPIC_BYTES_MAX",
     "TOPIC_CHARACTERS_MAX",
+    "TRACE_TOPIC",
     "Address",
     "Expression",
     "Keys",
@@ -73,6 +90,40 @@ NAMES_BYTES_MAX = 64 * 1024
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+"""Of light message queues."""
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+"""Behind a cluster's name: where its replies are stored."""
+
+AUTO_CREATE_TOPIC = "TBW102"
+"""The topic whose route and permissions a new topic takes over."""
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""Where messages wait for their delay to end."""
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+NOT_SENDABLE_TOPICS = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    )
+)
+"""Topics that clients may not send to (``TopicValidator``)."""
+SYSTEM_TOPICS = NOT_SENDABLE_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""The group of command-line tools, which every broker knows."""
+
+DEFAULT_REGION = "DefaultRegion"
+"""The region of a broker that is given none."""
 
 SHOWN_CHARACTERS = 32
 """Characters of a name that is too long, in the error about it."""

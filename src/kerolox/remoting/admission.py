@@ -13,7 +13,10 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["CONNECTIONS_MAX", "Admission"]
 

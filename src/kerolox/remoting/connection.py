@@ -23,9 +23,8 @@ import logging
 import socket
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
@@ -40,6 +39,9 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
 
 __all__ = [
     "PAUSED_BY_ANSWERS",

@@ -10,9 +10,11 @@ are idle.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["KEPT_BYTES_MAX", "LOOK_BYTES", "Keeper", "KeptBytesWatch"]
 

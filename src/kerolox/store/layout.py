@@ -20,9 +20,9 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.message import tags_code
+from kerolox.message import PropertyKey, property_value, tags_code
 from kerolox.protocol.codes import BORN_HOST_V6, STORE_HOST_V6
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, SCHEDULE_TOPIC, TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
     import mmap
@@ -32,7 +32,6 @@ __all__ = [
     "BLANK",
     "BLANK_BYTES",
     "BLANK_MAGIC",
-    "DEFAULT_DELAY_LEVELS",
     "ENTRY",
     "ENTRY_BYTES",
     "MESSAGE_MAGIC",
@@ -46,7 +45,6 @@ __all__ = [
     "head_packer",
     "is_blank",
     "parse_record",
-    "property_value",
     "record_tags_code",
 ]
 
@@ -66,8 +64,7 @@ PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 RECORD_BYTES_MIN = 91
 """A record with IPv4 hosts and nothing in it; its topic has at least one byte more."""
 
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _HEAD = struct.Struct(">IIIiiqqiq")
@@ -206,23 +203,6 @@ def is_blank(view: mmap.mmap | bytes, position: int, limit: int) -> bool:
     return bool(magic == BLANK_MAGIC)
 
 
-def property_value(properties: bytes, name: bytes) -> bytes | None:
-    """The value of a property in property text; the last one counts, an empty one does not."""
-    text = b"\x02" + properties
-    wanted = b"\x02" + name + b"\x01"
-    end = len(text)
-    while True:
-        at = text.rfind(wanted, 0, end)
-        if at < 0:
-            return None
-        start = at + len(wanted)
-        stop = text.find(b"\x02", start)
-        value = text[start:] if stop < 0 else text[start:stop]
-        if value:
-            return value
-        end = at
-
-
 def delay_levels_ms(levels: str) -> tuple[int, ...]:
     """The delays of ``messageDelayLevel``, in milliseconds; level 1 comes first.
 
@@ -244,9 +224,9 @@ def record_tags_code(
 
     Records of ``SCHEDULE_TOPIC_XXXX`` carry the deliver time, from their DELAY level.
     """
-    if topic == SCHEDULE_TOPIC and delays_ms:
-        level_text = property_value(properties, b"DELAY")
+    if topic == _SCHEDULE_TOPIC and delays_ms:
+        level_text = property_value(properties, PropertyKey.DELAY)
         if level_text is not None and level_text.isdigit() and int(level_text) > 0:
             return store_timestamp + delays_ms[min(int(level_text), len(delays_ms)) - 1]
-    tags = property_value(properties, b"TAGS")
+    tags = property_value(properties, PropertyKey.TAGS)
     return tags_code(tags.decode("utf-8", "replace")) if tags else 0

@@ -25,7 +25,7 @@ from kerolox.protocol.codes import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from kerolox.protocol.names import LMQ_PREFIX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import (
     MESSAGE_MAGIC,
     head_packer,
@@ -33,7 +33,6 @@ from kerolox.store.layout import (
 )
 from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.queues.multi_dispatch import (
-    LMQ_PREFIX,
     claims_offsets,
     is_multi_dispatch,
     multi_dispatch_queues,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import QueueBounds, RecoveryReport
+from kerolox.protocol.names import LMQ_PREFIX
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
@@ -28,7 +29,6 @@ from kerolox.store.log.transient_pool import TransientPool, has_pool
 from kerolox.store.queues.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
 from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues
 from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
-from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 from kerolox.store.recovery.log_recovery import Recovery, StateAtOpen
 from kerolox.store.recovery.queue_repair import Dispatching, QueueRepair
 

@@ -10,11 +10,11 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.services.transactions import TRANSACTION_GROUP
-from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.errors import StoreError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import decode_record
 from tests.support.eventually import until
 from tests.unit.broker.support import peer_of, small_config

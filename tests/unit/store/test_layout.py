@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.message import java_hash
+from kerolox.message import java_hash, property_value
 from kerolox.store.layout import (
     ENTRY,
     crc_matches,
@@ -12,7 +12,6 @@ from kerolox.store.layout import (
     head_packer,
     is_blank,
     parse_record,
-    property_value,
     record_tags_code,
 )
 
@@ -88,7 +87,7 @@ def test_a_blank_is_known_by_its_magic() -> None:
     ],
 )
 def test_a_property_is_found_by_name(text: bytes, value: bytes | None) -> None:
-    assert property_value(text, b"TAGS") == value
+    assert property_value(text, "TAGS") == value
 
 
 def test_the_tags_code_is_the_java_hash() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
-from kerolox.broker.tables.topics import QUEUES_MAX, SCHEDULE_TOPIC, check_topic_name
+from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
@@ -34,6 +34,7 @@ from kerolox.protocol.headers import (
     QueryConsumeQueueHeader,
     TopicHeader,
 )
+from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker import filtered_pull
@@ -18,7 +17,6 @@ from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.requests.send import SEE_FAQ
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.tables.filters import compile_expression
-from kerolox.broker.tables.topics import OFFSET_MOVED_TOPIC
 from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
@@ -29,9 +27,11 @@ from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
-from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kerolox.broker.broker import Broker
 
 __all__ = ["router"]

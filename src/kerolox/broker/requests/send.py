@@ -25,6 +25,7 @@ from kerolox.message import (
     PropertyKey,
     decode_properties,
     encode_properties,
+    is_true,
     pack_host,
     unpack_host,
 )
@@ -210,7 +211,7 @@ async def _store_one(
     record.property_text = encode_properties(stored)
     if len(record.property_text) > PROPERTIES_BYTES_MAX:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
-    is_half = record.properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() == "true"
+    is_half = is_true(record.properties.get(PropertyKey.TRANSACTION_PREPARED, ""))
     # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
     # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.send import code_of
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.errors import BrokerError
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -16,7 +16,6 @@ import datetime
 import logging
 import os
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.broker.retention import (
@@ -26,10 +25,11 @@ from kerolox.broker.retention import (
     RetentionRules,
     used_ratio,
 )
-from kerolox.broker.tables.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
+from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import CleanedStore
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.errors import BrokerError, KeroloxError
@@ -31,6 +30,8 @@ from kerolox.remoting.client import RemotingClient
 from kerolox.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import TopicConfigTable
 

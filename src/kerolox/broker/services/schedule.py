@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.broker.tables.json_file import JsonFile
-from kerolox.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import PropertyKey, encode_properties, pack_host
+from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import RecordStore

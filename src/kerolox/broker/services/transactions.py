@@ -18,19 +18,20 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.broker.writer import NewRecord, Put
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import decode_record, decode_records, encode_record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.broker.broker import Broker
 
 __all__ = ["TRANSACTION_GROUP", "Transactions"]

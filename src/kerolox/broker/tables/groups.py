@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,17 +16,18 @@ from kerolox.broker.tables.json_file import (
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm, ResponseCode
-from kerolox.protocol.names import length_fault
-from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
+from kerolox.protocol.names import LMQ_PREFIX, TOOLS_GROUP, length_fault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import FastPathTables
 
 __all__ = ["GroupTable"]
 
 BUILT_IN_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",

@@ -20,8 +20,7 @@ from kerolox.broker.tables.json_file import (
 )
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
-from kerolox.protocol.names import NAME_BYTES_MAX, RETRY_PREFIX, length_fault
-from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
+from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, RETRY_PREFIX, length_fault
 
 if TYPE_CHECKING:
     from pathlib import Path

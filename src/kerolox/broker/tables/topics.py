@@ -7,7 +7,6 @@ snapshot can be written by another thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,42 +21,37 @@ from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
     DLQ_PREFIX,
+    LMQ_PREFIX,
     NAME_CHARACTERS,
+    NOT_SENDABLE_TOPICS,
+    OFFSET_MOVED_TOPIC,
+    REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
-from kerolox.store.queues.multi_dispatch import LMQ_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import FastPathTables
 
 __all__ = [
-    "AUTO_CREATE_TOPIC",
-    "HALF_TOPIC",
-    "OFFSET_MOVED_TOPIC",
-    "OP_HALF_TOPIC",
-    "SCHEDULE_TOPIC",
     "TopicTable",
     "check_sendable",
     "check_topic_name",
 ]
 
-AUTO_CREATE_TOPIC = "TBW102"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-BENCHMARK_TOPIC = "BenchmarkTest"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 SYSTEM_PREFIX = "rmq_sys_"
 
 QUEUES_MAX = 65536
@@ -68,18 +62,6 @@ TOPIC_BYTES = 400
 """What a topic takes in the file besides its name, which is there twice, at the most."""
 
 SCHEDULE_QUEUES = 18
-
-_NOT_SENDABLE = frozenset(
-    (
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TIME_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    )
-)
-_SYSTEM = _NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 
 
 def check_topic_name(topic: str) -> None:
@@ -108,7 +90,7 @@ def check_sendable(topic: str) -> None:
     Raises:
         BrokerError: code 16; clients may not send to it.
     """
-    if topic in _NOT_SENDABLE:
+    if topic in NOT_SENDABLE_TOPICS:
         raise BrokerError(
             f"Sending message to topic[{topic}] is forbidden.", code=ResponseCode.NO_PERMISSION
         )
@@ -125,7 +107,7 @@ class TopicTable:
         self._now_ms = now_ms
         self._topics: dict[str, TopicConfig] = {}
         self._bytes = self._queues = 0
-        self._system = set(_SYSTEM)
+        self._system = set(SYSTEM_TOPICS)
         self._unsettled: set[str] = set()
         """Topics that were made on the way of a request and may not be in the file yet."""
         self.version = DataVersion(counter=0, timestamp=now_ms())
@@ -353,7 +335,7 @@ class TopicTable:
         # The kernel knows neither retry limits, nor topics that are closed to clients, nor that a
         # broker without write permission refuses ordered topics only.
         hot = (
-            name not in _NOT_SENDABLE
+            name not in NOT_SENDABLE_TOPICS
             and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)

@@ -25,6 +25,7 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import TOOLS_GROUP
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["tail"]
 
-GROUP = "TOOLS_CONSUMER"
 PULL_BATCH = 32
 SUSPEND_MS = 15_000
 PULL_TIMEOUT_SECONDS = 30.0
@@ -166,7 +166,7 @@ class _Tail:
         while True:
             address = self._addresses[queue.broker_name]
             command = pull_request(
-                GROUP,
+                TOOLS_GROUP,
                 queue,
                 offset,
                 self._subscription,

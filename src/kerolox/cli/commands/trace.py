@@ -14,19 +14,17 @@ from kerolox.cli.output import output_option, print_json, print_line
 from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
 from kerolox.client.core.tracing.trace import (
-    TRACE_TOPIC,
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,
     SubBeforeTrace,
 )
+from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceView
 
 __all__ = ["trace"]
-
-GROUP = "TOOLS_CONSUMER"
 
 
 @click.command()
@@ -60,7 +58,7 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 async def _views(name_server: str, message_id: str, topic: str) -> list[TraceView]:
     from kerolox.client import PullConsumer
 
-    async with PullConsumer(GROUP, name_server) as client:
+    async with PullConsumer(TOOLS_GROUP, name_server) as client:
         return await client.query_trace(message_id, topic=topic)
 
 

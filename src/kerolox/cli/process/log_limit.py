@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["KINDS_MAX", "LINES_PER_SECOND_MAX", "LogLimit"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
-from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceView, trace_views
-from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic, is_system_topic
+from kerolox.client.core.tracing.trace import TraceView, trace_views
+from kerolox.client.core.validate import check_topic, is_system_topic
 from kerolox.errors import (
     BrokerError,
     ClientClosedError,
@@ -20,6 +20,7 @@ from kerolox.errors import (
 )
 from kerolox.message import MessageExt, MessageId, MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kerolox.protocol.records import decode_record, decode_records
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ class ClusterQueries:
         if is_system_topic(topic):
             raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
         cluster = self._open_cluster()
-        route = await cluster.fetch_route(CREATE_TOPIC_KEY)
+        route = await cluster.fetch_route(AUTO_CREATE_TOPIC)
         masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers] if route else []
         addresses = [address for address in masters if address]
         if not addresses:
             raise ClientError(f"no broker is registered at {', '.join(cluster.name_servers)}")
         fields = {
             "topic": topic,
-            "defaultTopic": CREATE_TOPIC_KEY,
+            "defaultTopic": AUTO_CREATE_TOPIC,
             "readQueueNums": queues,
             "writeQueueNums": queues,
             "perm": int(perm),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kerolox.client.core.consuming.rebalance import STRATEGIES
 from kerolox.client.core.sending.retry import RETRIED_CODES
-from kerolox.client.core.tracing.trace import TRACE_TOPIC
-from kerolox.client.core.validate import CREATE_TOPIC_KEY, check_topic
+from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
@@ -110,7 +110,7 @@ class ProducerSettings(ClientSettings):
     (``compressMsgBodyOverHowmuch``)."""
     compress_level: int = 5
     """zlib level, 0 to 9."""
-    create_topic_key: str = CREATE_TOPIC_KEY
+    create_topic_key: str = AUTO_CREATE_TOPIC
     """The topic that a new topic takes its route and permissions from."""
     default_topic_queue_nums: int = 4
     """Most queues of a topic that the broker creates for us."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
+    NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
+    SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kerolox.message import Message
 
 __all__ = [
-    "CREATE_TOPIC_KEY",
     "check_batch",
     "check_body",
     "check_consumer_group",
@@ -26,33 +28,6 @@ __all__ = [
     "check_topic",
     "is_system_topic",
 ]
-
-CREATE_TOPIC_KEY = "TBW102"
-"""The topic whose route and permissions a new topic takes over."""
-
-_SYSTEM_TOPICS = frozenset(
-    (
-        CREATE_TOPIC_KEY,
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
-_FORBIDDEN_SEND_TOPICS = frozenset(
-    (
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
 
 
 def check_topic(topic: str) -> None:
@@ -69,13 +44,13 @@ def check_topic(topic: str) -> None:
 def check_send_topic(topic: str) -> None:
     """As :func:`check_topic`, and refuse the topics that only the broker writes."""
     check_topic(topic)
-    if topic in _FORBIDDEN_SEND_TOPICS:
+    if topic in NOT_SENDABLE_TOPICS:
         raise MessageRejectedError(f"topic {topic!r} is written by the broker only; use another")
 
 
 def is_system_topic(topic: str) -> bool:
     """The topic belongs to RocketMQ itself."""
-    return topic in _SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+    return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
 
 
 def check_producer_group(group: str) -> None:

@@ -18,11 +18,12 @@ from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, 
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
-from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceView
+from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._portal import Portal
 from kerolox.filter.tags import ALL_TAGS
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.names import TRACE_TOPIC
 
 __all__ = [
     "Client",

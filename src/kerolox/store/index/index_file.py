@@ -31,7 +31,7 @@ from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerolox.message import java_hash
+from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.store.files.mapped_file import (
     check_file_size,
@@ -40,14 +40,13 @@ from kerolox.store.files.mapped_file import (
     release_pages,
     sync_folder,
 )
-from kerolox.store.layout import (
-    RecordView,
-    property_value,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kerolox.store.layout import (
+        RecordView,
+    )
     from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
@@ -130,10 +129,10 @@ class KeyHasher:
 def record_keys(properties: bytes) -> list[bytes]:
     """The keys of a record: its unique id, then the words of its KEYS property."""
     keys: list[bytes] = []
-    unique = property_value(properties, b"UNIQ_KEY")
+    unique = property_value(properties, PropertyKey.UNIQUE_KEY)
     if unique is not None:
         keys.append(unique)
-    words = property_value(properties, b"KEYS")
+    words = property_value(properties, PropertyKey.KEYS)
     if words is not None:
         keys.extend(word for word in words.split(b" ") if word)
     return keys

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kerolox.store.layout import property_value
+from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
+from kerolox.protocol.names import LMQ_PREFIX
 
 __all__ = [
-    "LMQ_PREFIX",
     "DispatchTarget",
     "claims_offsets",
     "is_multi_dispatch",
@@ -24,13 +24,10 @@ __all__ = [
     "with_offsets",
 ]
 
-LMQ_PREFIX = "%LMQ%"
-QUEUES_NAME = b"INNER_MULTI_DISPATCH"
-OFFSETS_NAME = b"INNER_MULTI_QUEUE_OFFSET"
 _SPLITTER = b","
-_ITEM_END = b"\x02"
-_QUEUES_ITEM = QUEUES_NAME + b"\x01"
-_OFFSETS_ITEM = OFFSETS_NAME + b"\x01"
+_ITEM_END = ITEM_END.encode()
+_QUEUES_ITEM = f"{PropertyKey.INNER_MULTI_DISPATCH}{NAME_END}".encode()
+_OFFSETS_ITEM = f"{PropertyKey.INNER_MULTI_QUEUE_OFFSET}{NAME_END}".encode()
 _JAVA_BLANKS = b" \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 OFFSET_DIGITS_MAX = 18
 """More digits than a queue offset can have."""
@@ -60,7 +57,7 @@ def multi_dispatch_queues(properties: bytes, queue_id: int, *, lmq: bool) -> lis
     Raises:
         UnicodeDecodeError: a name is no UTF-8 (a ``ValueError``).
     """
-    text = property_value(properties, QUEUES_NAME)
+    text = property_value(properties, PropertyKey.INNER_MULTI_DISPATCH)
     if text is None or not text.strip(_JAVA_BLANKS):
         return []
     # As Java splits: names at the end that are empty do not count.
@@ -78,7 +75,7 @@ def with_offsets(properties: bytes, offsets: list[int]) -> bytes:
 
 def multi_dispatch_targets(properties: bytes, queue_id: int, *, lmq: bool) -> list[DispatchTarget]:
     """The further entries of a stored record; none when the two properties do not fit together."""
-    text = property_value(properties, OFFSETS_NAME)
+    text = property_value(properties, PropertyKey.INNER_MULTI_QUEUE_OFFSET)
     if text is None:
         return []
     try:

@@ -28,7 +28,7 @@ from kerolox.client.core.sending.send import SendHeader, retry_message, send_res
 from kerolox.errors import BrokerError, ClientError, KeroloxError
 from kerolox.message import MessageExt, MessageModel, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.offset_store import OffsetStore
@@ -372,7 +372,7 @@ class Consuming:
             max_reconsume_times=self.max_reconsume_times,
             topic=with_namespace(self._namespace, message.topic),
         )
-        header = SendHeader("CLIENT_INNER_PRODUCER", "TBW102", 1, self._settings.unit_mode)
+        header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, self._settings.unit_mode)
         queue = MessageQueue(outgoing.topic, message.broker_name, 0)
         try:
             response = await self._cluster.remoting.invoke(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.addressing import (
     ADDRESS_FIRST_MS,
@@ -32,6 +32,9 @@ from kerolox.errors import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
 
 __all__ = ["Cluster", "Repeater"]
 

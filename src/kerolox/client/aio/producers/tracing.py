@@ -14,10 +14,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.tracing.trace import TRACE_TOPIC, TraceBatch, TraceSegment
+from kerolox.client.core.tracing.trace import TraceBatch, TraceSegment
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from kerolox.protocol.names import GROUP_CHARACTERS_MAX
+from kerolox.protocol.names import GROUP_CHARACTERS_MAX, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,10 @@ from kerolox.message import (
     MessageExt,
     PropertyKey,
     decode_properties,
-    encode_properties,
+    with_properties,
 )
 from kerolox.protocol.compression import inflate_body
+from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
 
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplyMessage", "create_reply", "pushed_reply", "reply_topic", "request_message"]
 
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 REPLY_TYPE = "reply"
 """MSG_TYPE of a reply."""
 
@@ -93,15 +93,12 @@ def request_message(
     outgoing: OutgoingMessage, *, correlation_id: str, client_id: str, ttl_ms: int
 ) -> OutgoingMessage:
     """A message as a request of a client that waits for so long."""
-    marks = encode_properties(
-        {
-            PropertyKey.CORRELATION_ID: correlation_id,
-            PropertyKey.REPLY_TO_CLIENT: client_id,
-            PropertyKey.TTL: str(ttl_ms),
-        }
-    )
-    text = f"{outgoing.properties}\x02{marks}" if outgoing.properties else marks
-    return outgoing._replace(properties=text)
+    marks = {
+        PropertyKey.CORRELATION_ID: correlation_id,
+        PropertyKey.REPLY_TO_CLIENT: client_id,
+        PropertyKey.TTL: str(ttl_ms),
+    }
+    return outgoing._replace(properties=with_properties(outgoing.properties, marks))
 
 
 def pushed_reply(command: RemotingCommand, *, now_ms: int) -> MessageExt:

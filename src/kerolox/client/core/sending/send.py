@@ -8,14 +8,20 @@ message is stored; they are the four statuses of a :class:`SendResult`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
-from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey, encode_properties
+from kerolox.message import (
+    Message,
+    MessageExt,
+    MessageQueue,
+    PropertyKey,
+    encode_properties,
+    with_properties,
+)
 from kerolox.protocol.codes import (
     COMPRESSED,
     COMPRESSION_ZLIB,
@@ -25,8 +31,11 @@ from kerolox.protocol.codes import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, RETRY_PREFIX
+from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "OutgoingMessage",
@@ -41,8 +50,6 @@ __all__ = [
     "send_result",
     "split_batches",
 ]
-
-DEFAULT_REGION = "DefaultRegion"
 
 ZLIB_FLAGS = COMPRESSED | COMPRESSION_ZLIB
 """Older readers look at bit 0 only."""
@@ -180,10 +187,9 @@ def in_namespace(message: OutgoingMessage, namespace: str) -> OutgoingMessage:
 
     The topic of replies is the cluster's, so that it has one name in all namespaces.
     """
-    mark = f"{PropertyKey.INSTANCE_ID}\x01{namespace}"
     return message._replace(
         topic=message.topic if message.is_reply else with_namespace(namespace, message.topic),
-        properties=f"{message.properties}\x02{mark}" if message.properties else mark,
+        properties=with_properties(message.properties, {PropertyKey.INSTANCE_ID: namespace}),
     )
 
 
@@ -198,7 +204,7 @@ def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> O
         (message.flag, message.body, _property_text(message, message_id).encode())
         for message, message_id in zip(messages, message_ids, strict=True)
     )
-    wait = f"{PropertyKey.WAIT}\x01{'true' if first.wait_store_ok else 'false'}"
+    wait = encode_properties({PropertyKey.WAIT: "true" if first.wait_store_ok else "false"})
     return OutgoingMessage(first.topic, body, wait, 0, 0, ",".join(message_ids), is_batch=True)
 
 

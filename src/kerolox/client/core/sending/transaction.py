@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.message import MessageId, PropertyKey, encode_properties
+from kerolox.message import MessageId, PropertyKey, with_properties
 from kerolox.protocol.codes import FLAG_ONEWAY, MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 
@@ -47,10 +47,8 @@ class Half(NamedTuple):
 
 def half_message(outgoing: OutgoingMessage, group: str) -> OutgoingMessage:
     """A message as the half of a transaction of a producer group."""
-    marks = encode_properties(
-        {PropertyKey.TRANSACTION_PREPARED: "true", PropertyKey.PRODUCER_GROUP: group}
-    )
-    text = f"{outgoing.properties}\x02{marks}" if outgoing.properties else marks
+    marks = {PropertyKey.TRANSACTION_PREPARED: "true", PropertyKey.PRODUCER_GROUP: group}
+    text = with_properties(outgoing.properties, marks)
     sys_flag = outgoing.sys_flag | MessageSysFlag.TRANSACTION_PREPARED
     return outgoing._replace(properties=text, sys_flag=sys_flag)
 

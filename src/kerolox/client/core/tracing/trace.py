@@ -9,7 +9,6 @@ and take those of older clients, which have fewer fields (``TraceDataEncoder``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,10 +17,11 @@ from kerolox.client.core.sending.transaction import TransactionState
 from kerolox.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kerolox.message import MessageExt
 
 __all__ = [
-    "TRACE_TOPIC",
     "EndTransactionTrace",
     "PubTrace",
     "SubAfterTrace",
@@ -35,7 +35,6 @@ __all__ = [
     "trace_views",
 ]
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 FIELD, END = "\x01", "\x02"
 

@@ -6,7 +6,6 @@ and what a broker with ``traceOn=false`` stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.hooks import (
@@ -18,9 +17,7 @@ from kerolox.client.core.hooks import (
     SendHook,
 )
 from kerolox.client.core.namespaces import without_namespace
-from kerolox.client.core.sending.send import DEFAULT_REGION
 from kerolox.client.core.tracing.trace import (
-    TRACE_TOPIC,
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,
@@ -28,8 +25,11 @@ from kerolox.client.core.tracing.trace import (
     TraceRecord,
 )
 from kerolox.message import PropertyKey
+from kerolox.protocol.names import DEFAULT_REGION, TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.message import MessageExt
 
 __all__ = ["TraceHook"]
