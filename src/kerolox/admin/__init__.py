@@ -8,7 +8,7 @@
         print(await describe_topic(cluster, "Orders"))
 """
 
-from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
+from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.admin.topic_update import TopicChange, update_topic
 from kerolox.admin.topics import (
     QueueStatus,
@@ -21,6 +21,7 @@ from kerolox.admin.topics import (
     list_topics,
     topic_settings,
 )
+from kerolox.client.aio.network.access import Access
 
 __all__ = [
     "Access",

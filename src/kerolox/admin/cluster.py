@@ -1,4 +1,4 @@
-"""How admin functions reach a cluster, and what a cluster consists of."""
+"""What a cluster consists of: brokers and clusters, as name servers know them."""
 
 from __future__ import annotations
 
@@ -6,61 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
-from kerolox.errors import BrokerError, ClientError, RemoteProtocolError, RemotingError
+from kerolox.errors import ClientError, RemoteProtocolError
 from kerolox.protocol import fastjson
-from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from kerolox.client.aio.network.access import Access
 
-    from kerolox.remoting.client import RemotingClient
-
-__all__ = ["Access", "ClusterInfo", "cluster_info"]
-
-TIMEOUT_SECONDS = 5.0
-"""Default time limit of one admin request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A way to a cluster: connections and the addresses of its name servers."""
-
-    client: RemotingClient
-    name_servers: tuple[str, ...]
-    timeout_seconds: float = TIMEOUT_SECONDS
-
-    async def ask(
-        self,
-        address: str,
-        code: int,
-        fields: Mapping[str, object] | None = None,
-        *,
-        body: bytes = b"",
-    ) -> RemotingCommand:
-        """One request; its response is a success.
-
-        Raises:
-            BrokerError: any other response code.
-            RemotingError: no connection, or no response in time.
-        """
-        command = RemotingCommand.request(code, fields, body=body)
-        response = await self.client.invoke(address, command, timeout_seconds=self.timeout_seconds)
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(response.code, response.remark, address)
-        return response
-
-    async def ask_name_server(
-        self, code: int, fields: Mapping[str, object] | None = None
-    ) -> RemotingCommand:
-        """Ask the name servers in turn until one answers. Errors as those of :meth:`ask`."""
-        failed: RemotingError | None = None
-        for address in self.name_servers:
-            try:
-                return await self.ask(address, code, fields)
-            except RemotingError as error:
-                failed = error
-        raise failed or ClientError("no name server is given")
+__all__ = ["ClusterInfo", "cluster_info"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from kerolox.admin.topics import (
     beside,
     brokers_of,
     listed,
-    put_topic,
     topic_settings,
 )
 from kerolox.client.core.routes import MASTER_ID
@@ -26,7 +25,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
-    from kerolox.admin.cluster import Access
+    from kerolox.client.aio.network.access import Access
     from kerolox.protocol.bodies import TopicConfig
 
 __all__ = ["TopicChange", "update_topic"]
@@ -91,7 +90,7 @@ async def update_topic(
         return changes
     wanted = {each.address: each for each in changes if each.new != each.old}
     done, failed = await ask_each(
-        wanted, lambda address: put_topic(access, address, wanted[address].new)
+        wanted, lambda address: access.put_topic(address, wanted[address].new)
     )
     if failed:
         raise ClientError(

@@ -11,9 +11,9 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kerolox.admin.cluster import Access, ClusterInfo, cluster_info
+from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
-from kerolox.client.core.validate import check_topic, is_system_topic
+from kerolox.client.core.validate import check_new_topic, is_system_topic
 from kerolox.errors import (
     ClientError,
     KeroloxError,
@@ -29,12 +29,13 @@ from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, TopicConfig, TopicConfigTable, decode_body
 from kerolox.protocol.codes import Perm, RequestCode
-from kerolox.protocol.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from kerolox.client.aio.network.access import Access
     from kerolox.protocol.command import RemotingCommand
 
 _Body = TypeVar("_Body")
@@ -52,7 +53,6 @@ __all__ = [
     "is_internal_topic",
     "list_topics",
     "listed",
-    "put_topic",
     "topic_settings",
 ]
 
@@ -134,9 +134,7 @@ async def create_topic(
             could be: the text says what is done, what is not and why. Another run finishes it.
         BrokerError, RemotingError: no broker made it: it refused, or does not answer.
     """
-    check_topic(topic)
-    if is_system_topic(topic):
-        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
+    check_new_topic(topic)
     info = await cluster_info(access)
     addresses = [broker] if broker else info.masters(cluster or _only_cluster(info))
     wanted = TopicConfig(
@@ -161,7 +159,7 @@ async def create_topic(
                 f"name server {listed(failed)}{beside('it is at', noted)}; run the command again "
                 "when all answer, or name only those that do (-n)"
             )
-    made, failed = await ask_each(addresses, lambda a: put_topic(access, a, wanted))
+    made, failed = await ask_each(addresses, lambda a: access.put_topic(a, wanted))
     if not made:
         raise next(iter(failed.values()))
     if failed:
@@ -195,27 +193,6 @@ def _decoded(response: RemotingCommand, address: str, body_type: type[_Body]) ->
         return decode_body(response.body, body_type)
     except BodyError as error:
         raise RemoteProtocolError(f"the topic of {address} has an unknown shape: {error}") from None
-
-
-async def put_topic(access: Access, address: str, settings: TopicConfig) -> None:
-    """Have a broker make a topic, or replace all settings of one (code 17). Errors: see ``Access``.
-
-    Args:
-        access: the cluster.
-        address: of the broker.
-        settings: all of them.
-    """
-    fields = {
-        "topic": settings.topic_name,
-        "defaultTopic": AUTO_CREATE_TOPIC,
-        "readQueueNums": settings.read_queue_nums,
-        "writeQueueNums": settings.write_queue_nums,
-        "perm": settings.perm,
-        "topicFilterType": settings.topic_filter_type,
-        "topicSysFlag": settings.topic_sys_flag,
-        "order": settings.order,
-    }
-    await access.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 async def _check_absent(access: Access, wanted: TopicConfig, addresses: list[str]) -> None:
@@ -328,14 +305,14 @@ async def brokers_of(
     found: dict[str, tuple[BrokerAddresses, ...]] = {}
 
     async def look(name_server: str) -> None:
-        one = Access(access.client, (name_server,), access.timeout_seconds)
-        try:
-            found[name_server] = tuple((await describe_route(one, topic)).brokers)
-        except TopicRouteNotFoundError:
-            entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
-            with contextlib.suppress(NotFoundError):
-                await one.ask(name_server, RequestCode.GET_KV_CONFIG, entry)
-                found[name_server] = ()
+        route = await access.fetch_route_from(name_server, topic)
+        if route is not None:
+            found[name_server] = route.brokers
+            return
+        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+        with contextlib.suppress(NotFoundError):
+            await access.ask(name_server, RequestCode.GET_KV_CONFIG, entry)
+            found[name_server] = ()
 
     _, silent = await ask_each(access.name_servers, look)
     if not found and len(silent) < len(access.name_servers):
@@ -385,12 +362,10 @@ async def describe_route(access: Access, topic: str) -> TopicRoute:
         TopicRouteNotFoundError: it knows no such topic.
         RemotingError: none answers.
     """
-    try:
-        fields = {"topic": topic, "acceptStandardJsonOnly": True}
-        response = await access.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-    except (TopicNotFoundError, NotFoundError) as error:
-        raise _no_such_topic(access, topic) from error
-    return TopicRoute.parse(response.body)
+    route = await access.fetch_route(topic)
+    if route is None:
+        raise _no_such_topic(access, topic)
+    return route
 
 
 def _no_such_topic(access: Access, topic: str) -> TopicRouteNotFoundError:

@@ -41,25 +41,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["BlockingConnection", "parse_address"]
+__all__ = ["BlockingConnection"]
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
 
 _LENGTHS = struct.Struct(">iI")
 _OPAQUE_MASK = 0x7FFFFFFF
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` (``[v6]:port`` too) as a pair.
-
-    Raises:
-        ConfigError: no port, or it is no number from 1 to 65535.
-    """
-    try:
-        return split_address(address)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 class BlockingConnection:
@@ -80,9 +68,11 @@ class BlockingConnection:
         self._buffer = bytearray()
         self._start = 0
         try:
-            self._socket = socket.create_connection(
-                parse_address(address), timeout=connect_timeout_seconds
-            )
+            place = split_address(address)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        try:
+            self._socket = socket.create_connection(place, timeout=connect_timeout_seconds)
         except OSError as error:
             raise ConnectError(
                 f"can't connect to {address} within {connect_timeout_seconds:g} s: {error}; "

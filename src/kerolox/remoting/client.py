@@ -29,7 +29,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection, IdleWatch, Opaques
 
-__all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook", "parse_address"]
+__all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
 CONNECT_SECONDS_MAX = 3.0
 """Default time limit of opening a connection (connectTimeoutMillis)."""
@@ -314,7 +314,10 @@ class RemotingClient:
             task.exception()  # seen: those who waited for it may be gone
 
     async def _connect(self, address: str) -> ClientConnection:
-        host, port = parse_address(address)
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            raise ConnectError(str(error)) from None
         seconds = self._connect_timeout_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -344,18 +347,6 @@ class RemotingClient:
         while opaque in connection.calls:
             opaque = self._opaques.allocate()
         return opaque
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` (an IPv6 host may stand in brackets) as its two parts.
-
-    Raises:
-        ConnectError: it has another form.
-    """
-    try:
-        return split_address(address)
-    except ValueError as error:
-        raise ConnectError(str(error)) from None
 
 
 def _hooked(on_request: RequestHandler, hook: RpcHook) -> RequestHandler:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kerolox.client import ProducerSettings, PullConsumerSettings, PushConsumerSettings
-from kerolox.client.aio.network.identity import client_id_of, local_ip, name_servers_of
+from kerolox.client.aio.network.identity import client_id_of, name_servers_of
 from kerolox.errors import ConfigError
 
 
@@ -73,7 +73,3 @@ def test_each_client_is_an_instance_of_its_own() -> None:
     assert "#" in first
     assert client_id_of("1.2.3.4", "DEFAULT", keep_default=True) == "1.2.3.4@DEFAULT"
     assert client_id_of("1.2.3.4", "mine", keep_default=False) == "1.2.3.4@mine"
-
-
-def test_our_address_is_an_address() -> None:
-    assert len(local_ip().split(".")) == 4

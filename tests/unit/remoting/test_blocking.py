@@ -15,7 +15,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.blocking import BlockingConnection, parse_address
+from kerolox.remoting.blocking import BlockingConnection
 
 
 class Peer:
@@ -124,9 +124,4 @@ def test_nobody_at_the_address_is_a_connect_error_that_names_it():
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000"])
 def test_an_address_of_another_form_is_refused(address: str):
     with pytest.raises(ConfigError):
-        parse_address(address)
-
-
-def test_addresses_are_host_and_port():
-    assert parse_address("broker:10911") == ("broker", 10911)
-    assert parse_address("[::1]:9876") == ("::1", 9876)
+        BlockingConnection(address)

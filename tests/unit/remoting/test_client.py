@@ -18,7 +18,7 @@ from kerolox.errors import (
     RequestTimeoutError,
 )
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.client import ClientConnection, RemotingClient, parse_address
+from kerolox.remoting.client import ClientConnection, RemotingClient
 from kerolox.remoting.connection import Opaques
 from kerolox.remoting.server import RemotingServer, ServerConnection
 
@@ -76,11 +76,6 @@ async def test_an_address_that_is_none_is_a_connect_error(address: str) -> None:
     async with RemotingClient() as client:
         with pytest.raises(ConnectError, match="write host:port"):
             await client.invoke(address, RemotingCommand.request(ECHO))
-
-
-def test_an_ipv6_address_may_stand_in_brackets() -> None:
-    assert parse_address("[::1]:9876") == ("::1", 9876)
-    assert parse_address("::1:9876") == ("::1", 9876)
 
 
 async def test_no_response_is_a_timeout_that_names_the_request() -> None:

@@ -155,13 +155,13 @@ def test_a_name_server_without_brokers_does_not_decide(answers, broker, empty, m
     found, answers.route = answers.route, None
     with deaf_address() as down, made(broker.address, down, wait_seconds=60) as cluster:
         if empty == "empty":
-            cluster._name_servers.addresses.remove(down)
+            cluster._finder.name_servers.addresses = (broker.address,)
         elif empty == "beside a silent one":
-            monkeypatch.setattr(cluster._name_servers, "_answer_seconds_max", 0.01)
+            monkeypatch.setattr(cluster._finder, "_answer_seconds_max", 0.01)
             with FakeBroker(lambda request: request.response(1, "starting")) as silent:
-                cluster._name_servers.addresses[1:] = [silent.address]
+                cluster._finder.name_servers.addresses = (broker.address, silent.address)
                 assert cluster.view(["t"]) == {}
-            cluster._name_servers.addresses[1:] = [down]
+            cluster._finder.name_servers.addresses = (broker.address, down)
         for _ in range(3):
             assert cluster.view(["t"]) == {}
         answers.route = found
@@ -225,7 +225,7 @@ def test_a_name_server_that_is_down_is_an_error_after_the_wait():
 def test_the_name_server_that_answered_is_asked_first_the_next_time(answers, broker):
     with deaf_address() as down, made(down, broker.address) as cluster:
         cluster.complete(["t"])
-        assert cluster._name_servers.addresses == [broker.address, down]
+        assert cluster._finder.name_servers.in_turn() == (broker.address, down)
 
 
 @pytest.mark.parametrize("state", ["down", "empty", "without the broker"])

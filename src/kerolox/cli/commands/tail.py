@@ -175,7 +175,7 @@ class _Tail:
                 with_subscription=True,
             )
             try:
-                response = await self._access.client.invoke(
+                response = await self._access.remoting.invoke(
                     address, command, timeout_seconds=PULL_TIMEOUT_SECONDS
                 )
                 result = pull_result(response, queue, self._subscription, address)

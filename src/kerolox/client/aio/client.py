@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from kerolox.addresses import local_address
 from kerolox.client.aio.network.addressing import sources_of
 from kerolox.client.aio.network.cluster import Cluster, Repeater
-from kerolox.client.aio.network.identity import client_id_of, local_ip, namespace_of
+from kerolox.client.aio.network.identity import client_id_of, namespace_of
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.errors import ClientClosedError
@@ -42,7 +43,7 @@ class Client(ClusterQueries):
         self.group = with_namespace(self._namespace, group)
         check_group(self.group)
         self._name_servers, self._address_server = sources_of(name_server, settings)
-        ip = settings.client_ip or local_ip()
+        ip = settings.client_ip or local_address()
         self._client_id = client_id_of(
             ip, settings.instance_name, keep_default=keep_default, unit_name=settings.unit_name
         )

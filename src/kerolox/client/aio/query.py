@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
 from kerolox.client.core.tracing.trace import TraceView, trace_views
-from kerolox.client.core.validate import check_topic, is_system_topic
+from kerolox.client.core.validate import check_new_topic
 from kerolox.errors import (
     BrokerError,
     ClientClosedError,
     ClientError,
-    MessageRejectedError,
     NotFoundError,
     RemoteProtocolError,
     RemotingError,
 )
 from kerolox.message import MessageExt, MessageId, MessageQueue
+from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kerolox.protocol.records import decode_record, decode_records
@@ -71,27 +71,18 @@ class ClusterQueries:
             BrokerError: a broker refused.
         """
         topic = with_namespace(self._namespace, topic)
-        check_topic(topic)
-        if is_system_topic(topic):
-            raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
+        check_new_topic(topic)
         cluster = self._open_cluster()
         route = await cluster.fetch_route(AUTO_CREATE_TOPIC)
         masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers] if route else []
         addresses = [address for address in masters if address]
         if not addresses:
             raise ClientError(f"no broker is registered at {', '.join(cluster.name_servers)}")
-        fields = {
-            "topic": topic,
-            "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": queues,
-            "writeQueueNums": queues,
-            "perm": int(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-        }
+        wanted = TopicConfig(
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm)
+        )
         for address in addresses:
-            await cluster.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            await cluster.put_topic(address, wanted)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still stored."""
@@ -207,7 +198,7 @@ class ClusterQueries:
         }
         if unique:
             fields["_UNIQUE_KEY_QUERY"] = True
-        timeout_seconds = cluster.api_timeout_seconds * QUERY_TIMEOUT_FACTOR
+        timeout_seconds = cluster.timeout_seconds * QUERY_TIMEOUT_FACTOR
 
         async def search(address: str, broker_name: str) -> list[MessageExt]:
             try:

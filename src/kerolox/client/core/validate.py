@@ -23,6 +23,7 @@ __all__ = [
     "check_batch",
     "check_body",
     "check_consumer_group",
+    "check_new_topic",
     "check_producer_group",
     "check_send_topic",
     "check_topic",
@@ -51,6 +52,17 @@ def check_send_topic(topic: str) -> None:
 def is_system_topic(topic: str) -> bool:
     """The topic belongs to RocketMQ itself."""
     return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+
+
+def check_new_topic(topic: str) -> None:
+    """Refuse a topic that nobody may create.
+
+    Raises:
+        MessageRejectedError: the name is illegal or RocketMQ's own.
+    """
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
 
 
 def check_producer_group(group: str) -> None:

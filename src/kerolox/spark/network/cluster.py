@@ -26,7 +26,7 @@ from kerolox.errors import (
 )
 from kerolox.message import MessageQueue
 from kerolox.spark.network.brokers import Errand, Master, TopicBounds
-from kerolox.spark.network.routes import PASSING_CODES, Lookup, Masters, NameServers
+from kerolox.spark.network.routes import PASSING_CODES, Lookup, Masters, RouteFinder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -79,7 +79,7 @@ class Cluster:
     """
 
     def __init__(self, name_servers: Iterable[str], *, wait_seconds: float) -> None:
-        self._name_servers = NameServers(name_servers)
+        self._finder = RouteFinder(name_servers)
         self._wait_seconds = wait_seconds
         self._routes: dict[str, Masters] = {}
         self._unlisted: set[tuple[str, str]] = set()
@@ -180,9 +180,9 @@ class Cluster:
     def close(self) -> None:
         """Close the connections, those that are in use when their answer has come. Idempotent."""
         if self._finding is None:
-            self._name_servers.close()
+            self._finder.close()
         else:
-            self._finding.afterwards(self._name_servers.close)
+            self._finding.afterwards(self._finder.close)
         for name, master in self._masters.items():
             if name in self._asking:
                 self._asking[name].afterwards(master.close)
@@ -196,7 +196,7 @@ class Cluster:
         seconds = ROUTE_SECONDS_IN_TROUBLE if in_trouble else ROUTE_SECONDS
         if self._finding is None and time.monotonic() >= self._found_at + seconds:
             asked = list(topics)
-            self._finding = Errand(lambda: self._name_servers.find(asked))
+            self._finding = Errand(lambda: self._finder.find(asked))
         if self._finding is None or not self._finding.wait(PATIENCE_SECONDS if new else 0.0):
             if new and self._finding is not None:
                 away = ConnectError(f"no name server of {self._servers()} answers")
@@ -254,7 +254,7 @@ class Cluster:
         self._troubles.pop((topic, broker_name), None)
 
     def _servers(self) -> str:
-        return ";".join(self._name_servers.addresses)
+        return ";".join(self._finder.name_servers.in_turn())
 
     # -- brokers -----------------------------------------------------------------------------
     def _wanted(self, topics: Iterable[str]) -> dict[str, dict[str, tuple[str, int]]]:

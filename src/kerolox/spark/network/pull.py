@@ -40,7 +40,7 @@ from kerolox.protocol.codes import (
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import Master
-from kerolox.spark.network.routes import PASSING_CODES, NameServers
+from kerolox.spark.network.routes import PASSING_CODES, RouteFinder
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class RangePuller:
         self._address = address
         self._options = options
         self._known = dict(known or {})
-        self._names = NameServers(options.name_servers, answer_seconds_max=1.0)
+        self._names = RouteFinder(options.name_servers, answer_seconds_max=1.0)
         self._connection: BlockingConnection | None = None
         self._stride = SLOT_OFFSETS_MAX
         self._learned = False

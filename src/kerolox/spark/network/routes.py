@@ -9,6 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kerolox.client.aio.network.identity import checked_addresses
+from kerolox.client.core.name_servers import (
+    NameServers,
+    route_of,
+    route_request,
+)
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     BrokerError,
@@ -19,12 +25,12 @@ from kerolox.errors import (
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection, parse_address
+from kerolox.remoting.blocking import BlockingConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["IN_FLIGHT_MAX", "PASSING_CODES", "Lookup", "Masters", "NameServers", "ask_all"]
+__all__ = ["IN_FLIGHT_MAX", "PASSING_CODES", "Lookup", "Masters", "RouteFinder", "ask_all"]
 
 IN_FLIGHT_MAX = 64
 """Most open requests on one connection."""
@@ -61,15 +67,13 @@ class Lookup:
     """Why a name server gave no answer."""
 
 
-class NameServers:
+class RouteFinder:
     """Asks name servers for routes, the one that answered last first. Belongs to one thread."""
 
     def __init__(
         self, addresses: Iterable[str], *, answer_seconds_max: float = ANSWER_SECONDS_MAX
     ) -> None:
-        self.addresses = list(addresses)
-        for address in self.addresses:
-            parse_address(address)
+        self.name_servers = NameServers(checked_addresses(tuple(addresses)))
         self._answer_seconds_max = answer_seconds_max
         self._connections: dict[str, BlockingConnection] = {}
 
@@ -81,7 +85,7 @@ class NameServers:
         """
         lookup = Lookup(unknown=set(topics))
         knows_brokers = False
-        for address in list(self.addresses):
+        for address in self.name_servers.in_turn():
             if not lookup.unknown:
                 break
             asked = sorted(lookup.unknown)
@@ -95,8 +99,7 @@ class NameServers:
                 lookup.failure = error
                 continue
             if len(lookup.unknown) < len(asked):
-                self.addresses.remove(address)
-                self.addresses.insert(0, address)
+                self.name_servers.prefer(address)
         lookup.certain = knows_brokers and lookup.failure is None
         return lookup
 
@@ -107,18 +110,11 @@ class NameServers:
         self._connections.clear()
 
     def _ask(self, address: str, topics: list[str], lookup: Lookup) -> None:
-        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-        commands = [
-            RemotingCommand.request(code, {"topic": topic, "acceptStandardJsonOnly": True})
-            for topic in topics
-        ]
-        answers = self._asked(address, commands)
+        answers = self._asked(address, [route_request(topic) for topic in topics])
         for topic, answer in zip(topics, answers, strict=True):
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            route = route_of(answer, address)
+            if route is None:
                 continue
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_response(answer.code, answer.remark, address)
-            route = TopicRoute.parse(answer.body)
             masters = _masters(route)
             lookup.found[topic] = masters
             lookup.unreadable[topic] = {b.broker_name for b in route.brokers} - masters.keys()

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from kerolox.client.aio.network.access import Access
 from kerolox.client.aio.network.addressing import (
     ADDRESS_FIRST_MS,
     ADDRESS_INTERVAL_MS,
@@ -21,16 +22,11 @@ from kerolox.client.aio.network.addressing import (
 )
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
-    BrokerError,
     ClientError,
     ConnectError,
     KeroloxError,
-    RemotingError,
-    TopicNotFoundError,
     TopicRouteNotFoundError,
 )
-from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
@@ -41,6 +37,7 @@ __all__ = ["Cluster", "Repeater"]
 FAREWELL_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
 
+_Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +96,7 @@ class Repeater:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Cluster:
+class Cluster(Access):
     """Name servers, routes and brokers of one client."""
 
     def __init__(
@@ -112,41 +109,19 @@ class Cluster:
         rpc_hook: RpcHook | None = None,
         address_server: AddressServer | None = None,
     ) -> None:
+        super().__init__(
+            RemotingClient(on_request=on_request, rpc_hook=rpc_hook),
+            name_servers,
+            api_timeout_ms / 1000,
+            first=random.getrandbits(16),
+        )
         self.client_id = client_id
-        self.name_servers = name_servers
-        self.remoting = RemotingClient(on_request=on_request, rpc_hook=rpc_hook)
-        self.api_timeout_seconds = api_timeout_ms / 1000
         self.routes: dict[str, TopicRoute] = {}
         self.address_server = address_server
-        self._name_server_index = random.getrandbits(16)
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
 
-    # -- requests -----------------------------------------------------------------------------
-    async def ask(
-        self,
-        address: str,
-        code: int,
-        ext_fields: Mapping[str, object] | None = None,
-        *,
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> RemotingCommand:
-        """Send a request whose answer must be code 0.
-
-        Raises:
-            BrokerError: it is another one.
-            RemotingError: no answer.
-        """
-        response = await self.remoting.invoke(
-            address,
-            RemotingCommand.request(code, ext_fields, body=body),
-            timeout_seconds=timeout_seconds or self.api_timeout_seconds,
-        )
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(response.code, response.remark, address)
-        return response
-
+    # -- name servers --------------------------------------------------------------------------
     async def find_name_servers(self) -> None:
         """Ask the web server for the name servers, if there is one; failures are logged."""
         if self.address_server is None:
@@ -155,41 +130,14 @@ class Cluster:
         if found and set(found) != set(self.name_servers):
             known = ", ".join(self.name_servers) or "none"
             _log.info("name servers are %s; they were %s", ", ".join(found), known)
-            self.name_servers = found
+            self._name_servers.addresses = found
 
-    async def ask_name_server(
-        self, code: int, ext_fields: Mapping[str, object] | None = None
-    ) -> RemotingCommand:
-        """Send a request to a name server, and to the next one when it does not answer.
-
-        Raises:
-            BrokerError: the first that answered refused.
-            ConnectError: none answered; the text has each one's reason.
-        """
+    async def _in_turn(self, ask: Callable[[str], Awaitable[_Result]]) -> _Result:
         if not self.name_servers and self.address_server is not None:
             raise ConnectError(f"{self.address_server.url} has told of no name server yet")
-        reasons: list[str] = []
-        servers, start = self.name_servers, self._name_server_index
-        # Each request goes once round by itself: others that fail meanwhile make it skip none.
-        for position in range(start, start + len(servers)):
-            try:
-                return await self.ask(servers[position % len(servers)], code, ext_fields)
-            except RemotingError as error:
-                reasons.append(str(error))
-                if self._name_server_index == position:
-                    self._name_server_index = position + 1
-        raise ConnectError(f"no name server answers: {'; '.join(reasons)}")
+        return await super()._in_turn(ask)
 
     # -- routes -------------------------------------------------------------------------------
-    async def fetch_route(self, topic: str) -> TopicRoute | None:
-        """Ask for a route without remembering it; None when the topic is unknown."""
-        fields = {"topic": topic, "acceptStandardJsonOnly": True}
-        try:
-            response = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-        except TopicNotFoundError:
-            return None
-        return TopicRoute.parse(response.body) if response.body else None
-
     async def refresh(self, topic: str) -> TopicRoute | None:
         """Fetch a route and remember it; what was known stays when the topic is unknown now."""
         task = self._fetching.get(topic)

@@ -1,35 +1,20 @@
-"""Who a client is: its address, its client id, its name servers."""
+"""Who a client is: its client id, its name servers, its namespace."""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 
 from kerolox.addresses import split_address
 from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
 
-__all__ = ["client_id_of", "local_ip", "name_servers_of", "namespace_of"]
+__all__ = ["checked_addresses", "client_id_of", "name_servers_of", "namespace_of"]
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that stands in for a name server that is not given."""
 
 ENDPOINT_SCHEME = "http://"
-
-FALLBACK_IP = "127.0.0.1"
-
-
-def local_ip() -> str:
-    """The address of the interface to the default route; 127.0.0.1 when there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only looks up the route.
-            probe.connect(("192.0.2.1", 9))
-            address = str(probe.getsockname()[0])
-        except OSError:
-            return FALLBACK_IP
-    return address if address != "0.0.0.0" else FALLBACK_IP
 
 
 def client_id_of(ip: str, instance_name: str, *, keep_default: bool, unit_name: str = "") -> str:
@@ -67,6 +52,15 @@ def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
         raise ConfigError(
             f"no name server is given; pass name_server='host:9876' or set {NAME_SERVER_VARIABLE}"
         )
+    return checked_addresses(addresses)
+
+
+def checked_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """The same addresses.
+
+    Raises:
+        ConfigError: one is not ``host:port``.
+    """
     for address in addresses:
         try:
             split_address(address)

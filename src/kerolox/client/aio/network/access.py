@@ -1,0 +1,139 @@
+"""Access to a cluster: requests that must succeed, and the one way to ask its name servers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.client.core.name_servers import NameServers, route_of, route_request
+from kerolox.errors import BrokerError, ClientError, ConnectError, RemotingError
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import AUTO_CREATE_TOPIC
+
+if TYPE_CHECKING:
+    from kerolox.client.core.routes import TopicRoute
+    from kerolox.protocol.bodies import TopicConfig
+    from kerolox.remoting.client import RemotingClient
+
+__all__ = ["Access"]
+
+TIMEOUT_SECONDS = 5.0
+"""Default time limit of one request."""
+
+_Result = TypeVar("_Result")
+
+
+class Access:
+    """A way to a cluster: connections and the addresses of its name servers."""
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        name_servers: tuple[str, ...],
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        *,
+        first: int = 0,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            remoting: the connections; who made it closes it.
+            name_servers: ``host:port`` of each.
+            timeout_seconds: time limit of one request.
+            first: position of the name server that is asked first, modulo their number.
+        """
+        self.remoting = remoting
+        self.timeout_seconds = timeout_seconds
+        self._name_servers = NameServers(name_servers, first=first)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """``host:port`` of each name server."""
+        return self._name_servers.addresses
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> RemotingCommand:
+        """Send a request whose answer must be code 0.
+
+        Raises:
+            BrokerError: it is another one.
+            RemotingError: no connection, or no answer in time.
+        """
+        response = await self.remoting.invoke(
+            address,
+            RemotingCommand.request(code, fields, body=body),
+            timeout_seconds=timeout_seconds or self.timeout_seconds,
+        )
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(response.code, response.remark, address)
+        return response
+
+    async def ask_name_server(
+        self, code: int, fields: Mapping[str, object] | None = None
+    ) -> RemotingCommand:
+        """Send a request to a name server, and to the next one when it does not answer.
+
+        Raises:
+            BrokerError: the first that answered refused.
+            ConnectError: none answered; the text has each one's reason.
+            ClientError: no name server is given.
+        """
+        return await self._in_turn(lambda address: self.ask(address, code, fields))
+
+    async def fetch_route(self, topic: str) -> TopicRoute | None:
+        """The route of a topic, as the first name server that answers has it (code 105); None: it
+        knows no such topic. Errors: see :meth:`ask_name_server`.
+        """
+        return route_of(*await self._in_turn(lambda address: self._ask_route(address, topic)))
+
+    async def fetch_route_from(self, address: str, topic: str) -> TopicRoute | None:
+        """The same, of this name server alone. Errors: see :meth:`ask`."""
+        return route_of(*await self._ask_route(address, topic))
+
+    async def _ask_route(self, address: str, topic: str) -> tuple[RemotingCommand, str]:
+        request, seconds = route_request(topic), self.timeout_seconds
+        return await self.remoting.invoke(address, request, timeout_seconds=seconds), address
+
+    async def put_topic(self, address: str, settings: TopicConfig) -> None:
+        """Have a broker make a topic, or replace all settings of one (code 17). Errors: see
+        :meth:`ask`.
+
+        Args:
+            address: of the broker.
+            settings: all of them.
+        """
+        fields = {
+            "topic": settings.topic_name,
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "readQueueNums": settings.read_queue_nums,
+            "writeQueueNums": settings.write_queue_nums,
+            "perm": settings.perm,
+            "topicFilterType": settings.topic_filter_type,
+            "topicSysFlag": settings.topic_sys_flag,
+            "order": settings.order,
+        }
+        await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def _in_turn(self, ask: Callable[[str], Awaitable[_Result]]) -> _Result:
+        """What the first name server that answers says."""
+        if not self.name_servers:
+            raise ClientError("no name server is given")
+        reasons: list[str] = []
+        for address in self._name_servers.in_turn():
+            try:
+                result = await ask(address)
+            except RemotingError as error:
+                reasons.append(str(error))
+                continue
+            if reasons:
+                self._name_servers.prefer(address)
+            return result
+        raise ConnectError(f"no name server answers: {'; '.join(reasons)}")

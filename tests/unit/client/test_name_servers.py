@@ -1,0 +1,38 @@
+"""Whose turn it is among name servers, and what a route's answer says."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerolox.client.core.name_servers import NameServers, route_of, route_request
+from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.protocol.codes import ResponseCode
+
+
+def test_all_are_asked_once_round_from_the_first() -> None:
+    assert NameServers(["a:1", "b:2", "c:3"], first=4).in_turn() == ("b:2", "c:3", "a:1")
+    assert NameServers([]).in_turn() == ()
+
+
+def test_the_one_that_answered_is_asked_first_next_time() -> None:
+    servers = NameServers(["a:1", "b:2", "c:3"])
+    servers.prefer("c:3")
+    assert servers.in_turn() == ("c:3", "a:1", "b:2")
+
+
+def test_addresses_that_are_replaced_leave_nobody_out() -> None:
+    servers = NameServers(["a:1", "b:2", "c:3"], first=2)
+    servers.addresses = ("d:4", "e:5")
+    servers.prefer("c:3")
+    assert set(servers.in_turn()) == {"d:4", "e:5"}
+
+
+def test_a_route_answer_is_a_route_or_unknown_or_an_error() -> None:
+    request = route_request("T")
+    body = b'{"brokerDatas":[],"queueDatas":[]}'
+    assert route_of(request.response(body=body), "a:1") is not None
+    assert route_of(request.response(ResponseCode.TOPIC_NOT_EXIST, "none"), "a:1") is None
+    with pytest.raises(BrokerError, match="busy"):
+        route_of(request.response(ResponseCode.SYSTEM_BUSY, "busy"), "a:1")
+    with pytest.raises(RemoteProtocolError):
+        route_of(request.response(body=b"[]"), "a:1")
