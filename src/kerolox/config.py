@@ -31,15 +31,13 @@ import shutil
 import stat
 import types
 import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kerolox.errors import ConfigError
 from kerolox.properties import edit_properties, parse_properties
 from kerolox.text import printable
-
-if typing.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = [
     "camel",

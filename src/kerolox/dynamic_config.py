@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, TypeVar
 
 from kerolox.config import change_settings_file, refuse_unknown, setting_keys, setting_text
 from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
 from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 __all__ = ["PENDING_PREFIX", "LiveSettings"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import ipaddress
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.errors import MessageRejectedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ALL_TAGS",

@@ -10,14 +10,11 @@ beyond ASCII, since Java reads such files as ISO 8859-1:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["edit_properties", "format_properties", "parse_properties"]
 

@@ -20,8 +20,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from kerolox.config import (
     convert_settings,
@@ -32,10 +34,6 @@ from kerolox.config import (
     setting_text,
 )
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 __all__ = ["LATER", "LIVE", "RoleSettings", "Source"]
 

@@ -17,7 +17,10 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kerolox.addresses import join_address
@@ -65,10 +68,6 @@ from kerolox.remoting.server import RemotingServer
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from pathlib import Path
-    from types import TracebackType
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.hooks import PullHook
     from kerolox.kernel import ConnectionKernel, StoreKernel

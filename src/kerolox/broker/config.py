@@ -23,9 +23,10 @@ import ipaddress
 import os
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from kerolox.addresses import (
     ALL_HOSTS,
@@ -47,9 +48,6 @@ from kerolox.protocol.names import (
 )
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["BrokerConfig"]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from kerolox.protocol.codes import ResponseCode
 
 __all__ = ["GiveBackContext", "PullContext", "PullHook", "run_give_back_hooks", "run_pull_hooks"]

@@ -8,13 +8,10 @@ not read them either.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["UNUSED_KEYS", "warn_of_other_places"]
 

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import os
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,8 +24,6 @@ from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCod
 from kerolox.protocol.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import Durability, RecordAppender

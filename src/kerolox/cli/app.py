@@ -10,15 +10,13 @@ import importlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn, cast
+from collections.abc import Sequence
+from typing import NoReturn, cast
 
 import click
 
 from kerolox.cli.output import complain, show_usage_error
 from kerolox.errors import KeroloxError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["LazyGroup", "cli", "main"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,8 +11,6 @@ from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from kerolox.admin import Access
 
 __all__ = ["name_server_option", "on_cluster"]

@@ -6,14 +6,12 @@ A flight becomes a message: JSON body, its carrier as tag, and as key an id that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from kerolox.message import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["BODY_SCHEMA", "flight_count", "flight_messages", "load_flights", "total_distance"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from kerolox.demo.report import Progress
 
 __all__ = ["FlowCounts", "flow"]

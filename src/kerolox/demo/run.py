@@ -8,9 +8,10 @@ import importlib.util
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kerolox.demo import analysis
 from kerolox.demo.flights import flight_count, flight_messages, load_flights, total_distance
@@ -20,9 +21,6 @@ from kerolox.demo.servers import Servers
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import kernel_name
 from kerolox.spark.java import require_java
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["main"]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 from kerolox.errors import KeroloxError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["Servers"]
 

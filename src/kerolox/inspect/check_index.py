@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.inspect.index_layout import (
@@ -25,8 +26,6 @@ from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.store.index.index_file import KeyHasher, record_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.log_walk import LogRecord
     from kerolox.inspect.places import StorePlaces

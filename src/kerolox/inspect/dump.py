@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt

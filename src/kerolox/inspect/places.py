@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,6 @@ from kerolox.store.files.deletions import Deletions
 from kerolox.store.layout import delay_levels_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Self
 
 __all__ = ["LogFile", "QueueFolder", "StoreOptions", "StorePlaces"]

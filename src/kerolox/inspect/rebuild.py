@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -38,8 +39,6 @@ from kerolox.store.layout import (
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kerolox.inspect.log_walk import LogRecord
     from kerolox.store.log.commit_log import CommitLog
 

@@ -5,15 +5,13 @@ A key of RocketMQ that Kerolox does not use is accepted with a warning; any othe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from kerolox.addresses import ALL_HOSTS
 from kerolox.role_settings import LATER, LIVE, RoleSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["UNUSED_KEYS", "NamesrvConfig"]
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -19,10 +20,6 @@ from kerolox.config import write_with_backup
 from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["KeyValues"]
 

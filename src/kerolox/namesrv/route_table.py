@@ -29,6 +29,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,6 @@ from kerolox.protocol.codes import Perm
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from kerolox.protocol.bodies import DataVersion, TopicConfig
 
 __all__ = [

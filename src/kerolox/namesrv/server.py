@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from kerolox.namesrv.handlers import NameServerHandlers
@@ -20,8 +21,6 @@ from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.namesrv.config import NamesrvConfig
 
 __all__ = ["NameServer"]

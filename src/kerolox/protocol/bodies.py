@@ -8,7 +8,8 @@ Fields stand in alphabetical order of their wire names, as fastjson writes them,
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,9 +17,6 @@ from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import Address, Expression, Keys, Name, TopicName, text_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "LENIENT_BODY_BYTES_MAX",

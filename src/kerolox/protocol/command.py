@@ -8,8 +8,8 @@ the kernel hand it out).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import (
@@ -29,9 +29,6 @@ from kerolox.protocol.serialize import (
     encode_binary_header,
     encode_json_header,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["RemotingCommand"]
 

@@ -8,13 +8,10 @@ a small body may claim to be gigabytes.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = [
     "COMPRESSION_MASK",

@@ -9,7 +9,8 @@ SEND_BATCH_MESSAGE (a, b, c ...) decode into the same class as the long ones of 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Self
 
 import msgspec
 
@@ -23,9 +24,6 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "SEND_LONG_NAMES",

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
 from kerolox.protocol.codes import HEADER_BYTES_MAX
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "ADDRESS_BYTES_MAX",

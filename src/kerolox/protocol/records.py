@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, decode_properties, pack_host, unpack_host
 from kerolox.protocol.codes import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BLANK_MAGIC",

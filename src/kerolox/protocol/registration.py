@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
@@ -32,9 +32,6 @@ from kerolox.protocol.bodies import (
     encode_body,
 )
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "REGISTRATION_BYTES_MAX",

@@ -13,10 +13,7 @@ import logging
 import resource
 import sys
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 __all__ = ["CONNECTIONS_MAX", "Admission"]
 

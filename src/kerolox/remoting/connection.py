@@ -23,8 +23,9 @@ import logging
 import socket
 import types
 from collections import deque
+from collections.abc import Callable, Coroutine, Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
@@ -39,9 +40,6 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
 
 __all__ = [
     "PAUSED_BY_ANSWERS",

@@ -10,11 +10,9 @@ are idle.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    import asyncio
+from typing import Protocol
 
 __all__ = ["KEPT_BYTES_MAX", "LOOK_BYTES", "Keeper", "KeptBytesWatch"]
 

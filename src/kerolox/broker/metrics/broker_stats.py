@@ -12,14 +12,13 @@ import asyncio
 import contextlib
 import logging
 from array import array
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from kerolox.protocol.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import StoreMetrics
 

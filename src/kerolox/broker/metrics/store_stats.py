@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.metrics.put_times import PutTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.broker.writer import RecordWriter
     from kerolox.kernel import StoreMetrics
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker import filtered_pull
@@ -30,8 +31,6 @@ from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from kerolox.broker.broker import Broker
 
 __all__ = ["router"]

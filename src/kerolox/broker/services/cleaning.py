@@ -16,6 +16,7 @@ import datetime
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.broker.retention import (
@@ -28,8 +29,6 @@ from kerolox.broker.retention import (
 from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import CleanedStore
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.errors import BrokerError, KeroloxError
@@ -30,8 +31,6 @@ from kerolox.remoting.client import RemotingClient
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import TopicConfigTable
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,8 +25,6 @@ from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import RecordStore

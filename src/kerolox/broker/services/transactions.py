@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.broker.writer import NewRecord, Put
@@ -30,8 +31,6 @@ from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOP
 from kerolox.protocol.records import decode_record, decode_records, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.broker.broker import Broker
 
 __all__ = ["TRANSACTION_GROUP", "Transactions"]

@@ -9,6 +9,7 @@ anew. Subscriptions go to the kernel, whose hot pulls use them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from kerolox.kernel import FastPathTables
     from kerolox.remoting.server import ServerConnection
 

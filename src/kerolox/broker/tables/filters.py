@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ from kerolox.protocol.names import length_fault
 from kerolox.store.queues.consume_queue_ext import BitFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.protocol.bodies import SubscriptionData
     from kerolox.remoting.turns import Turns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,8 +20,6 @@ from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import LMQ_PREFIX, TOOLS_GROUP, length_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import FastPathTables
 

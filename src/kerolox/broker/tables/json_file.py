@@ -21,7 +21,9 @@ import errno
 import logging
 import os
 import shutil
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -31,10 +33,6 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import SHOWN_CHARACTERS
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 __all__ = ["FILE_BYTES_MAX", "TABLE_BYTES_MAX", "JsonFile", "text_bytes", "without_long_names"]
 

@@ -6,14 +6,13 @@ A lock belongs to one client of a group and ends some time after it was last tak
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kerolox.message import MessageQueue
 
 __all__ = ["LOCKS_MAX", "QueueLocks"]

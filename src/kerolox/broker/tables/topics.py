@@ -7,6 +7,7 @@ snapshot can be written by another thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,8 +42,6 @@ from kerolox.protocol.names import (
 from kerolox.protocol.registration import TOPICS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import FastPathTables
 

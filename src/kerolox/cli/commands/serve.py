@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ from kerolox.errors import ConfigError
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig

@@ -6,6 +6,7 @@ import datetime
 import functools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.info import StoreInfo
     from kerolox.inspect.places import StorePlaces

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 __all__ = ["KINDS_MAX", "LINES_PER_SECOND_MAX", "LogLimit"]
 

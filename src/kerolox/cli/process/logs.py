@@ -11,16 +11,14 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
 
 from kerolox.cli.process.log_limit import LogLimit
 from kerolox.errors import ConfigError
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import TracebackType
 
 __all__ = [
     "LINE_CHARACTERS_MAX",

@@ -10,19 +10,17 @@ import os
 import resource
 import sys
 import threading
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from kerolox.cli.output import complain, print_line
 from kerolox.cli.process.logs import configure_logging, log_stream, reopen_log
 from kerolox.cli.process.notify import notify_ready, notify_reloading, notify_stopping
 from kerolox.cli.process.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-    from pathlib import Path
 
 __all__ = ["Role", "Started", "make_files_private", "prepare_server", "run", "say", "serve"]
 

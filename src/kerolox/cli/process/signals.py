@@ -11,12 +11,10 @@ import contextlib
 import faulthandler
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from kerolox.cli.process.logs import log_stream, write_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["ServerSignals", "ignore_early_signals"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
 from kerolox.protocol.fastjson import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue

@@ -9,6 +9,7 @@ request.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kerolox.message import PropertyKey, decode_properties, encode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
     from kerolox.client.core.sending.transaction import TransactionState
     from kerolox.message import MessageExt, MessageQueue

@@ -9,16 +9,14 @@ master; a consumer's from the readable queues.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.fastjson import FastjsonError, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "MASTER_ID",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError, MessageRejectedError
@@ -15,8 +16,6 @@ from kerolox.protocol.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kerolox.message import Message
 
 __all__ = [

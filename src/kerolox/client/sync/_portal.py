@@ -14,12 +14,10 @@ import queue
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from kerolox.errors import ClientClosedError, ClientError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
 
 __all__ = ["Portal"]
 

@@ -40,13 +40,14 @@ from kerolox.store.files.mapped_file import (
     release_pages,
     sync_folder,
 )
+from kerolox.store.layout import (
+    RecordView,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kerolox.store.layout import (
-        RecordView,
-    )
+    from kerolox.store.layout import RecordView
     from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]

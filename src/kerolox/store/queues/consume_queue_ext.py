@@ -16,9 +16,10 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from collections.abc import Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.store.files.mapped_file import (
     FILE_NAME_DIGITS,
@@ -28,9 +29,6 @@ from kerolox.store.files.mapped_file import (
     write_all,
     zero_from,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["BitFilter", "ConsumeQueueExt", "ExtUnit", "is_ext_address"]
 

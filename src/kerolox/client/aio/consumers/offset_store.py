@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.client.core.consuming.offsets import (
@@ -21,9 +23,6 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.message import MessageQueue
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.errors import ClientError
 from kerolox.message import ConsumeFromWhere, MessageQueue
 from kerolox.protocol.fastjson import FastjsonError, dumps_pretty, loads
 from kerolox.protocol.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 __all__ = [
     "Lookup",

@@ -8,11 +8,10 @@ newest message that was ever here.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from kerolox.message import MessageExt
 
 __all__ = ["MIB", "ProcessQueue"]

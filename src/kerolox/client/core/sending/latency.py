@@ -7,11 +7,10 @@ avoided, one of the better half is taken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.client.core.sending.queue_choice import QueueChooser
     from kerolox.message import MessageQueue
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from kerolox.errors import (
     BrokerError,
@@ -12,9 +12,6 @@ from kerolox.errors import (
     RemotingError,
 )
 from kerolox.protocol.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 __all__ = ["RETRIED_CODES", "is_retried"]
 

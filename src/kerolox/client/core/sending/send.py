@@ -8,8 +8,9 @@ message is stored; they are the four statuses of a :class:`SendResult`.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.request_reply import ReplyMessage
@@ -33,9 +34,6 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "OutgoingMessage",

@@ -9,6 +9,7 @@ and take those of older clients, which have fewer fields (``TraceDataEncoder``).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +18,6 @@ from kerolox.client.core.sending.transaction import TransactionState
 from kerolox.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kerolox.message import MessageExt
 
 __all__ = [

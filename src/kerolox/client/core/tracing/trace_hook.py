@@ -6,6 +6,7 @@ and what a broker with ``traceOn=false`` stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.hooks import (
@@ -28,8 +29,6 @@ from kerolox.message import PropertyKey
 from kerolox.protocol.names import DEFAULT_REGION, TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.message import MessageExt
 
 __all__ = ["TraceHook"]
