@@ -4,8 +4,9 @@
 
 Plays each scenario of ``tests/abuse/scenarios.py`` beside a probe, and prints a line for each: of
 the probe's answers the median, the 99th percentile and the slowest in milliseconds of the
-server's own time, which is the clock less what the machine took (``tests/support/probe.py``), and
-by how many MiB the server grew. Others are to be served within 100 ms.
+server's own time, which is the clock less what the machine took
+(``tests/support/servers/probe.py``), and by how many MiB the server grew. Others are to be served
+within 100 ms.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.abuse.conftest import SETTINGS
 from tests.abuse.scenarios import SCENARIOS
 from tests.support.kernels import KERNELS
-from tests.support.probe import Probe, Seen
-from tests.support.up import Up
+from tests.support.servers.probe import Probe, Seen
+from tests.support.servers.up import Up
 
 SERVED_MS_MAX = 100.0
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.support import delays
-from tests.support.up import Up
+from tests.support.clients import delays
+from tests.support.servers.up import Up
 
 DELAYS_MS = (1_000, 5_000, 10_000, 30_000)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.kernel.support import send
+from tests.support.stores.bench import send
 
 from kerolox.kernel import load_kernel
 from kerolox.kernel.settings import StoreSettings

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.up import free_port
+from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

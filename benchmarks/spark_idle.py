@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.spark.support import Sent, Topics  # noqa: E402
-from tests.support.up import Up  # noqa: E402
+from tests.support.clients.spark import Sent, Topics  # noqa: E402
+from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.spark_read import start_spark  # noqa: E402
 from kerolox.kernel import kernel_name  # noqa: E402

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.support.eventually import wait_until  # noqa: E402
-from tests.support.up import Up  # noqa: E402
+from tests.support.servers.up import Up  # noqa: E402
 
 from kerolox.kernel import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402

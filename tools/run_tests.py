@@ -25,7 +25,7 @@ from steps import ROOT, Outcome, Step, lane, run_step
 
 sys.path.insert(0, str(ROOT))
 
-from tests.support.golden import copy_golden
+from tests.support.stores.golden import copy_golden
 
 WORKERS = "3"
 """One more than two processors have work for: tests wait for timers and other processes."""

@@ -22,7 +22,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import _LONG_NAMES, EmptyHeader, Header
 from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
-from tests.support.requests import heartbeat_body
+from tests.support.clients.requests import heartbeat_body
 
 __all__ = ["BROKER", "GROUP", "NAMESRV", "TOPIC", "Role"]
 

@@ -12,7 +12,7 @@ from tests.abuse.asker import ask_all
 from tests.abuse.every_code import BROKER, Role
 
 if TYPE_CHECKING:
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["ALL_OF_THEM", "ask_everything", "ask_everything_huge"]
 

@@ -12,11 +12,11 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.requests import pull_fields, send_fields, topic_fields
 from tests.support.eventually import SECONDS_MAX
-from tests.support.requests import pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["keep", "kept", "tables"]
 

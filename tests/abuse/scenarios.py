@@ -19,13 +19,13 @@ from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
 from tests.abuse.every_code import BROKER, NAMESRV
 from tests.abuse.everything import ask_everything, ask_everything_huge
-from tests.abuse.support import connect, connected, frame, push, raw_frame
-from tests.abuse.support import pull as pull_fields
-from tests.abuse.support import send as send_fields
+from tests.support.clients.raw import connect, connected, frame, push, raw_frame
+from tests.support.clients.raw import pull as pull_fields
+from tests.support.clients.raw import send as send_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["FLOODS", "SCENARIOS", "Scenario"]
 

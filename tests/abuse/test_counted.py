@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from types import FrameType
 
-from tests.support.counted import LINES_PER_CALLBACK_MAX, LineCounter
+from tests.support.servers.counted import LINES_PER_CALLBACK_MAX, LineCounter
 
 
 def work(rounds: int) -> int:

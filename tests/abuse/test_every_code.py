@@ -17,10 +17,10 @@ from tests.abuse.every_code import BROKER, NAMESRV, TOPIC, Role
 from tests.abuse.everything import ALL_OF_THEM
 from tests.abuse.kept import ask, keep, kept, tables
 from tests.abuse.scenarios import EVERYTHING
+from tests.support.clients.requests import topic_fields
 from tests.support.kernels import KERNELS
-from tests.support.probe import Probe
-from tests.support.requests import topic_fields
-from tests.support.up import Up
+from tests.support.servers.probe import Probe
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

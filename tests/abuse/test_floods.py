@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.abuse.scenarios import FLOODS
-from tests.support.probe import Probe, memory_mib
+from tests.support.servers.probe import Probe, memory_mib
 
 if TYPE_CHECKING:
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 LEFT_MIB_MAX = 300
 

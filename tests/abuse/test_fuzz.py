@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from kerolox.broker.broker import _ROUTER
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
-from tests.abuse.support import connect, drain, frame
-from tests.abuse.support import pull as pull_fields
-from tests.abuse.support import send as send_fields
 from tests.malformed.test_frames import BODIES, TEXTS, request_members
-from tests.support.probe import Probe
+from tests.support.clients.raw import connect, drain, frame
+from tests.support.clients.raw import pull as pull_fields
+from tests.support.clients.raw import send as send_fields
+from tests.support.servers.probe import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 EXAMPLES = int(os.environ.get("KEROLOX_FUZZ_EXAMPLES", "0"))
 MEMORY_MIB_MAX = 96

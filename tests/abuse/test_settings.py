@@ -14,8 +14,8 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
 from tests.abuse.conftest import SETTINGS
 from tests.support.kernels import KERNELS
-from tests.support.probe import Probe
-from tests.support.up import Up
+from tests.support.servers.probe import Probe
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

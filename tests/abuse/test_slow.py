@@ -11,11 +11,11 @@ import pytest
 
 from kerolox.cli.process.log_limit import LINES_PER_SECOND_MAX
 from tests.abuse.conftest import SETTINGS
-from tests.abuse.support import connect, connected, drain, frame, push
-from tests.abuse.support import send as send_fields
+from tests.support.clients.raw import connect, connected, drain, frame, push
+from tests.support.clients.raw import send as send_fields
 from tests.support.eventually import wait_until
-from tests.support.probe import Probe
-from tests.support.up import Up
+from tests.support.servers.probe import Probe
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

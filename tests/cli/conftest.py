@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Server
+from tests.support.servers.command import Server
 
 
 def small_store(folder: Path, **settings: object) -> Path:

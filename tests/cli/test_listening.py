@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kerolox.addresses import local_address, split_address
-from tests.cli.command import Server, kerolox
 from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX
+from tests.support.servers.command import Server, kerolox
 
 
 def settings_file(folder: Path, **settings: object) -> Path:

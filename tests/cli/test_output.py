@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.cli.output import json_text, one_line
 from kerolox.remoting.server import RemotingServer
-from tests.cli.command import kerolox
+from tests.support.servers.command import kerolox
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Server, kerolox, start
 from tests.support.eventually import SECONDS_MAX
+from tests.support.servers.command import Server, kerolox, start
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import COMMAND, SECONDS_MAX, Server, kerolox
 from tests.cli.conftest import small_store
 from tests.support.eventually import wait_until
+from tests.support.servers.command import COMMAND, SECONDS_MAX, Server, kerolox
 
 
 def up(folder: Path, *options: object, **environment: str) -> Server:

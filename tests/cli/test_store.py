@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Server, kerolox
 from tests.cli.conftest import small_store
-from tests.support.golden import copy_golden
+from tests.support.servers.command import Server, kerolox
+from tests.support.stores.golden import copy_golden
 
 
 @pytest.fixture

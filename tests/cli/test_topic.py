@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.command import Server, kerolox
+from tests.support.servers.command import Server, kerolox
 
 
 def test_a_topic_is_created_listed_described_and_deleted(cluster: Server, name_server: str) -> None:

@@ -15,8 +15,8 @@ from kerolox.client.sync import (
 )
 from kerolox.errors import TopicRouteNotFoundError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
-from tests.cli.command import kerolox
 from tests.support.eventually import wait_until
+from tests.support.servers.command import kerolox
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
-from tests.support.requests import heartbeat_body, pull_fields, send_fields, topic_fields
+from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode
 from kerolox.protocol.records import encode_batch
 from tests.contract.answers import CLIENT, GROUP, TOPIC, Case, of_pull, of_send, spoiled
-from tests.support.requests import heartbeat_body
+from tests.support.clients.requests import heartbeat_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,14 +11,14 @@ import pytest_asyncio
 
 from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
-from tests.support.clusters import cluster, java_cluster, our_cluster
 from tests.support.eventually import until
+from tests.support.servers.clusters import cluster, java_cluster, our_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kerolox.message import MessageExt
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 __all__ = ["cluster", "java_cluster", "our_cluster"]
 

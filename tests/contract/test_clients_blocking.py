@@ -22,7 +22,7 @@ from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 
 def test_send_pull_query_without_asyncio(cluster: Cluster, topic: str, group: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kerolox.client import Producer
     from kerolox.message import MessageExt
     from tests.contract.conftest import Inbox
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 
 def bodies(messages: list[MessageExt]) -> list[bytes]:

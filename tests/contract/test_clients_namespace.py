@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kerolox.client import TraceView
     from kerolox.message import MessageExt
     from tests.contract.conftest import Inbox
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 pytestmark = pytest.mark.asyncio
 

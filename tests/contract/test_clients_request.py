@@ -28,7 +28,7 @@ from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 pytestmark = pytest.mark.asyncio
 

@@ -23,7 +23,7 @@ from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 
 async def stored(cluster: Cluster, queue: MessageQueue, offset: int = 0) -> list[MessageExt]:

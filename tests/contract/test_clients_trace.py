@@ -31,7 +31,7 @@ from tests.support.eventually import SECONDS_MAX, until, wait_until
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
     from tests.contract.conftest import Inbox
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 pytestmark = pytest.mark.asyncio
 

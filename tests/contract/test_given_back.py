@@ -26,9 +26,9 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.names import SCHEDULE_TOPIC
 from tests.contract.conftest import FIRST
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 from tests.unit.broker.conftest import KERNELS
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from kerolox.remoting.blocking import BlockingConnection
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
+    from tests.support.servers.clusters import Cluster
 
 FORMS = {
     r"-?\d+": """

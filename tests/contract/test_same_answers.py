@@ -16,9 +16,9 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
 from tests.contract.answers import TOPIC, Case, cases, ends, shape
 from tests.contract.answers_online import online_cases
-from tests.support.clusters import JavaPeer
+from tests.support.clients.peer import small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import small_config
+from tests.support.servers.clusters import JavaPeer
 
 if TYPE_CHECKING:
     from pathlib import Path

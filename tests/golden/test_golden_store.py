@@ -16,9 +16,9 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.message import MessageExt, MessageId
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
-from tests.support.golden import Golden, copy_golden
+from tests.support.clients.peer import SMALL, Peer, peer_of
 from tests.support.kernels import KERNELS
-from tests.unit.broker.support import SMALL, Peer, peer_of
+from tests.support.stores.golden import Golden, copy_golden
 
 pytestmark = pytest.mark.asyncio
 

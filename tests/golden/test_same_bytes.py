@@ -20,10 +20,10 @@ from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
 from kerolox.message import unpack_host
 from kerolox.store.layout import delay_levels_ms, record_tags_code
-from tests.kernel.support import files
 from tests.support.eventually import wait_until
-from tests.support.golden import Golden, copy_golden
 from tests.support.kernels import KERNELS, MODULES
+from tests.support.stores.bench import files
+from tests.support.stores.golden import Golden, copy_golden
 
 DELAYS_MS = delay_levels_ms(DEFAULT_DELAY_LEVELS)
 BATCH_TOPIC = b"GoldenB"

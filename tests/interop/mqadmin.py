@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.interop.build import java_command
+from tests.support.programs import java_command
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["MqAdmin"]
 

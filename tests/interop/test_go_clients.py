@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.build import build_go_clients
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.programs import build_go_clients
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.client.core.tracing.trace import PubTrace, SubAfterTrace, SubBeforeTrace
-from tests.interop.build import build_go_clients
 from tests.interop.traces import traces_of
-from tests.support.up import Up
+from tests.support.programs import build_go_clients
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

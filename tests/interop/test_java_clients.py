@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.message import MessageId
-from tests.interop.build import java_command
 from tests.interop.mqadmin import MqAdmin
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.programs import java_command
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

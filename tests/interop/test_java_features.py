@@ -14,9 +14,9 @@ import pytest
 from kerolox.client import create_reply
 from kerolox.client.sync import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message
-from tests.interop.build import java_command
 from tests.support.eventually import wait_until
-from tests.support.up import Up
+from tests.support.programs import java_command
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

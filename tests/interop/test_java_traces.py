@@ -28,11 +28,11 @@ from kerolox.client.core.tracing.trace import (
     SubBeforeTrace,
 )
 from kerolox.message import ConsumeFromWhere, Message
-from tests.interop.build import java_command
 from tests.interop.mqadmin import MqAdmin
 from tests.interop.traces import traces_of
 from tests.support.eventually import until
-from tests.support.up import Up
+from tests.support.programs import java_command
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.build import build_java_version, java_of
-from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
+from tests.support.programs import build_java_version, java_of
+from tests.support.servers.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
 from tests.interop.mqadmin import MqAdmin
 from tests.support.eventually import wait_until
-from tests.support.up import Up
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

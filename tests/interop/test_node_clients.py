@@ -10,9 +10,9 @@ import pytest
 
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
-from tests.interop.build import build_node_clients
 from tests.support.eventually import wait_until
-from tests.support.up import Up
+from tests.support.programs import build_node_clients
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

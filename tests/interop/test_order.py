@@ -14,10 +14,10 @@ import pytest
 from kerolox.client.sync import Producer, ProducerSettings
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from tests.interop.build import java_command
 from tests.interop.test_java_features import OPTIONS
 from tests.support.eventually import wait_until
-from tests.support.up import Up
+from tests.support.programs import java_command
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from typing import Self

@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.filter.bloom import BloomFilter
 from kerolox.filter.sql92 import EvaluationError, Sql92Error, compile_sql92
-from tests.interop.build import java_command
+from tests.support.programs import java_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from kerolox.client.sync import Producer
-from tests.interop.build import build_spring, java_of
-from tests.interop.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
+from tests.support.programs import build_spring, java_of
+from tests.support.servers.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
 

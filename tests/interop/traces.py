@@ -11,7 +11,7 @@ from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceRecord
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["traces_of"]
 

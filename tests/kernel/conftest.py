@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import Bench
 from tests.support.kernels import KERNELS, MODULES
+from tests.support.stores.bench import Bench
 
 
 @pytest.fixture(params=KERNELS)

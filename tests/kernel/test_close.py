@@ -7,7 +7,7 @@ import shutil
 
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_records
-from tests.kernel.support import NOW, Bench, commands, holding_pull, properties, pull, send
+from tests.support.stores.bench import NOW, Bench, commands, holding_pull, properties, pull, send
 
 BODIES = [bytes([number]) * 9_000 for number in range(20)]
 

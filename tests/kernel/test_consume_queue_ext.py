@@ -11,7 +11,7 @@ import pytest
 
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_records
-from tests.kernel.support import (
+from tests.support.stores.bench import (
     BORN_HOST,
     NOW,
     STORE_HOST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.support import Bench, holding_pull, messages, send
+from tests.support.stores.bench import Bench, holding_pull, messages, send
 
 NAMES = 262_144
 """As many as the native kernel's table of topics, or of groups, has room for."""

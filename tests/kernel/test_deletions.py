@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import Bench
 from tests.support.eventually import wait_until
-from tests.support.faults import Faults
+from tests.support.faults.shim import Faults
+from tests.support.stores.bench import Bench
 
 OLD = [b"old-%d" % number for number in range(250)]
 NEW = [b"new-%d" % number for number in range(5)]
@@ -82,7 +82,7 @@ def test_a_deleted_topic_stays_so_after_a_crash(
 DELETER = """
 import importlib, sys
 from pathlib import Path
-from tests.kernel.support import Bench
+from tests.support.stores.bench import Bench
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]))
 bench.open()
 bench.store.flush()
@@ -214,8 +214,8 @@ FULL = """
 import importlib, sys
 from pathlib import Path
 from tests.support.eventually import wait_until
-from tests.kernel.support import Bench
-from tests.support.faults import Faults
+from tests.support.stores.bench import Bench
+from tests.support.faults.shim import Faults
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]))
 bench.open(flush_interval_consume_queue=10)
 faults = Faults(Path(sys.argv[3]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kerolox.kernel.status import PutMessageStatus
-from tests.kernel.support import Bench, properties
+from tests.support.stores.bench import Bench, properties
 
 REFUSED = int(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 

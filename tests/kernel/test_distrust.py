@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import SMALL_FILES, Bench
+from tests.support.stores.bench import SMALL_FILES, Bench
 
 CACHESTAT = 451
 """Number of the system call (Linux 6.5), the same on every architecture."""

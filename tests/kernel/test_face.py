@@ -12,7 +12,8 @@ from kerolox.kernel import ConnectionKernel, StoreKernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.message import java_hash, pack_host, tags_code
 from kerolox.protocol.records import decode_record, decode_records
-from tests.kernel.support import (
+from tests.support.eventually import wait_until
+from tests.support.stores.bench import (
     BORN_HOST,
     NOW,
     SMALL_FILES,
@@ -21,7 +22,6 @@ from tests.kernel.support import (
     properties,
     send,
 )
-from tests.support.eventually import wait_until
 
 FOUND, NO_MATCHED, REMOVING, FOUND_NULL, BADLY, ONE, TOO_SMALL, _, NO_MESSAGE = range(9)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import Bench, commands, send
 from tests.support.eventually import wait_until
-from tests.support.faults import Faults
+from tests.support.faults.shim import Faults
 from tests.support.kernels import KERNELS, MODULES
+from tests.support.stores.bench import Bench, commands, send
 
 NEVER_MS = 3_600_000
 QUIET = {
@@ -169,7 +169,7 @@ FAILING = """
 import importlib, sys
 from pathlib import Path
 from tests.support.eventually import wait_until
-from tests.kernel.support import Bench, send
+from tests.support.stores.bench import Bench, send
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
 bench.open(flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=1)
 def say(text):
@@ -228,7 +228,7 @@ def talking(module: str, folder: Path, faults: Faults, scenario: str) -> Iterato
 GROUPS = """
 import importlib, sys
 from pathlib import Path
-from tests.kernel.support import Bench, send
+from tests.support.stores.bench import Bench, send
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
 bench.open(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=1 << 20)
 wires = [bench.connect() for _ in range(4)]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kerolox.protocol.codes import SerializeType
-from tests.kernel.support import (
+from tests.support.stores.bench import (
     NOW,
     Bench,
     commands,

@@ -10,7 +10,7 @@ import pytest
 
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.codes import RequestCode, SerializeType
-from tests.kernel.support import (
+from tests.support.stores.bench import (
     BORN_HOST,
     SMALL_FILES,
     STORE_HOST,

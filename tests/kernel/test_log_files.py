@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import SMALL_FILES, Bench, files
 from tests.support.eventually import wait_until
+from tests.support.stores.bench import SMALL_FILES, Bench, files
 
 SIZE = SMALL_FILES["mapped_file_size_commit_log"]
 BODY = bytes(8_000)

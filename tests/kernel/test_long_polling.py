@@ -8,7 +8,8 @@ from kerolox._pykernel.store import ANSWERED_AT_ONCE_MAX
 from kerolox.kernel import COMMITS_MAX, HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
-from tests.kernel.support import (
+from tests.support.kernels import MODULES
+from tests.support.stores.bench import (
     BORN_HOST,
     NOW,
     STORE_HOST,
@@ -21,7 +22,6 @@ from tests.kernel.support import (
     send,
     send_batch,
 )
-from tests.support.kernels import MODULES
 
 READY = 1
 

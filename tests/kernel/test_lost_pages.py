@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import NOW, Bench, properties
+from tests.support.stores.bench import NOW, Bench, properties
 
 FILE_BYTES = 64 * 1024
 QUEUE_FILE_BYTES, PER_FILE = 20 * 100, 100

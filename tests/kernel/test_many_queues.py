@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.kernel.support import Bench
+    from tests.support.stores.bench import Bench
 
 QUEUES = 520
 DESCRIPTORS_MAX = 600

@@ -11,7 +11,7 @@ import pytest
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import decode_properties, tags_code
 from kerolox.protocol.records import decode_record, decode_records
-from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, files, properties
+from tests.support.stores.bench import BORN_HOST, NOW, STORE_HOST, Bench, files, properties
 
 MULTI = {"enable_multi_dispatch": True, "enable_lmq": True}
 OFFSETS = "INNER_MULTI_QUEUE_OFFSET"

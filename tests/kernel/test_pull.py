@@ -6,7 +6,7 @@ import pytest
 
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
-from tests.kernel.support import NOW, Bench, commands, frame, messages, properties, pull, send
+from tests.support.stores.bench import NOW, Bench, commands, frame, messages, properties, pull, send
 
 ENCODINGS = pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
 

@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.kernel.status import GetMessageStatus as Status
 from kerolox.message import java_hash
-from tests.kernel.support import Bench, properties
+from tests.support.stores.bench import Bench, properties
 
 SCENARIOS = int(os.environ.get("KEROLOX_READ_SCENARIOS", "6"))
 """Stores that are made, of each kernel; each is read ``READS`` times."""

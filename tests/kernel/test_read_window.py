@@ -9,7 +9,7 @@ import pytest
 from kerolox.kernel.status import GetMessageStatus
 
 if TYPE_CHECKING:
-    from tests.kernel.support import Bench
+    from tests.support.stores.bench import Bench
 
 MESSAGES = 1_100
 

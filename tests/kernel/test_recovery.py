@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kerolox.protocol.records import decode_records
-from tests.kernel.support import NOW, Bench, files, properties, send, send_batch
+from tests.support.stores.bench import NOW, Bench, files, properties, send, send_batch
 
 COUNT = 120
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerolox.protocol.records import decode_records
-from tests.kernel.support import NOW, Bench, files, send
+from tests.support.stores.bench import NOW, Bench, files, send
 
 LOG_FILE = 64 * 1024
 BODY = b"x" * 900

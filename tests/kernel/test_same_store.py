@@ -18,7 +18,7 @@ from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
 from kerolox.message import pack_host
 from kerolox.store.layout import delay_levels_ms
-from tests.kernel.support import NOW, Bench, files, properties
+from tests.support.stores.bench import NOW, Bench, files, properties
 
 STEPS = 400
 HOSTS = (

@@ -10,7 +10,7 @@ import pytest
 from kerolox.message import pack_host, tags_code
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.records import decode_record, decode_records
-from tests.kernel.support import (
+from tests.support.stores.bench import (
     NOW,
     Bench,
     commands,

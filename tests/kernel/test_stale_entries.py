@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kerolox.message import java_hash
-from tests.kernel.support import NOW, Bench, properties
+from tests.support.stores.bench import NOW, Bench, properties
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 EXT = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 1_000}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kerolox.protocol.codes import SerializeType
-from tests.kernel.support import NOW, Bench, commands, properties, pull, send, send_batch
+from tests.support.stores.bench import NOW, Bench, commands, properties, pull, send, send_batch
 
 TIMEOUT = 5_000
 

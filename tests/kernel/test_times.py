@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.support import NOW, Bench, properties, pull, send, send_batch
+from tests.support.stores.bench import NOW, Bench, properties, pull, send, send_batch
 
 ITEMS = [(0, b"one", b""), (0, b"two", b"")]
 

@@ -17,7 +17,10 @@ import pytest
 from kerolox.inspect.check import check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.status import GetMessageStatus, PutMessageStatus
-from tests.kernel.support import (
+from tests.support.eventually import wait_until
+from tests.support.faults.shim import Faults
+from tests.support.kernels import KERNELS, MODULES
+from tests.support.stores.bench import (
     NOW,
     Bench,
     files,
@@ -27,9 +30,6 @@ from tests.kernel.support import (
     send,
     send_batch,
 )
-from tests.support.eventually import wait_until
-from tests.support.faults import Faults
-from tests.support.kernels import KERNELS, MODULES
 
 NEVER_MS = 3_600_000
 PAGE = 4_096
@@ -229,7 +229,7 @@ SCENARIO = """
 import importlib, os, signal, sys
 from pathlib import Path
 from tests.support.eventually import wait_until
-from tests.kernel.support import Bench, properties, send
+from tests.support.stores.bench import Bench, properties, send
 from tests.kernel.test_transient_pool import UNWOKEN
 bench = Bench(importlib.import_module(sys.argv[1]), Path(sys.argv[2]) / "store")
 def say(text):

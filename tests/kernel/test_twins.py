@@ -10,7 +10,7 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.protocol.codes import RequestCode, SerializeType
-from tests.kernel.support import (
+from tests.support.stores.bench import (
     NOW,
     Bench,
     files,

@@ -12,9 +12,9 @@ import pytest_asyncio
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
 from tests.unit.broker.conftest import KERNELS
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
     from pathlib import Path

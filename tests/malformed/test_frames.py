@@ -18,8 +18,8 @@ from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, Se
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import _LONG_NAMES, EndTransactionHeader, HeaderFieldError
 from kerolox.remoting.client import RemotingClient
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.records import encode_batch
-from tests.unit.broker.support import Peer, peer_of, small_config
+from tests.support.clients.peer import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,11 +21,11 @@ from kerolox.broker.broker import Broker
 from kerolox.client import Producer, PushConsumer
 from kerolox.errors import ConfigError, ConnectError, StoreError, TopicRouteNotFoundError
 from kerolox.message import Message
-from tests.cli.command import COMMAND, kerolox
 from tests.cli.conftest import small_store
-from tests.support.up import Up, free_port
+from tests.support.clients.peer import peer_of, small_config
+from tests.support.servers.command import COMMAND, kerolox
+from tests.support.servers.up import Up, free_port
 from tests.unit.broker.conftest import KERNELS
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -15,7 +15,6 @@ from kerolox.inspect.check import check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import java_hash
-from tests.kernel.support import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
 from tests.kernel.test_read_model import LIMITS, QUEUE_FILE
 from tests.model.crashes import (
     Tree,
@@ -39,6 +38,7 @@ from tests.model.model import (
     StoreModel,
     with_cluster,
 )
+from tests.support.stores.bench import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
 
 __all__ = ["StoreMachine", "machine_of"]
 

@@ -11,8 +11,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from kerolox.message import java_hash
-from tests.kernel.support import CLUSTER
 from tests.kernel.test_read_model import Model as QueueReads
+from tests.support.stores.bench import CLUSTER
 
 __all__ = [
     "BLANK_BYTES",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.packaging.environments import PYTHONS, ROOT, SECONDS_MAX, Environment, build
-from tests.support.up import free_port
+from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,14 @@ from kerolox.message import decode_properties, encode_properties, java_hash, pro
 from kerolox.protocol.records import decode_record
 from kerolox.store.index.index_file import KeyHasher
 from kerolox.store.layout import parse_record
-from tests.unit.store.support import BORN_HOST, crash, opened, put, read_messages, small_settings
+from tests.support.stores.message_store import (
+    BORN_HOST,
+    crash,
+    opened,
+    put,
+    read_messages,
+    small_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

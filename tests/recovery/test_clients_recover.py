@@ -12,9 +12,9 @@ import pytest
 from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
-from tests.cli.command import Server
 from tests.support.eventually import until
-from tests.support.up import free_port
+from tests.support.servers.command import Server
+from tests.support.servers.up import free_port
 
 TOPIC = "Recover"
 SENDERS = 8

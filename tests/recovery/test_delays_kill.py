@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import delays
+from tests.support.clients import delays
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

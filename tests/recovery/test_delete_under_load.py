@@ -20,10 +20,10 @@ from kerolox.errors import RemotingError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
+from tests.support.clients.peer import Peer
 from tests.support.eventually import until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
-from tests.unit.broker.support import Peer
+from tests.support.servers.up import Up
 
 DELETIONS = int(os.environ.get("KEROLOX_TEST_DELETIONS", "200"))
 TOPICS = 10

@@ -18,13 +18,13 @@ from kerolox.errors import RemotingError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
+from tests.support.clients.peer import Peer
 from tests.support.eventually import until
-from tests.support.faults import Faults
+from tests.support.faults.shim import Faults
+from tests.support.faults.small_disk import disk_kinds, small_disk
 from tests.support.kernels import KERNELS
-from tests.support.small_disk import disk_kinds, small_disk
-from tests.support.up import Up
-from tests.unit.broker.support import Peer
-from tests.unit.inspect.support import check
+from tests.support.servers.up import Up
+from tests.support.stores.inspected import check
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

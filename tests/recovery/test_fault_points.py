@@ -1,7 +1,7 @@
 """kill -9 at every named point: before and after each call by which a store changes its files.
 
 A store puts messages, flushes, deletes a topic, drops old files, closes and opens again, in a
-process that dies at one call of one kind (``crash_scenario.py``, ``faults.py``); then, for some,
+process that dies at one call of one kind (``crash_scenario.py``, ``shim.py``); then, for some,
 again while it recovers. Whatever it acknowledged must be there, nothing else, and the store goes
 on. The native kernel appends through its maps, without calls: those kills come by time, and torn
 records by hand in ``test_torn_tail.py``.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.support.crash_scenario import GONE, Acknowledged, ScenarioRunner
-from tests.support.crashing import NOW, QUEUES, Crashable, Kept, Ledger, find, read_queue
+from tests.support.faults.crash_scenario import GONE, Acknowledged, ScenarioRunner
+from tests.support.faults.crashing import NOW, QUEUES, Crashable, Kept, Ledger, find, read_queue
 from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

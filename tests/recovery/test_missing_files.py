@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.support.crashing import Crashable, Ledger, Loss, copied
+from tests.support.faults.crashing import Crashable, Ledger, Loss, copied
 from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:

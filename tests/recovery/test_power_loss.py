@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.crashing import Crashable, Disk, Ledger, Loss
+from tests.support.faults.crashing import Crashable, Disk, Ledger, Loss
 from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:

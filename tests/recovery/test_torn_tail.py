@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.support.crashing import Crashable, Kept, Ledger, Loss, copied, rewrite
+from tests.support.faults.crashing import Crashable, Kept, Ledger, Loss, copied, rewrite
 from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.client import Producer
-from tests.support import transactions
+from tests.support.clients import transactions
+from tests.support.clients.transactions import ProducerProcess, is_committed
 from tests.support.kernels import KERNELS
-from tests.support.transactions import ProducerProcess, is_committed
-from tests.support.up import Up
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path

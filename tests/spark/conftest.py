@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.support import Topics
-from tests.support.up import Up
+from tests.support.clients.spark import Topics
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from kerolox.message import MessageId
 from kerolox.spark.rows.schema import COLUMNS
-from tests.spark.support import Sent, now_ms
-from tests.support.up import deaf_address
+from tests.support.clients.spark import Sent, now_ms
+from tests.support.servers.up import deaf_address
 
 
 def bodies(frame) -> list[bytes]:

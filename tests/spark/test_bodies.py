@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 
-from tests.spark.support import Sent
+from tests.support.clients.spark import Sent
 
 MIB = 1024 * 1024
 WORKER_MIB_MAX = 300

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.support import Gathered, Sending
+from tests.support.clients.spark import Gathered, Sending
 from tests.support.eventually import wait_until
 
 HERE = Path(__file__).parent

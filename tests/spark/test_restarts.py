@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.cli.command import Server
-from tests.spark.support import Gathered, Sending, Topics
+from tests.support.clients.spark import Gathered, Sending, Topics
 from tests.support.eventually import wait_until
-from tests.support.up import free_port
+from tests.support.servers.command import Server
+from tests.support.servers.up import free_port
 
 SECONDS_MAX = 240
 

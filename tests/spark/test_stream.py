@@ -53,7 +53,7 @@ def test_max_offsets_per_trigger_bounds_each_batch(spark, read_stream, topics, t
 
 
 def test_a_stream_reads_only_the_tags_asked_for(spark, read_stream, topics, topic, tmp_path):
-    from tests.spark.support import Sent
+    from tests.support.clients.spark import Sent
 
     topics.send(
         topic,

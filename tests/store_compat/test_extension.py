@@ -16,10 +16,10 @@ from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import Up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

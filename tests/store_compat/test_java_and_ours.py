@@ -27,10 +27,10 @@ from tests.store_compat.scenario import (
     tables_on_disk,
     tell,
 )
-from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.up import Up
+from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import Up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -14,11 +14,11 @@ from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.clusters import JavaPeer
+from tests.support.clients.requests import pull_fields
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.requests import pull_fields
-from tests.support.up import Up
+from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import Up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

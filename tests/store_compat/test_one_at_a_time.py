@@ -13,10 +13,10 @@ import pytest
 
 from kerolox.kernel.settings import StoreSettings
 from tests.store_compat.scenario import Seen, assert_clean, assert_equal, look, tables_on_disk, tell
-from tests.support.clusters import JavaPeer
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS, MODULES
-from tests.support.up import Up
+from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import Up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -1,0 +1,21 @@
+"""What tests of several folders share, one folder by subject; nothing in it is a test.
+
+=================  ================================================================================
+``eventually``     waiting for a condition, with a deadline: the only way in which tests wait
+``kernels``        the kernels under test, and their modules
+``lines``          the lines that a call executes, a measure of work that no clock disturbs
+``built``          libraries in C, built by the first test that needs them
+``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
+``bare_python``    an interpreter that has only some packages
+``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``), Java's (``clusters``,
+                   ``software``), those of a few lines (``fake_broker``, ``fake_queue``); ``probe``
+                   looks at a server beside a test, ``counted`` counts the server's work
+``clients/``       what asks them: ``requests`` (fields and bodies), ``peer`` (asyncio), ``raw``
+                   (sockets and frames), ``spark`` (topics for Spark); ``delays`` and
+                   ``transactions`` are loads whose outcome is judged at the end
+``stores/``        stores without a server: ``bench`` (a kernel), ``message_store`` (the Python
+                   store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java)
+``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
+                   ``crash_scenario`` (kills and losses of power), ``small_disk``
+=================  ================================================================================
+"""

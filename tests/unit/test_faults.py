@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faults import Faults
+from tests.support.faults.shim import Faults
 
 WRITER = """
 import errno, mmap, os, sys

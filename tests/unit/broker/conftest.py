@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.kernels import KERNELS
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 
 @pytest.fixture(params=KERNELS)

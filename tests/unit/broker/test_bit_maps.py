@@ -15,11 +15,11 @@ from kerolox.broker.broker import Broker
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

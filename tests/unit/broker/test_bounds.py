@@ -12,7 +12,7 @@ from kerolox.broker.tables import clients, filters, groups, offsets, topics
 from kerolox.protocol import bodies, fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.unit.broker.support import Peer, peer_of
+from tests.support.clients.peer import Peer, peer_of
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

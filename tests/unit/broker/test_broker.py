@@ -19,9 +19,9 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
-from tests.support.up import free_port
-from tests.unit.broker.support import Peer, peer_of, small_config
+from tests.support.servers.up import free_port
 
 pytestmark = pytest.mark.asyncio
 

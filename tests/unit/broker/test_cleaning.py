@@ -17,8 +17,8 @@ from kerolox.broker.services.cleaning import Cleaner
 from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 LOG_FILE = 8 * 1024
 BODY = b"x" * 1_000

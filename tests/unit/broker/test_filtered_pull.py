@@ -16,12 +16,12 @@ from kerolox.message import encode_properties
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

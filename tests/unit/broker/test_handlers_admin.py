@@ -10,7 +10,7 @@ from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.unit.broker.support import Peer, peer_of, small_config
+from tests.support.clients.peer import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
 

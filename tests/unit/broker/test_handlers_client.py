@@ -10,8 +10,8 @@ from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,9 +12,9 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.support.up import free_port
-from tests.unit.broker.support import Peer, peer_of, small_config
+from tests.support.servers.up import free_port
 
 pytestmark = pytest.mark.asyncio
 

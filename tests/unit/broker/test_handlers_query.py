@@ -15,7 +15,7 @@ from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

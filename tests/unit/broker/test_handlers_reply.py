@@ -15,8 +15,8 @@ from kerolox.message import decode_properties, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import IN_FLIGHT_MAX
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand

@@ -17,9 +17,9 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
+from tests.support.clients.peer import Peer, peer_of, small_config
+from tests.support.clients.requests import send_fields
 from tests.support.eventually import until
-from tests.support.requests import send_fields
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
 

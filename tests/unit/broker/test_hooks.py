@@ -10,8 +10,8 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.hooks import GiveBackContext, PullContext, PullHook
 from kerolox.message import MessageId
 from kerolox.protocol.codes import RequestCode
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     import pytest

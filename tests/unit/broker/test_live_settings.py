@@ -12,8 +12,8 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
+from tests.support.clients.peer import SMALL, Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import SMALL, Peer, peer_of, small_config
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand

@@ -17,7 +17,7 @@ from kerolox.protocol.records import decode_records
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.requests.pull import _code_of
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.codes import ResponseCode
-from tests.unit.broker.support import peer_of, small_config
+from tests.support.clients.peer import peer_of, small_config
 
 SUCCESS = ResponseCode.SUCCESS
 NOT_FOUND = ResponseCode.PULL_NOT_FOUND

@@ -14,8 +14,8 @@ from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
+from tests.support.clients.peer import Peer, peer_of
 from tests.support.eventually import SECONDS_MAX, until
-from tests.unit.broker.support import Peer, peer_of
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -16,8 +16,8 @@ from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.registration import RegisterBody, decode_registration
 from kerolox.remoting.server import RemotingServer, ServerConnection
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     import pytest

@@ -20,8 +20,8 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 CLIENTS = 3
 

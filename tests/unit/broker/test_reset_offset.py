@@ -10,8 +10,8 @@ from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from tests.support.clients.peer import Peer, peer_of
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

@@ -12,8 +12,8 @@ from kerolox.message import MessageId, pack_host
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
 

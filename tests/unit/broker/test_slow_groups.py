@@ -8,7 +8,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import ResponseCode
-from tests.unit.broker.support import peer_of, small_config
+from tests.support.clients.peer import peer_of, small_config
 
 if TYPE_CHECKING:
     from pathlib import Path

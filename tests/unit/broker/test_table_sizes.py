@@ -18,7 +18,7 @@ from kerolox.errors import BrokerError, StoreError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from tests.unit.broker.support import peer_of, small_config
+from tests.support.clients.peer import peer_of, small_config
 from tests.unit.broker.test_tables import RecordingStore, topic_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kerolox.broker.broker import Broker
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 WORST = "\x01" * 255
 """The name that takes most in a file: six bytes a character."""

@@ -15,8 +15,8 @@ from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfigTable
+from tests.support.clients.peer import small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import small_config
 
 pytestmark = pytest.mark.asyncio
 

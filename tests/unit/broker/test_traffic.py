@@ -15,8 +15,8 @@ from kerolox.broker.metrics.broker_stats import Traffic
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting import turns
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 CLUSTER = "DefaultCluster"
 

@@ -16,12 +16,12 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import decode_record
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import peer_of, small_config
 
 if TYPE_CHECKING:
     from kerolox.broker.writer import NewRecord, Put
-    from tests.unit.broker.support import Peer
+    from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

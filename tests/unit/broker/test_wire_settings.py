@@ -16,8 +16,8 @@ from kerolox.dynamic_config import CHANGE_BYTES_MAX, CHANGE_LINES_MAX, WAITING_M
 from kerolox.kernel.settings import StoreSettings
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.support import Peer, peer_of, small_config
 
 KEYS = {name: key for key, name in setting_keys(BrokerConfig).items()}
 FIELDS = {each.name: each for each in dataclasses.fields(BrokerConfig) if each.name in KEYS}

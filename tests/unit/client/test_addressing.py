@@ -16,7 +16,7 @@ from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,7 +17,7 @@ from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.fastjson import dumps, loads
 from tests.support.eventually import until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 CLOSED_PORT = "127.0.0.1:1"

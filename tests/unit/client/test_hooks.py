@@ -30,7 +30,7 @@ from kerolox.message import Message, decode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from tests.support.eventually import until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from kerolox.errors import (
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand

@@ -24,7 +24,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps, loads
 from kerolox.protocol.records import encode_record
 from tests.support.eventually import SECONDS_MAX, until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.consuming import Assignment

@@ -26,7 +26,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
 from tests.support.eventually import SECONDS_MAX, until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,7 +15,7 @@ from kerolox.client.core.tracing.trace import PubTrace, TraceRecord, decode_trac
 from kerolox.message import Message, decode_properties
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
-from tests.unit.client.fake_broker import FakeBroker, route_body
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,9 +13,9 @@ from kerolox.errors import StoreError
 from kerolox.inspect.check import check_store
 from kerolox.inspect.info import describe_store
 from kerolox.store.layout import ENTRY
-from tests.kernel.support import NOW, Bench, properties
-from tests.support.golden import Golden, copy_golden
-from tests.unit.inspect.support import FILE_BYTES, Made, check, fill, made_store, places_of
+from tests.support.stores.bench import NOW, Bench, properties
+from tests.support.stores.golden import Golden, copy_golden
+from tests.support.stores.inspected import FILE_BYTES, Made, check, fill, made_store, places_of
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from kerolox.errors import StoreError
 from kerolox.inspect.dump import Selection, as_json, select_records
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.info import describe_store
-from tests.kernel.support import NOW, Bench
-from tests.support.golden import copy_golden
-from tests.unit.inspect.support import FILE_BYTES, Made, fill, made_store, places_of
+from tests.support.stores.bench import NOW, Bench
+from tests.support.stores.golden import copy_golden
+from tests.support.stores.inspected import FILE_BYTES, Made, fill, made_store, places_of
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -15,9 +15,9 @@ from kerolox.inspect.queue_writer import QueueWriter
 from kerolox.inspect.rebuild import RebuildReport, rebuild_store
 from kerolox.kernel.settings import StoreSettings
 from kerolox.store.layout import ENTRY, PRE_BLANK
-from tests.kernel.support import SMALL_FILES, Bench, files
-from tests.support.golden import copy_golden
-from tests.unit.inspect.support import Made, check, made_store, places_of
+from tests.support.stores.bench import SMALL_FILES, Bench, files
+from tests.support.stores.golden import copy_golden
+from tests.support.stores.inspected import Made, check, made_store, places_of
 from tests.unit.inspect.test_check import made_again, multi_dispatch
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kerolox import _pykernel
 from kerolox._pykernel import store as store_module
 from kerolox.kernel.settings import StoreSettings
-from tests.kernel.support import SMALL_FILES
+from tests.support.stores.bench import SMALL_FILES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.eventually import SECONDS_MAX
-from tests.support.up import deaf_address
+from tests.support.servers.up import deaf_address
 
 from kerolox.errors import (
     ConfigError,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
-from tests.support.up import deaf_address
+from tests.support.servers.up import deaf_address
 
 from kerolox.errors import (
     ClientClosedError,

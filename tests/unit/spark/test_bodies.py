@@ -20,7 +20,7 @@ from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.rows.bodies import BodyError
 from kerolox.spark.rows.schema import BATCH_BODY_BYTES_MAX, schema_of
 from tests.support.kernels import KERNELS
-from tests.unit.spark.fake_broker import FakeBroker, record
+from tests.support.servers.fake_queue import FakeBroker, record
 
 MIB = 1024 * 1024
 QUEUE = MessageQueue("t", "broker-a", 0)

@@ -9,8 +9,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.spark.network import cluster as cluster_module
 from kerolox.spark.network.cluster import Cluster
 from tests.support.eventually import wait_until
-from tests.support.up import deaf_address
-from tests.unit.spark.fake_broker import FakeBroker, record
+from tests.support.servers.fake_queue import FakeBroker, record
+from tests.support.servers.up import deaf_address
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 

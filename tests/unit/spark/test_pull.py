@@ -10,8 +10,8 @@ from kerolox.protocol.records import decode_records
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
-from tests.support.up import deaf_address
-from tests.unit.spark.fake_broker import FakeBroker, Queue
+from tests.support.servers.fake_queue import FakeBroker, Queue
+from tests.support.servers.up import deaf_address
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 

@@ -10,7 +10,7 @@ from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
-from tests.unit.spark.fake_broker import FakeBroker, Queue
+from tests.support.servers.fake_queue import FakeBroker, Queue
 
 QUEUE = MessageQueue("t", "b", 0)
 

@@ -23,7 +23,7 @@ from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.stream import StreamReader
 from tests.support.bare_python import SOURCE, bare_python
-from tests.unit.spark.fake_broker import FakeBroker, Queue
+from tests.support.servers.fake_queue import FakeBroker, Queue
 
 OPTIONS = {"nameServer": "n:1", "subscribe": "t", "pollTimeoutMs": "300"}
 QUEUE = MessageQueue("t", "broker-a", 0)

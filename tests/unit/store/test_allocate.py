@@ -11,7 +11,7 @@ from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
 from kerolox.store.files import preallocate
 from kerolox.store.files.preallocate import FileAllocator, FileLateError
 from tests.support.eventually import wait_until
-from tests.unit.store.support import opened, put, read_messages, small_settings
+from tests.support.stores.message_store import opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.store.log.commit_log import CommitLog
-from tests.unit.store.support import opened, put, small_settings
+from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

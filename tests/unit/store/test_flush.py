@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.store.message_store import MessageStore
 from tests.support.eventually import wait_until
-from tests.unit.store.support import crash, opened, put, small_settings
+from tests.support.stores.message_store import crash, opened, put, small_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

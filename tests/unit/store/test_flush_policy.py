@@ -11,7 +11,7 @@ from kerolox.kernel.status import PutMessageStatus
 from kerolox.store.files import mapped_file
 from kerolox.store.message_store import MessageStore
 from tests.support.eventually import wait_until
-from tests.unit.store.support import crash, opened, put, read_messages, small_settings
+from tests.support.stores.message_store import crash, opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 from kerolox.protocol.records import decode_record
 from kerolox.store.message_store import MessageStore
-from tests.support.golden import Golden, golden
+from tests.support.stores.golden import Golden, golden
 
 if TYPE_CHECKING:
     from kerolox.kernel import RecoveryReport

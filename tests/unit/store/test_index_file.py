@@ -8,7 +8,7 @@ import pytest
 
 from kerolox.message import java_hash
 from kerolox.store.index.index_file import Index, IndexFile, KeyHasher, index_hash, record_keys
-from tests.unit.store.support import opened, put, small_settings
+from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

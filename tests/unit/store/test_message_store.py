@@ -11,7 +11,7 @@ from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_record, decode_records
 from kerolox.store.message_store import MessageStore
-from tests.unit.store.support import (
+from tests.support.stores.message_store import (
     BORN_HOST,
     STORE_HOST,
     opened,

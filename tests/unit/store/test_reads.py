@@ -9,7 +9,7 @@ from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_records
 from kerolox.store.layout import ENTRY
-from tests.unit.store.support import opened, put, small_settings
+from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

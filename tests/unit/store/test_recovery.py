@@ -9,7 +9,7 @@ import pytest
 
 from kerolox.store.layout import ENTRY
 from kerolox.store.message_store import MessageStore
-from tests.unit.store.support import crash, opened, put, read_messages, small_settings
+from tests.support.stores.message_store import crash, opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
     from kerolox.kernel import RecoveryReport

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.build import java_command
 from tests.support.eventually import wait_until
-from tests.support.up import Up, free_port
+from tests.support.programs import java_command
+from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

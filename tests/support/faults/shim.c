@@ -1,4 +1,4 @@
-/* Makes calls of a process fail, or kills the process there. Preloaded; see faults.py for the rules.
+/* Makes calls of a process fail, or kills the process there. Preloaded; see shim.py for the rules.
  *
  * The calls are those of both kernels: what Python's os module and Rust's std make of a file. The
  * path of a descriptor is asked from /proc; that of a mapping, for msync and madvise, as well.

@@ -1,7 +1,7 @@
 """A folder on a disk that can be full: a file system of its own, or errors in its place.
 
 Where the system lets us mount one, a *tmpfs* or an *ext4* in a file is filled to its last byte;
-elsewhere the shim (``faults.py``) makes the calls fail that a full disk makes fail.
+elsewhere the shim (``shim.py``) makes the calls fail that a full disk makes fail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.faults import Faults
+from tests.support.faults.shim import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,16 +37,21 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.blocking import BlockingConnection
-from tests.support.counted import LINES_PER_CALLBACK_MAX, LINES_PER_TURN_MAX, Figures, figures_of
+from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 from tests.support.eventually import wait_until
-from tests.support.requests import heartbeat_body, pull_fields, send_fields, topic_fields
+from tests.support.servers.counted import (
+    LINES_PER_CALLBACK_MAX,
+    LINES_PER_TURN_MAX,
+    Figures,
+    figures_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["Probe", "Seen", "lines_of", "memory_mib"]
 
@@ -148,7 +153,7 @@ class Probe:
         """What the server counted meanwhile."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.support.probe"]
+        command = [sys.executable, "-m", "tests.support.servers.probe"]
         command += [self.up.broker, self.up.namesrv, str(self._pid)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

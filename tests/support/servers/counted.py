@@ -1,8 +1,8 @@
 """A ``kerolox`` process that counts the work of its event loop, turn by turn, and reads no clock.
 
-Started as ``python -m tests.support.counted up ...`` in place of ``python -m kerolox.cli up ...``.
-It runs the servers as they are on asyncio's own loop, whose turns can be counted (uvloop's are
-hidden in C), and counts:
+Started as ``python -m tests.support.servers.counted up ...`` in place of ``kerolox up ...``. It
+runs the servers as they are on asyncio's own loop, whose turns can be counted (uvloop's are hidden
+in C), and counts:
 
 - lines of Python that were executed, a line that repeats (a comprehension, a loop) each time:
   within each callback, which is what one connection or task does before all others have their turn,

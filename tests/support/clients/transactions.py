@@ -1,7 +1,8 @@
 """Transactions whose outcome is known from their number, by producers that may be killed.
 
-As a program, ``python -m tests.support.transactions NAMESRV FIRST COUNT``, a producer that prints
-the number of each half message once the broker has it, and answers checks until it is killed.
+As a program, ``python -m tests.support.clients.transactions NAMESRV FIRST COUNT``, a producer that
+prints the number of each half message once the broker has it, and answers checks until it is
+killed.
 """
 
 from __future__ import annotations

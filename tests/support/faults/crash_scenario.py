@@ -1,4 +1,4 @@
-"""Scenarios of a store in a process of its own, which faults.py may kill at any call.
+"""Scenarios of a store in a process of its own, which shim.py may kill at any call.
 
 :class:`ScenarioRunner` is the test's side: a process that is started once, with the shim, and forks
 for each scenario; so a scenario costs some hundredths of a second. What the store acknowledged
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.crashing import NOW, Crashable, Kept, Ledger
-from tests.support.faults import Faults
+from tests.support.faults.crashing import NOW, Crashable, Kept, Ledger
+from tests.support.faults.shim import Faults
 
 if TYPE_CHECKING:
     from typing import IO
@@ -29,7 +29,7 @@ GONE = "Gone"
 """The topic that is deleted and made again."""
 ROUNDS = 2
 MESSAGES = 12
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass
@@ -76,7 +76,7 @@ class ScenarioRunner:
         self.faults = Faults(folder)
         environment = {**os.environ, **self.faults.environment, "PYTHONPATH": self._path()}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.crash_scenario"],
+            [sys.executable, "-m", "tests.support.faults.crash_scenario"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

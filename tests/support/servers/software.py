@@ -6,8 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.clusters import JavaPeer
-from tests.support.up import Up
+from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand
+from tests.support.clients.requests import pull_fields, send_fields
 from tests.support.eventually import SECONDS_MAX
-from tests.support.requests import pull_fields, send_fields
 
 if TYPE_CHECKING:
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["connect", "connected", "drain", "frame", "pull", "push", "raw_frame", "send"]
 

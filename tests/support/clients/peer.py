@@ -12,7 +12,7 @@ from kerolox.protocol.codes import PullSysFlag, RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
-from tests.support.requests import heartbeat_body, pull_fields, send_fields, topic_fields
+from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker

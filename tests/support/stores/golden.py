@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Golden", "copy_golden", "golden"]
 
-ARCHIVE = Path(__file__).resolve().parents[1] / "golden" / "store.tar.xz"
+ARCHIVE = Path(__file__).resolve().parents[2] / "golden" / "store.tar.xz"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
-from tests.support.requests import topic_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

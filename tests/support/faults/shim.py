@@ -1,6 +1,6 @@
 """Faults of the disk, and kills at named points, in a process that a test starts.
 
-A shim (``faults.c``, built by the first test that needs it) is preloaded into the process and
+A shim (``shim.c``, built by the first test that needs it) is preloaded into the process and
 judges its file calls by rules::
 
     KEROLOX_FAULTS="call:path-part:nth:action[,call:path-part:nth:action...]"

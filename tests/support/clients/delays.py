@@ -15,7 +15,7 @@ from tests.support.eventually import until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.up import Up
+    from tests.support.servers.up import Up
 
 __all__ = ["Delays", "Outage", "run"]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.counted import COUNTED_VARIABLE
 from tests.support.eventually import SECONDS_MAX
+from tests.support.servers.counted import COUNTED_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class Up:
         settings: lines of broker.conf.
         kernel: value of ``KEROLOX_KERNEL``; None leaves the choice to Kerolox.
         environment: more variables for the process, for example those of ``Faults``.
-        counted: have the process count its work, see :mod:`tests.support.counted`.
+        counted: have the process count its work, see :mod:`tests.support.servers.counted`.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Up:
             environment["KEROLOX_KERNEL"] = self.kernel
         module = "kerolox.cli"
         if self.counted is not None:
-            module, environment[COUNTED_VARIABLE] = "tests.support.counted", self.counted
+            module, environment[COUNTED_VARIABLE] = "tests.support.servers.counted", self.counted
         command = [sys.executable, "-m", module, "up"]
         command += ["--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
         command += ["--data", str(self.data / "store"), "-c", str(conf)]

@@ -17,8 +17,8 @@ __all__ = [
     "java_of",
 ]
 
-HERE = Path(__file__).resolve().parent
-CACHE = HERE.parent.parent / ".cache" / "interop"
+SOURCES = Path(__file__).resolve().parents[1] / "interop"
+CACHE = SOURCES.parents[1] / ".cache" / "interop"
 BUILD_SECONDS_MAX = 600
 MAVEN = ("mvn", "-B", "-q", "-ntp")
 
@@ -44,7 +44,7 @@ def _build(
         marker: a file that says that it is built.
         left_out: names of files that are no part of this build.
     """
-    source, built = HERE / name, CACHE / (label or name)
+    source, built = SOURCES / name, CACHE / (label or name)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{built.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
