@@ -19,7 +19,7 @@ from kerolox.broker.broker import _ROUTER
 from kerolox.namesrv import handlers as namesrv_handlers
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.headers import _LONG_NAMES, EmptyHeader, Header
+from kerolox.protocol.headers import SEND_LONG_NAMES, EmptyHeader, Header
 from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from tests.support.clients.requests import heartbeat_body
@@ -113,7 +113,7 @@ class Role:
 
     def types(self, code: int) -> dict[str, str]:
         """Wire name → ``str``, ``int`` or ``bool`` of all members."""
-        short = {long: name for name, long in _LONG_NAMES.items()}
+        short = {long: name for name, long in SEND_LONG_NAMES.items()}
         found = {}
         for each in msgspec.structs.fields(self.headers[code]):
             name = short[each.encode_name] if code in self.short_names else each.encode_name
@@ -123,7 +123,7 @@ class Role:
     def members(self, code: int) -> dict[str, str]:
         """A header that the handler takes."""
         plain = {"int": "0", "bool": "false", "str": "x"}
-        long = _LONG_NAMES if code in self.short_names else {}
+        long = SEND_LONG_NAMES if code in self.short_names else {}
         return {
             name: VALUES.get(long.get(name, name), plain[kind])
             for name, kind in self.types(code).items()

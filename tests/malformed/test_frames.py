@@ -16,7 +16,7 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.headers import _LONG_NAMES, EndTransactionHeader, HeaderFieldError
+from kerolox.protocol.headers import SEND_LONG_NAMES, EndTransactionHeader, HeaderFieldError
 from kerolox.remoting.client import RemotingClient
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX
@@ -159,7 +159,7 @@ def request_members(code: int) -> dict[str, str]:
     """The wire names of a request's members, each with a value that fits."""
     decode = _ROUTER._routes[code][0]
     fields = msgspec.structs.fields(decode.__self__)  # type: ignore[attr-defined]
-    short = {long: name for name, long in _LONG_NAMES.items()}
+    short = {long: name for name, long in SEND_LONG_NAMES.items()}
     is_short = decode.__name__ == "decode_short"
     members = {}
     for each in fields:

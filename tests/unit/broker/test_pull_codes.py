@@ -1,13 +1,11 @@
-"""Each result of a read has its response code, with and without the kernel's help."""
+"""Each result of a read has its response code."""
 
 from __future__ import annotations
 
 import pytest
 
-from kerolox._pykernel.store import pull_code
 from kerolox.broker.broker import Broker
-from kerolox.broker.requests.pull import _code_of
-from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import ResponseCode
 from tests.support.clients.peer import peer_of, small_config
 
@@ -35,7 +33,6 @@ def test_each_status_has_its_code(
     status: str, at_the_start: ResponseCode, further_on: ResponseCode
 ) -> None:
     for offset, code in ((0, at_the_start), (5, further_on)):
-        assert _code_of(GetMessageStatus[status], offset) == code
         assert pull_code(GetMessageStatus[status], offset) == code
 
 
