@@ -68,7 +68,7 @@ dist: setup
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev --group docs \
 	  pyproject.toml -o constraints.txt
 
 clean:

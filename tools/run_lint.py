@@ -25,6 +25,7 @@ def quick_checks() -> list[Step]:
     return [
         Step("ruff check", [ruff, "check", "--quiet", *PYTHON_FOLDERS]),
         Step("ruff format", [ruff, "format", "--check", "--quiet", *PYTHON_FOLDERS]),
+        Step("codespell", [str(BIN / "codespell")]),
         Step("imports go down only", [str(BIN / "lint-imports"), "--no-cache"]),
         Step("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"]),
     ]
