@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from kerolox.addresses import split_address
 from kerolox.errors import (
@@ -27,7 +27,7 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FLAG_ONEWAY
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection, IdleWatch, Opaques
+from kerolox.remoting.connection import FrameConnection, Handling, IdleWatch, Opaques, Shared
 
 __all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
@@ -58,27 +58,28 @@ _log = logging.getLogger(__name__)
 class ClientConnection(FrameConnection):
     """The connection to one address. Made by the client; handlers of server requests see it."""
 
-    def __init__(self, client: RemotingClient, address: str) -> None:
-        super().__init__(
-            client._loop,
-            client._read_buffer,
-            client._on_request,
-            REQUESTS_IN_FLIGHT_MAX,
-            client._tasks,
-        )
+    def __init__(
+        self,
+        shared: Shared,
+        address: str,
+        on_request: RequestHandler,
+        on_lost: Callable[[ClientConnection], None],
+    ) -> None:
+        super().__init__(shared)
         self.address = address
         """The address as the caller gave it."""
         self.received_at = 0.0
         """When bytes arrived last (``loop.time()``)."""
-        self._client = client
+        self._on_request = on_request
+        self._on_lost = on_lost
         self._decoder = FrameDecoder()
         # uvloop gathers the writes of one turn of the loop by itself; asyncio sends each at once.
-        self._gathers = not type(client._loop).__module__.startswith("uvloop")
+        self._gathers = not type(shared.loop).__module__.startswith("uvloop")
         self._gathered: list[bytes] = []
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed."""
-        self._client._forget(self)
+        self._on_lost(self)
         super().connection_lost(exc)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -95,6 +96,10 @@ class ClientConnection(FrameConnection):
             self._take_frames(frames)
         if self._decoder.error is not None:
             self._refuse(str(self._decoder.error))
+
+    def handle(self, command: RemotingCommand) -> Handling:
+        """The handling of a request of the server."""
+        return self._on_request(command, self)
 
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""
@@ -131,9 +136,7 @@ class ClientConnection(FrameConnection):
             self.send(data)
 
 
-RequestHandler = Callable[
-    [RemotingCommand, ClientConnection], Coroutine[Any, Any, RemotingCommand | None]
-]
+RequestHandler = Callable[[RemotingCommand, ClientConnection], Handling]
 """Answers a request of the server; see :mod:`kerolox.remoting.connection` for its one rule."""
 
 
@@ -180,11 +183,10 @@ class RemotingClient:
             self._on_request = _hooked(self._on_request, rpc_hook)
         self._idle_seconds_max = idle_seconds_max
         self._open_calls_max = open_calls_max
-        self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._opaques = Opaques()
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._shared: Shared = None  # type: ignore[assignment]  # until used
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until used
         self._idle_watch: IdleWatch | None = None
         self._closed = False
@@ -256,8 +258,9 @@ class RemotingClient:
             self._idle_watch.stop()
         for connecting in list(self._connecting.values()):
             connecting.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        if self._shared is not None:
+            for task in list(self._shared.tasks):
+                task.cancel()
         connections = list(self._connections.values())
         for connection in connections:
             connection.close()
@@ -273,8 +276,9 @@ class RemotingClient:
         """The connection to an address, with room for one more request; and the deadline."""
         if self._closed:
             raise ClientClosedError("the remoting client is closed")
-        if self._loop is None:
+        if self._shared is None:
             self._loop = asyncio.get_running_loop()
+            self._shared = Shared(self._loop, REQUESTS_IN_FLIGHT_MAX)
             self._idle_watch = IdleWatch(
                 self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
             )
@@ -282,7 +286,7 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self._connected(address, deadline)
-        if connection._writable is not None:
+        if connection.blocked is not None:
             await connection.writable(deadline)
         while len(connection.calls) >= self._open_calls_max:
             if self._loop.time() > deadline:
@@ -322,7 +326,9 @@ class RemotingClient:
         try:
             async with asyncio.timeout(seconds):
                 _transport, connection = await self._loop.create_connection(
-                    lambda: ClientConnection(self, address), host, port
+                    lambda: ClientConnection(self._shared, address, self._on_request, self._forget),
+                    host,
+                    port,
                 )
         except TimeoutError:
             raise ConnectError(f"no connection to {address} within {seconds:.1f} s") from None

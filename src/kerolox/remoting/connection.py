@@ -24,6 +24,7 @@ import socket
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -49,9 +50,11 @@ __all__ = [
     "WRITE_BYTES_MAX",
     "WRITE_HIGH_WATER_BYTES",
     "FrameConnection",
+    "Handling",
     "IdleWatch",
     "Opaques",
     "OpenCalls",
+    "Shared",
 ]
 
 READ_BUFFER_BYTES = 256 * 1024
@@ -86,6 +89,9 @@ PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
 PAUSED_BY_HANDLERS = 4
 PAUSED_BY_TURN = 8
+
+Handling = Coroutine[object, None, RemotingCommand | None]
+"""The handling of one request; its result is the answer, None: nothing is answered."""
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -181,18 +187,23 @@ class OpenCalls:
             self._arm(min(call[1] for call in self._calls.values()))
 
 
+@dataclass(slots=True)
+class Shared:
+    """What all connections of one server or client share."""
+
+    loop: asyncio.AbstractEventLoop
+    in_flight_max: int
+    """Requests of one connection whose handlers may be waiting at the same time."""
+    read_buffer: bytearray = field(default_factory=lambda: bytearray(READ_BUFFER_BYTES))
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """The handlers that wait."""
+
+
 class FrameConnection(asyncio.BufferedProtocol):
     """One socket that carries frames; the base of the server's and the client's connections."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        read_buffer: bytearray,
-        handler: Callable[[RemotingCommand, Any], Coroutine[Any, Any, RemotingCommand | None]],
-        in_flight_max: int,
-        tasks: set[asyncio.Task[None]],
-    ) -> None:
-        self.loop = loop
+    def __init__(self, shared: Shared) -> None:
+        self.loop = loop = shared.loop
         self.peer: tuple[str, int] = ("", 0)
         self.remote_address = ""
         """``ip:port`` of the peer."""
@@ -203,17 +214,17 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.calls = OpenCalls(loop)
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
+        self.blocked: asyncio.Future[None] | None = None
+        """There while the peer does not take what is written; done when it does again."""
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connected
-        self._read_buffer = read_buffer
-        self._handler = handler
+        self._read_buffer = shared.read_buffer
         self._in_flight = 0
         self._in_flight_bytes = 0
-        self._in_flight_max = in_flight_max
-        self._tasks = tasks
+        self._in_flight_max = shared.in_flight_max
+        self._tasks = shared.tasks
         self._waiting: deque[bytes] = deque()
         self._is_taking = False
         self._paused = 0
-        self._writable: asyncio.Future[None] | None = None
 
     # -- the protocol's side ------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -262,18 +273,18 @@ class FrameConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written."""
         self._pause(PAUSED_BY_WRITES)
-        if self._writable is None:
-            self._writable = self.loop.create_future()
+        if self.blocked is None:
+            self.blocked = self.loop.create_future()
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
         self._resume(PAUSED_BY_WRITES)
         if self._waiting and not self._is_taking and not self.closed:
             self._take_soon()
-        if self._writable is not None:
-            if not self._writable.done():
-                self._writable.set_result(None)
-            self._writable = None
+        if self.blocked is not None:
+            if not self.blocked.done():
+                self.blocked.set_result(None)
+            self.blocked = None
 
     # -- what users of a connection call ------------------------------------------------------
     def send(self, data: bytes) -> None:
@@ -307,9 +318,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         Raises:
             RequestTimeoutError: it has not by ``deadline`` (a ``loop.time()``).
         """
-        while self._writable is not None:
+        while self.blocked is not None:
             seconds = deadline - self.loop.time()
-            done, _ = await asyncio.wait([self._writable], timeout=max(seconds, 0.0))
+            done, _ = await asyncio.wait([self.blocked], timeout=max(seconds, 0.0))
             if not done:
                 raise RequestTimeoutError(f"{self.remote_address} takes no more bytes")
 
@@ -341,6 +352,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._paused &= ~reason
         if not self._paused and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def handle(self, command: RemotingCommand) -> Handling:
+        """The handling of a request of the peer."""
+        raise NotImplementedError
 
     # -- frames -------------------------------------------------------------------------------
     def _take_frames(self, frames: list[bytes]) -> None:
@@ -377,7 +392,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         if command.flag & FLAG_RESPONSE:
             self.calls.settle(command)
             return
-        coroutine = self._handler(command, self)
+        coroutine = self.handle(command)
         try:
             awaited = coroutine.send(None)
         except StopIteration as stop:

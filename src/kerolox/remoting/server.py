@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.addresses import join_address
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
@@ -23,14 +23,15 @@ from kerolox.remoting.connection import (
     PAUSED_BY_ANSWERS,
     PAUSED_BY_TURN,
     PAUSED_BY_WRITES,
-    READ_BUFFER_BYTES,
     FrameConnection,
+    Handling,
     IdleWatch,
     Opaques,
+    Shared,
 )
 from kerolox.remoting.gathering import Gathering
-from kerolox.remoting.kept_bytes import KEPT_BYTES_MAX, KeptBytesWatch
 from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 
 if TYPE_CHECKING:
     from kerolox.kernel import ConnectionKernel
@@ -67,58 +68,41 @@ _log = logging.getLogger(__name__)
 class ServerConnection(FrameConnection):
     """The connection of one client. Made by the server; used by handlers."""
 
-    def __init__(self, server: RemotingServer, connection_id: int) -> None:
-        super().__init__(
-            server._loop,
-            server._read_buffer,
-            server._handler,
-            server._in_flight_max,
-            server._tasks,
-        )
+    def __init__(self, server: RemotingServer, shared: Shared, connection_id: int) -> None:
+        super().__init__(shared)
         self.connection_id = connection_id
-        self.is_watched = False
-        self.kept_before = 0
+        self.is_counted = False
+        self.memory_before = 0
         self.looks_without_progress = 0
         self._server = server
-        self._gathering = server._gathering
+        self._gathering = server.gathering
         self._opaques = Opaques()
         self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop: the socket is open; its kernel is made."""
         super().connection_made(transport)
-        server = self._server
-        descriptor = transport.get_extra_info("socket").fileno()
-        if not server._admission.admit(self.peer[0], descriptor):
-            self._kernel = _FrameFeeder()
+        kernel = self._server.opened(self, transport.get_extra_info("socket").fileno())
+        self._kernel = kernel or _FrameFeeder()
+        if kernel is None:
             self.abort()
-            return
-        if server._feeder is None:
-            self._kernel = _FrameFeeder()
-        else:
-            host, port = self.peer
-            self._kernel = server._feeder(self.connection_id, pack_host(host, port))
-        server._connections[self.connection_id] = self
-        if server._on_connect is not None:
-            server._on_connect(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
-        known = self._server._connections.pop(self.connection_id, None)
-        if known is not None:
-            self._server._admission.release(self.peer[0])
-        self._server.kept_bytes_watch.discard(self)
         self._kernel.close()
         super().connection_lost(exc)
-        if known is not None and self._server._on_close is not None:
-            self._server._on_close(self)
+        self._server.lost(self)
+
+    def handle(self, command: RemotingCommand) -> Handling:
+        """The handling of a request that the kernel does not answer."""
+        return self._server.handler(command, self)
 
     # Hot: runs once per chunk read, over ten thousand times a second.
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
-        if not self.is_watched:
-            self._server.kept_bytes_watch.add(self)
+        if not self.is_counted:
+            self._server.memory_limiter.add(self)
         gathering = self._gathering
         gathering.chunks += 1
         gathering.bytes += nbytes
@@ -133,15 +117,15 @@ class ServerConnection(FrameConnection):
             self._pause(PAUSED_BY_TURN)
             self._server.read_in_turn(self, nbytes)
 
-    def kept_bytes(self) -> int:
-        """What the connection makes the server keep: see :mod:`kerolox.remoting.kept_bytes`."""
+    def memory_bytes(self) -> int:
+        """What the connection makes the server keep: see :mod:`kerolox.remoting.memory_limiter`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
         return unsent + self._kernel.unfinished_bytes + self._in_flight_bytes
 
     def send(self, data: bytes) -> None:
         """Write whole frames. Never waits; a peer that takes nothing is cut off."""
-        if not self.is_watched and not self.closed:
-            self._server.kept_bytes_watch.add(self)
+        if not self.is_counted and not self.closed:
+            self._server.memory_limiter.add(self)
         super().send(data)
 
     def take_turn(self) -> None:
@@ -205,9 +189,7 @@ class ServerConnection(FrameConnection):
             self._after_feed(cold, flags, error)
 
 
-Handler = Callable[
-    ["RemotingCommand", ServerConnection], Coroutine[Any, Any, "RemotingCommand | None"]
-]
+Handler = Callable[["RemotingCommand", ServerConnection], Handling]
 """Answers one request; None: nothing is answered. See :mod:`kerolox.remoting.connection` for what
 may not be used before its first wait. A ``BrokerError`` it raises is the answer of that code."""
 
@@ -229,7 +211,7 @@ class RemotingServer:
         in_flight_max: int = IN_FLIGHT_MAX,
         connections_max: int = CONNECTIONS_MAX,
         connections_per_address_max: int = 0,
-        kept_bytes_max: int = KEPT_BYTES_MAX,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
         gathering: Gathering | None = None,
     ) -> None:
         """Nothing is opened before ``start``.
@@ -249,8 +231,7 @@ class RemotingServer:
                 take the process's last file descriptors.
             connections_per_address_max: those of one address; 0: as many as are still free (see
                 :mod:`kerolox.remoting.admission`).
-            kept_bytes_max: bytes of unfinished frames and unread answers of all connections; above,
-                the slowest are closed.
+            memory_bytes_max: see :class:`~kerolox.remoting.memory_limiter.MemoryLimiter`.
             gathering: told what comes in; several servers of a loop may share it. Its owner starts
                 and stops it.
         """
@@ -261,23 +242,21 @@ class RemotingServer:
         """Called after a feed that made answers for other connections."""
         self._host = host
         self._backlog = backlog
-        self._handler: Any = handler
+        self.handler = handler
         self._feeder = feeder
         self._on_connect = on_connect
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
         self._admission = Admission(connections_max, connections_per_address_max)
-        self.kept_bytes_watch = KeptBytesWatch(kept_bytes_max)
-        self._read_buffer = bytearray(READ_BUFFER_BYTES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.memory_limiter = MemoryLimiter(memory_bytes_max)
+        self.gathering = gathering or Gathering()
+        self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
         self._last_connection_id = 0
-        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
         self._servers: list[asyncio.AbstractServer] = []
         self._idle_watch: IdleWatch | None = None
-        self._gathering = gathering or Gathering()
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -294,14 +273,15 @@ class RemotingServer:
         Raises:
             ConfigError: the address can't be listened on; the text names it and what to do.
         """
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self._shared = Shared(loop, self._in_flight_max)
         sockets = await listening_sockets(self._host, self.port, self._backlog)
         names = [each.getsockname() for each in sockets]
         self.port = names[0][1]
         self.addresses = tuple(join_address(name[0], name[1]) for name in names)
         while sockets:
             try:
-                made = await self._loop.create_server(
+                made = await loop.create_server(
                     self._make_connection, sock=sockets[0], backlog=self._backlog
                 )
             except BaseException:
@@ -314,9 +294,9 @@ class RemotingServer:
             self._servers.append(made)
             sockets.pop(0)
         self._idle_watch = IdleWatch(
-            self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
+            loop, lambda: list(self._connections.values()), self._idle_seconds_max
         )
-        self.kept_bytes_watch.start(self._loop)
+        self.memory_limiter.start(loop)
 
     def deliver(self, connection_id: int, data: bytes) -> None:
         """Write answers that became ready later; dropped when the connection is gone."""
@@ -324,11 +304,35 @@ class RemotingServer:
         if connection is not None:
             connection.send(data)
 
+    def opened(
+        self, connection: ServerConnection, descriptor: int
+    ) -> ConnectionKernel | _FrameFeeder | None:
+        """A connection is open: its kernel; None when it is refused."""
+        host, port = connection.peer
+        if not self._admission.admit(host, descriptor):
+            return None
+        kernel: ConnectionKernel | _FrameFeeder = _FrameFeeder()
+        if self._feeder is not None:
+            kernel = self._feeder(connection.connection_id, pack_host(host, port))
+        self._connections[connection.connection_id] = connection
+        if self._on_connect is not None:
+            self._on_connect(connection)
+        return kernel
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection is closed."""
+        self.memory_limiter.discard(connection)
+        if self._connections.pop(connection.connection_id, None) is None:
+            return  # It was refused.
+        self._admission.release(connection.peer[0])
+        if self._on_close is not None:
+            self._on_close(connection)
+
     def read_in_turn(self, connection: ServerConnection, nbytes: int) -> None:
         """Let a connection that brought a big chunk be read again after those that wait already."""
-        self.kept_bytes_watch.count(nbytes)
+        self.memory_limiter.count(nbytes)
         if not self._waiting:
-            self._loop.call_soon(self._next_turn)
+            self._shared.loop.call_soon(self._next_turn)
         self._waiting.append(connection)
 
     async def stop(self) -> None:
@@ -340,11 +344,12 @@ class RemotingServer:
             server.close()
         if self._idle_watch is not None:
             self._idle_watch.stop()
-        self.kept_bytes_watch.stop()
+        self.memory_limiter.stop()
         connections = self.connections
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=HANDLERS_SECONDS_MAX)
-        cancelled = list(self._tasks)
+        tasks = self._shared.tasks
+        if tasks:
+            await asyncio.wait(tasks, timeout=HANDLERS_SECONDS_MAX)
+        cancelled = list(tasks)
         for task in cancelled:
             task.cancel()
         if cancelled:
@@ -364,11 +369,11 @@ class RemotingServer:
         for _ in range(min(BIG_CHUNKS_PER_TURN, len(self._waiting))):
             self._waiting.popleft().take_turn()
         if self._waiting:
-            self._loop.call_soon(self._next_turn)
+            self._shared.loop.call_soon(self._next_turn)
 
     def _make_connection(self) -> ServerConnection:
         self._last_connection_id += 1
-        return ServerConnection(self, self._last_connection_id)
+        return ServerConnection(self, self._shared, self._last_connection_id)
 
 
 class _FrameFeeder:

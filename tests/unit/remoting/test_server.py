@@ -293,17 +293,17 @@ async def test_a_connection_is_looked_at_again_when_something_comes_or_goes() ->
         peer.send(request(ECHO, 1))
         await peer.receive()
         [connection] = server.connections
-        assert connection.is_watched
-        server.kept_bytes_watch.look()
-        assert not connection.is_watched
+        assert connection.is_counted
+        server.memory_limiter.look()
+        assert not connection.is_counted
         peer.send(request(WAIT, 2, body=bytes(1000)))
         await until(lambda: handler.calls == 2)
-        assert server.kept_bytes_watch.look() >= 1000
+        assert server.memory_limiter.look() >= 1000
         handler.gate.set()
         await peer.receive()
-        assert server.kept_bytes_watch.look() == 0
+        assert server.memory_limiter.look() == 0
         connection.send(request(ECHO, 3).encode())
-        assert connection.is_watched
+        assert connection.is_counted
 
 
 async def test_big_frames_of_many_connections_all_arrive() -> None:

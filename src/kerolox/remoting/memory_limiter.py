@@ -1,11 +1,10 @@
-"""What all connections of a server make it keep in memory, and who goes when that is too much.
+"""Limits the memory that all connections of a server take together.
 
-Each connection has bounds of its own: one unfinished frame, the answers that it does not read, the
-requests under way. Thousands of connections together would still be too much. Of those whose bytes
-do not become fewer the ones go first that have been so for longest: clients that write a frame
-byte by byte, or that never read. Who takes what it asked for is let alone. A connection that makes
-the server keep nothing is not even looked at until something comes or goes: most of ten thousand
-are idle.
+Each connection has bounds of its own: one unfinished frame, answers that it does not read, requests
+in flight. Thousands of connections together would still take too much. The limiter then closes
+connections whose bytes do not become fewer, those first that have been so for longest: clients that
+write a frame byte by byte, or that never read. A client that takes what it asked for is let alone.
+A connection without such bytes is not looked at until something comes or goes over it.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import asyncio
 import logging
 from typing import Protocol
 
-__all__ = ["KEPT_BYTES_MAX", "LOOK_BYTES", "Keeper", "KeptBytesWatch"]
+__all__ = ["LOOK_BYTES", "MEMORY_BYTES_MAX", "MemoryHolder", "MemoryLimiter"]
 
-KEPT_BYTES_MAX = 512 * 1024 * 1024
-"""Unfinished frames, unsent answers and requests under way of all connections of a server."""
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+"""Unfinished frames, unsent answers and requests in flight of all connections of a server."""
 
-KEPT_BYTES_SMALL = 64 * 1024
+MEMORY_BYTES_SMALL = 64 * 1024
 """A connection that makes the server keep less is not slow."""
 
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHEN_MUCH = 0.05
-"""Time between two looks; the shorter one from half of ``KEPT_BYTES_MAX`` on."""
+"""Time between two looks; the shorter one from half of ``MEMORY_BYTES_MAX`` on."""
 
 LOOK_BYTES = 32 * 1024 * 1024
 """After so many bytes in big chunks it looks at once: they may come at a GB a second."""
@@ -32,18 +31,18 @@ LOOK_BYTES = 32 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class MemoryHolder(Protocol):
     """A connection, as far as it is looked at here."""
 
     remote_address: str
-    is_watched: bool
+    is_counted: bool
     """Whether it is looked at; it may make the server keep something."""
-    kept_before: int
+    memory_before: int
     """What it made the server keep at the last look."""
     looks_without_progress: int
     """How many looks ago that became less, or was small."""
 
-    def kept_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """What it makes the server keep now."""
         ...
 
@@ -52,14 +51,14 @@ class Keeper(Protocol):
         ...
 
 
-class KeptBytesWatch:
+class MemoryLimiter:
     """Looks at connections now and then, and closes the slowest when they keep too much."""
 
-    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         """Nothing happens by itself before ``start``."""
         self._bytes_max = bytes_max
         self._bytes_since_look = 0
-        self._watched: dict[Keeper, None] = {}
+        self._counted: dict[MemoryHolder, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -71,14 +70,14 @@ class KeptBytesWatch:
         if self._timer is not None:
             self._timer.cancel()
 
-    def add(self, connection: Keeper) -> None:
-        """Something came or goes over a connection that is not watched."""
-        connection.is_watched = True
-        self._watched[connection] = None
+    def add(self, connection: MemoryHolder) -> None:
+        """Something came or goes over a connection that is not counted."""
+        connection.is_counted = True
+        self._counted[connection] = None
 
-    def discard(self, connection: Keeper) -> None:
+    def discard(self, connection: MemoryHolder) -> None:
         """A connection is closed."""
-        self._watched.pop(connection, None)
+        self._counted.pop(connection, None)
 
     def count(self, nbytes: int) -> None:
         """So many bytes came in one chunk, which may have been kept."""
@@ -87,27 +86,27 @@ class KeptBytesWatch:
             self.look()
 
     def look(self) -> int:
-        """Look at all that are watched once; the bytes that are kept after it."""
+        """Look at all that are counted once; the bytes that are kept after it."""
         self._bytes_since_look = 0
         total = 0
-        for connection in tuple(self._watched):
-            kept = connection.kept_bytes()
+        for connection in tuple(self._counted):
+            kept = connection.memory_bytes()
             total += kept
             if not kept:
-                connection.is_watched = False
-                del self._watched[connection]
-            if kept < KEPT_BYTES_SMALL or kept < connection.kept_before:
+                connection.is_counted = False
+                del self._counted[connection]
+            if kept < MEMORY_BYTES_SMALL or kept < connection.memory_before:
                 connection.looks_without_progress = 0
             else:
                 connection.looks_without_progress += 1
-            connection.kept_before = kept
+            connection.memory_before = kept
         if total > self._bytes_max:
             total = self._close_slowest(total)
         return total
 
     def _close_slowest(self, total: int) -> int:
         slowest_first = sorted(
-            self._watched, key=lambda c: (-c.looks_without_progress, -c.kept_before)
+            self._counted, key=lambda c: (-c.looks_without_progress, -c.memory_before)
         )
         for connection in slowest_first:
             if total <= self._bytes_max:
@@ -116,10 +115,10 @@ class KeptBytesWatch:
                 "closing %s: it makes the server keep %d bytes of frames that it does not finish "
                 "or answers that it does not read; all connections together may have %d",
                 connection.remote_address,
-                connection.kept_before,
+                connection.memory_before,
                 self._bytes_max,
             )
-            total -= connection.kept_before
+            total -= connection.memory_before
             connection.abort()
         return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.remoting.kept_bytes import KEPT_BYTES_SMALL, LOOK_BYTES, KeptBytesWatch
+from kerolox.remoting.memory_limiter import LOOK_BYTES, MEMORY_BYTES_SMALL, MemoryLimiter
 
 if TYPE_CHECKING:
     import pytest
@@ -17,13 +17,13 @@ MIB = 1 << 20
 class Peer:
     kept: int
     remote_address: str = "10.0.0.1:1"
-    is_watched: bool = False
-    kept_before: int = 0
+    is_counted: bool = False
+    memory_before: int = 0
     looks_without_progress: int = 0
     is_open: bool = True
     looks: int = 0
 
-    def kept_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         self.looks += 1
         return self.kept
 
@@ -32,8 +32,8 @@ class Peer:
         self.kept = 0
 
 
-def watching(peers: list[Peer], bytes_max: int) -> KeptBytesWatch:
-    watch = KeptBytesWatch(bytes_max)
+def watching(peers: list[Peer], bytes_max: int) -> MemoryLimiter:
+    watch = MemoryLimiter(bytes_max)
     for peer in peers:
         watch.add(peer)
     return watch
@@ -58,7 +58,7 @@ def test_who_makes_no_progress_for_longest_is_closed_first(
 
 
 def test_nobody_is_closed_below_the_bound() -> None:
-    peers = [Peer(MIB) for _ in range(30)] + [Peer(KEPT_BYTES_SMALL - 1) for _ in range(100)]
+    peers = [Peer(MIB) for _ in range(30)] + [Peer(MEMORY_BYTES_SMALL - 1) for _ in range(100)]
     watch = watching(peers, 64 * MIB)
     for _ in range(20):
         watch.look()
@@ -84,11 +84,11 @@ def test_who_makes_the_server_keep_nothing_is_not_looked_at_until_it_does_someth
     for _ in range(10):
         watch.look()
     assert (idle.looks, busy.looks) == (1, 10)
-    assert (idle.is_watched, busy.is_watched) == (False, True)
+    assert (idle.is_counted, busy.is_counted) == (False, True)
     idle.kept = 1
     watch.add(idle)
     watch.look()
-    assert (idle.looks, idle.is_watched) == (2, True)
+    assert (idle.looks, idle.is_counted) == (2, True)
     watch.discard(busy)
     watch.look()
     assert busy.looks == 11
