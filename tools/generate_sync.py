@@ -184,11 +184,12 @@ class Generator:
         arguments = self._arguments(node.args)
         call = f"self._client.{node.name}"
         if name == "__init__":
+            kind = _settings_type(node)
             return (
                 f"        self._portal = Portal({owner.name!r})\n"
                 f"        self._client = aio.{owner.name}({arguments})\n"
-                "        self.group = self._client.group\n"
-                "        self.settings = self._client.settings"
+                "        self.group: str = self._client.group\n"
+                f"        self.settings: {kind} = self._client.settings"
                 f"{self._threads(owner)}"
             )
         if name == "__enter__":
@@ -223,6 +224,15 @@ class Generator:
     def _threads(self, owner: ast.ClassDef) -> str:
         setting = THREADS.get(owner.name)
         return f"\n        self._portal.threads_max = self.settings.{setting}" if setting else ""
+
+
+def _settings_type(node: ast.AST) -> str:
+    """The type of the argument ``settings`` when it is given."""
+    [argument] = [
+        each for each in ast.walk(node) if isinstance(each, ast.arg) and each.arg == "settings"
+    ]
+    assert argument.annotation is not None
+    return ast.unparse(argument.annotation).removesuffix(" | None")
 
 
 def _reworded(text: str) -> str:

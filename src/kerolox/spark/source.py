@@ -17,10 +17,10 @@ from kerolox.spark.worker import RefusedStreamReader, plain_errors, require_kero
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from kerolox.spark.reader import BatchReader
-    from kerolox.spark.stream import StreamReader
 
 __all__ = ["RocketMQDataSource", "register"]
 
@@ -60,7 +60,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
         return BatchReader(SourceOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader | RefusedStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a stream query."""
         try:
             require_kerolox()

@@ -207,8 +207,8 @@ class Producer(Client):
         """
         self._portal = Portal("Producer")
         self._client = aio.Producer(group, name_server, settings=settings)
-        self.group = self._client.group
-        self.settings = self._client.settings
+        self.group: str = self._client.group
+        self.settings: ProducerSettings = self._client.settings
 
     def start(self) -> None:
         """Begin to poll routes and to send heartbeats, in the background.
@@ -380,8 +380,8 @@ class TransactionProducer(Producer):
         self._client = aio.TransactionProducer(
             group, name_server, check=self._portal.listener(check), settings=settings
         )
-        self.group = self._client.group
-        self.settings = self._client.settings
+        self.group: str = self._client.group
+        self.settings: ProducerSettings = self._client.settings
         self._portal.threads_max = self.settings.transaction_concurrency
 
     def send_in_transaction(
@@ -439,8 +439,8 @@ class PullConsumer(Client):
         """
         self._portal = Portal("PullConsumer")
         self._client = aio.PullConsumer(group, name_server, settings=settings)
-        self.group = self._client.group
-        self.settings = self._client.settings
+        self.group: str = self._client.group
+        self.settings: PullConsumerSettings = self._client.settings
 
     def start(self) -> None:
         """Make ready; nothing is asked of a name server or broker yet.
@@ -528,8 +528,8 @@ class PushConsumer(Client):
         """
         self._portal = Portal("PushConsumer")
         self._client = aio.PushConsumer(group, name_server, settings=settings)
-        self.group = self._client.group
-        self.settings = self._client.settings
+        self.group: str = self._client.group
+        self.settings: PushConsumerSettings = self._client.settings
         self._portal.threads_max = self.settings.consume_concurrency
 
     @property
