@@ -9,7 +9,7 @@ use std::io::Read;
 
 use flate2::bufread::ZlibDecoder;
 
-use super::{Column, ColumnError, Offsets};
+use super::arrow::{Column, ColumnError, Offsets};
 
 const COMPRESSED: i32 = 1;
 const COMPRESSION_MASK: i32 = 0x700;

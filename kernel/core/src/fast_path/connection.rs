@@ -1,16 +1,14 @@
 //! The hot path of one connection: bytes in, answers and cold frames out.
 
-use super::HotPath;
+use super::path::HotPath;
 use super::policy::NO_SLOT;
-use super::pull::{self, AnswerHeader, Puller};
+use super::pull::{self, Puller};
+use super::reading::AnswerHeader;
 use super::send::{self, Sender};
-use super::state::State;
-use crate::Core;
+use super::state::{ANSWER_BYTES_MAX, State};
+use crate::state::Core;
 use crate::wire::frame::{self, Cut, Frame, FrameError};
 use crate::wire::header::{Header, code};
-
-/// Bytes of answers after which one call takes no more frames.
-pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -99,7 +97,9 @@ impl Connection {
         let ready = state.peers.has_ready() || state.has_arrivals();
         drop(core);
         drop(state);
-        if flush_wanted > 0 && hot.store.settings().flush_disk_type == crate::FlushDiskType::Sync {
+        if flush_wanted > 0
+            && hot.store.settings().flush_disk_type == crate::settings::FlushDiskType::Sync
+        {
             hot.store.request_flush(flush_wanted);
         }
         if error.is_some() {

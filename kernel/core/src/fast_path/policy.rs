@@ -9,8 +9,9 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::hold::List;
+use crate::state::Core;
+use crate::state::types::{QueueHandle, ReadOutcome};
 use crate::wire::answer::Pieces;
-use crate::{Core, QueueHandle, ReadOutcome};
 
 /// Permission bit: messages may be read.
 pub const PERM_READ: i32 = 4;
@@ -484,7 +485,7 @@ fn take_slot<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GetStatus;
+    use crate::error::GetStatus;
 
     const READ: ReadOutcome = ReadOutcome {
         status: GetStatus::Found,

@@ -4,10 +4,11 @@
 
 use super::policy::PERM_WRITE;
 use super::state::State;
+use crate::state::Core;
+use crate::state::types::{BatchItem, NewBatch, NewRecord};
 use crate::wire::answer::push_as_flush_timeout;
 use crate::wire::header::{FLAG_ONEWAY, FLAG_RESPONSE, Header, SendFields, TRANSACTION_BITS};
 use crate::wire::properties::{self, Inspected, PROPERTIES_BYTES_MAX};
-use crate::{BatchItem, Core, NewBatch, NewRecord};
 
 /// Bytes of a batch item before its body.
 const ITEM_FIXED_BYTES: usize = 20;

@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::connection::ANSWER_BYTES_MAX;
 use super::hold::{HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HeldPull, Holds, PASSED_OVER_MS};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
-use super::pull::{self, AnswerHeader, Kind};
+use super::reading::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
-use crate::{Core, FlushDiskType, Settings};
+use crate::settings::{FlushDiskType, Settings};
+use crate::state::Core;
+
+/// Bytes of answers after which one call takes no more frames.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Buffers of a batch send, used again.
 #[derive(Debug, Default)]
@@ -303,11 +306,11 @@ impl State {
     ) {
         let Self { tables, holds, peers, answer_header, .. } = self;
         let pull = holds.pull(index);
-        let wanted = pull::wanted_by(pull);
+        let wanted = reading::wanted_by(pull);
         let mut read = |out: &mut Vec<u8>| {
-            let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
+            let (kind, outcome) = reading::read(tables, core, &wanted, answer_header, out);
             if matches!(kind, Kind::Retry | Kind::Moved) {
-                pull::answer_empty(tables, &wanted, &outcome, kind, out);
+                reading::answer_empty(tables, &wanted, &outcome, kind, out);
             }
             kind
         };
@@ -338,15 +341,15 @@ impl State {
             };
             let Self { tables, holds, peers, answer_header, .. } = self;
             let pull = holds.pull(index);
-            let wanted = pull::wanted_by(pull);
+            let wanted = reading::wanted_by(pull);
             peers.write_ready(pull.connection, |out| {
                 if pull.is_ended() {
-                    let nothing = pull::nothing_for(tables, core, &wanted);
-                    return pull::answer_empty(tables, &wanted, &nothing, Kind::NotFound, out);
+                    let nothing = reading::nothing_for(tables, core, &wanted);
+                    return reading::answer_empty(tables, &wanted, &nothing, Kind::NotFound, out);
                 }
-                let (kind, outcome) = pull::read(tables, core, &wanted, answer_header, out);
+                let (kind, outcome) = reading::read(tables, core, &wanted, answer_header, out);
                 if kind != Kind::Found {
-                    pull::answer_empty(tables, &wanted, &outcome, kind, out);
+                    reading::answer_empty(tables, &wanted, &outcome, kind, out);
                 }
             });
             self.release(index);

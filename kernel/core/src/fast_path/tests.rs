@@ -1,6 +1,7 @@
 //! Tests of the hot path on a real store.
 
 use super::*;
+use crate::settings::Settings;
 use crate::wire::frame;
 
 const HOST: [u8; 8] = [10, 0, 0, 1, 0, 0, 0x2A, 0x9F];

@@ -15,11 +15,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::error::StoreError;
-use crate::files::zeros::data_end;
+use crate::files::holes::data_ranges;
+use crate::files::map_count::{MAPS, max_map_count};
 
 /// Page size of every platform we build for.
 pub(crate) const PAGE: u64 = 4096;
@@ -42,40 +43,6 @@ const RELEASED: u8 = 2;
 const ROOM_MIN: u64 = 1 << 20;
 
 static POPULATE_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
-
-/// Maps of this process that are ours.
-static MAPS: AtomicUsize = AtomicUsize::new(0);
-/// From so many on, queues give theirs back; 0: not looked up yet.
-static MAPS_MAX: AtomicUsize = AtomicUsize::new(0);
-/// What `vm.max_map_count` is where nobody tells.
-const MAX_MAP_COUNT: usize = 65_530;
-
-/// Whether queues that are not at work must let their maps go: half of what the system allows is
-/// taken. The other half is for the allocator, threads, libraries.
-#[inline]
-pub(crate) fn are_too_many() -> bool {
-    let most = MAPS_MAX.load(Ordering::Relaxed);
-    MAPS.load(Ordering::Relaxed) > most && most > 0
-}
-
-/// Says how many maps may be held (tests); 0: what the system allows.
-#[doc(hidden)]
-pub fn set_maps_max(most: usize) {
-    let most = if most > 0 { most } else { max_map_count() / 2 };
-    MAPS_MAX.store(most, Ordering::Relaxed);
-}
-
-/// Looks up how many maps may be held, unless somebody said so.
-pub(crate) fn find_maps_max() {
-    if MAPS_MAX.load(Ordering::Relaxed) == 0 {
-        set_maps_max(0);
-    }
-}
-
-fn max_map_count() -> usize {
-    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    text.trim().parse().unwrap_or(MAX_MAP_COUNT)
-}
 
 /// A mapped file.
 pub(crate) struct MappedFile {
@@ -476,79 +443,6 @@ impl MappedFile {
         // SAFETY: for a shared file mapping the advice drops page table entries, not content.
         unsafe { libc::madvise(self.base.cast(), self.size as usize, libc::MADV_DONTNEED) };
     }
-
-    /// Zeroes everything from `position` on; how many bytes up to the last non-zero one there were.
-    ///
-    /// # Safety
-    /// As [`Self::bytes_mut`].
-    pub(crate) unsafe fn clear_from(&self, position: u64) -> Result<u64, StoreError> {
-        let last = self.used_end(position)?;
-        // SAFETY: promised by the caller.
-        unsafe { self.clear_between(position, last) }
-    }
-
-    /// The position behind the last byte from `position` on that is not zero; `position` without
-    /// any.
-    pub(crate) fn used_end(&self, position: u64) -> Result<u64, StoreError> {
-        File::open(&self.path)
-            .and_then(|file| data_end(&file, position, self.size))
-            .map_err(|error| StoreError::io(format!("reading {}", self.path.display()), error))
-    }
-
-    /// As [`Self::clear_from`], when [`Self::used_end`] is known.
-    ///
-    /// # Safety
-    /// As [`Self::bytes_mut`].
-    pub(crate) unsafe fn clear_between(&self, position: u64, last: u64) -> Result<u64, StoreError> {
-        if last <= position {
-            return Ok(0);
-        }
-        let context = || format!("clearing the tail of {}", self.path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&self.path)
-            .map_err(|error| StoreError::io(context(), error))?;
-        let edge = position.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
-        let zeros = vec![0_u8; (edge.min(last).saturating_sub(position)) as usize];
-        // SAFETY: promised by the caller.
-        unsafe { self.patch(position, &zeros) }
-            .map_err(|error| StoreError::io(context(), error))?;
-        if last > edge {
-            self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
-        }
-        // Otherwise what was cleared could be back after a loss of power, behind newer bytes.
-        self.sync(position, edge)
-            .and_then(|()| file.sync_data())
-            .map_err(|error| StoreError::io(context(), error))?;
-        Ok(last - position)
-    }
-
-    /// Makes a hole from a page boundary to the end; writes zeros where holes are not supported.
-    fn punch(&self, file: &File, from: u64) -> io::Result<()> {
-        // SAFETY: plain system call on an open descriptor.
-        let result = unsafe {
-            libc::fallocate(
-                file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                from as libc::off_t,
-                (self.size - from) as libc::off_t,
-            )
-        };
-        if result == 0 {
-            return Ok(());
-        }
-        for (begin, end) in data_ranges(file, from, self.size) {
-            let zeros = vec![0_u8; 1 << 16];
-            let mut at = begin;
-            while at < end {
-                let length = (end - at).min(zeros.len() as u64) as usize;
-                std::os::unix::fs::FileExt::write_all_at(file, &zeros[..length], at)?;
-                at += length as u64;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Drop for MappedFile {
@@ -574,33 +468,6 @@ pub(crate) fn check_size(
          store was made with, or move the file away",
         path.display()
     )))
-}
-
-/// The ranges of a file that are not holes, from `from` to `size`. Where the file system can't tell,
-/// everything is data.
-pub(crate) fn data_ranges(file: &File, from: u64, size: u64) -> Vec<(u64, u64)> {
-    let mut ranges = Vec::new();
-    let mut at = from;
-    while at < size {
-        // SAFETY: plain system call on an open descriptor.
-        let data = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, libc::SEEK_DATA) };
-        if data < 0 {
-            if io::Error::last_os_error().raw_os_error() != Some(libc::ENXIO) {
-                ranges.push((at, size));
-            }
-            break;
-        }
-        // SAFETY: as above.
-        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
-        let end = if hole < 0 { size } else { (hole as u64).min(size) };
-        let begin = (data as u64).max(at);
-        if begin >= end {
-            break;
-        }
-        ranges.push((begin, end));
-        at = end;
-    }
-    ranges
 }
 
 #[cfg(test)]

@@ -2,9 +2,13 @@
 //! data.
 
 pub(crate) mod bus_error;
+mod clear;
 pub(crate) mod deletions;
+pub(crate) mod dirty;
 pub(crate) mod folder;
+pub(crate) mod holes;
 pub(crate) mod inventory;
 pub(crate) mod map;
+pub(crate) mod map_count;
 pub(crate) mod preallocate;
 pub(crate) mod zeros;

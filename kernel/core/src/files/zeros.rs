@@ -11,7 +11,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::files::map::data_ranges;
+use crate::files::holes::data_ranges;
 
 /// Bytes that are read at a time: they stay in the processor's cache.
 const BLOCK: usize = 256 << 10;

@@ -8,6 +8,8 @@
 //!
 //! Neither holds the store's lock while the disk works.
 
+pub(crate) mod commit;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -18,12 +20,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::StoreError;
+use crate::files::dirty::DirtyRange;
 use crate::files::folder::{Boot, Checkpoint, sync_folder};
 use crate::files::map::PAGE;
-use crate::queues::consume_queue::DirtyRange;
 use crate::settings::FlushDiskType;
 use crate::shared::Shared;
-use crate::state::{Core, INDEX_PENDING_MAX};
+use crate::state::Core;
 
 /// The interval flushes the log in whole units of this size: to flush a page takes the right to write
 /// it from the mapping, and to get it back may have to wait for the file system.
@@ -51,7 +53,7 @@ pub(crate) fn flush_log(shared: &Shared, least_pages: u64) -> Result<i64, StoreE
 
 /// Commits what a transient pool holds, all of it.
 fn commit_all(shared: &Shared) -> Result<(), StoreError> {
-    shared.pool.as_ref().map_or(Ok(()), |pool| pool.commit(shared, 0).map(drop))
+    shared.pool.as_ref().map_or(Ok(()), |pool| commit::commit(shared, pool, 0).map(drop))
 }
 
 /// As [`flush_log`], up to an offset; with it comes the time of a record before it.
@@ -175,43 +177,6 @@ pub(crate) fn run_log(shared: &Shared) {
     }
 }
 
-/// Puts pending index keys into the index, at most `limit` of them (plus nothing left: false).
-pub(crate) fn drain_index(shared: &Shared, limit: usize) -> bool {
-    let mut index = shared.index.lock();
-    let now_ms = shared.now_ms();
-    let mut left = limit;
-    let has_more = loop {
-        if index.backlog_is_empty() {
-            let mut pending = shared.index_pending.lock();
-            // What is not committed may be lost yet: the index must not know it.
-            let readable = shared.pool.as_ref().map_or(i64::MAX, |pool| pool.committed());
-            if pending.first().is_none_or(|key| key.physical_offset >= readable) {
-                break false;
-            }
-            let count = pending.partition_point(|key| key.physical_offset < readable);
-            let mut rest = pending.split_off(count);
-            index.take_backlog(&mut pending);
-            pending.append(&mut rest);
-        }
-        if left == 0 {
-            break true;
-        }
-        left -= index.put_backlog(left, now_ms);
-        if let Some(stall) = &index.stall {
-            let mut pending = shared.index_pending.lock();
-            if pending.len() >= INDEX_PENDING_MAX {
-                let stall = format!("{stall}; too many keys wait, they are put after a restart");
-                pending.clear();
-                drop(pending);
-                index.give_up(stall);
-            }
-            break false;
-        }
-    };
-    MutexGuard::unlock_fair(index);
-    has_more
-}
-
 /// Takes the lock when nobody has it, if that comes soon: who waits for a lock may get it handed
 /// over before he runs, and then the append waits for him.
 fn lock_patiently(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
@@ -322,7 +287,7 @@ fn save_checkpoint(shared: &Shared) -> Result<(), StoreError> {
 pub(crate) fn flush_all(shared: &Shared, core: &Mutex<Core>) -> Result<i64, StoreError> {
     core.lock().hand_over_keys();
     commit_all(shared)?;
-    drain_index(shared, usize::MAX);
+    shared.drain_index(usize::MAX);
     let flushed = flush_log(shared, 0)?;
     flush_queues(shared, core, 0)?;
     flush_index(shared, true)?;
@@ -341,7 +306,7 @@ pub(crate) fn run_background(shared: &Shared, core: &Mutex<Core>) {
     let mut saved = None;
     while shared.background_wait.sleep(INDEX_INTERVAL.min(interval)) {
         // Under steady load there is always more: the queues have to be flushed all the same.
-        while drain_index(shared, INDEX_SLICE) && last_flush.elapsed() < interval {}
+        while shared.drain_index(INDEX_SLICE) && last_flush.elapsed() < interval {}
         if last_flush.elapsed() < interval {
             continue;
         }

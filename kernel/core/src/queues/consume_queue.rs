@@ -4,21 +4,18 @@
 //! The files are mapped when they are first read or written, not when the store opens.
 
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::StoreError;
+use crate::files::dirty::DirtyRange;
 use crate::files::folder::{create_folder, offset_files, offset_name, sync_folder};
-use crate::files::map::{MappedFile, PAGE, check_size, data_ranges};
+use crate::files::holes::data_ranges;
+use crate::files::map::{MappedFile, PAGE, check_size};
+use crate::files::preallocate::Ahead;
+use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::QueueExt;
-use crate::shared::Shared;
-
-/// Bytes of an entry.
-pub(crate) const ENTRY_SIZE: u64 = 20;
-/// Size that marks an entry before the first message of a queue that began at a higher offset.
-pub(crate) const PRE_BLANK_SIZE: i32 = 0x7FFF_FFFF;
 
 /// The setting that fixes the size of the files.
 pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
@@ -31,110 +28,10 @@ const READ_ENTRIES: u64 = 3_277;
 /// Bytes backed ahead in a hot queue (3,276 messages).
 const HOT_WINDOW: u64 = 64 << 10;
 
-/// One entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) physical_offset: i64,
-    pub(crate) size: i32,
-    pub(crate) tags_code: i64,
-}
-
-impl Entry {
-    pub(crate) const PRE_BLANK: Entry =
-        Entry { physical_offset: 0, size: PRE_BLANK_SIZE, tags_code: 0 };
-
-    #[inline]
-    pub(crate) fn decode(bytes: &[u8; ENTRY_SIZE as usize]) -> Self {
-        let (words, _) = bytes.as_chunks::<4>();
-        let long = |at: usize| {
-            i64::from(i32::from_be_bytes(words[at])) << 32
-                | i64::from(u32::from_be_bytes(words[at + 1]))
-        };
-        Entry { physical_offset: long(0), size: i32::from_be_bytes(words[2]), tags_code: long(3) }
-    }
-
-    #[inline]
-    pub(crate) fn encode(self) -> [u8; ENTRY_SIZE as usize] {
-        let mut bytes = [0; ENTRY_SIZE as usize];
-        bytes[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
-        bytes
-    }
-
-    /// Whether it was written: unwritten space has size 0.
-    #[inline]
-    pub(crate) fn is_written(&self) -> bool {
-        self.physical_offset >= 0 && self.size > 0
-    }
-
-    /// Whether it only fills the space before a queue's first message.
-    #[inline]
-    pub(crate) fn is_pre_blank(&self) -> bool {
-        self.size == PRE_BLANK_SIZE && self.physical_offset == 0
-    }
-
-    /// Physical offset behind the record.
-    fn end(&self) -> i64 {
-        self.physical_offset.saturating_add(i64::from(self.size))
-    }
-}
-
 struct QueueFile {
     start: u64,
     path: PathBuf,
     map: Option<Arc<MappedFile>>,
-}
-
-/// What is to be written to the disk.
-pub(crate) enum DirtyRange {
-    /// A part of a mapped file.
-    Mapped(Arc<MappedFile>, u64, u64),
-    /// A file that an earlier, killed run may have left in the page cache.
-    Unmapped(PathBuf),
-}
-
-impl DirtyRange {
-    pub(crate) fn path(&self) -> &Path {
-        match self {
-            DirtyRange::Mapped(file, _, _) => file.path(),
-            DirtyRange::Unmapped(path) => path,
-        }
-    }
-
-    /// Begins to write it, without waiting. Best effort: [`Self::sync`] does what is left.
-    pub(crate) fn begin_sync(&self) {
-        let (path, from, length) = match self {
-            DirtyRange::Mapped(file, from, to) => (file.path(), *from, to - from),
-            DirtyRange::Unmapped(path) => (path.as_path(), 0, 0),
-        };
-        if let Ok(file) = File::open(path) {
-            // SAFETY: plain system call on an open descriptor.
-            unsafe {
-                libc::sync_file_range(
-                    file.as_raw_fd(),
-                    from as libc::off64_t,
-                    length as libc::off64_t,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                )
-            };
-        }
-    }
-
-    /// Writes it and waits; the error names the file.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        let (path, result) = match self {
-            DirtyRange::Mapped(file, from, to) => (file.path(), file.sync(*from, *to)),
-            DirtyRange::Unmapped(path) => {
-                match File::open(path).and_then(|file| file.sync_data()) {
-                    // Deleted meanwhile.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                    result => (path.as_path(), result),
-                }
-            }
-        };
-        result.map_err(|error| StoreError::io(format!("flushing {}", path.display()), error))
-    }
 }
 
 /// What may be taken for true of the entries that are found.
@@ -155,6 +52,11 @@ pub(crate) struct Loaded {
     /// Files that are shorter than the setting says, and their lengths.
     pub(crate) short_files: Vec<(PathBuf, u64)>,
     pub(crate) notes: Vec<String>,
+}
+
+/// The size of a queue's files: the setting, rounded up to whole entries as RocketMQ does.
+pub(crate) fn queue_file_size(setting: u64) -> u64 {
+    setting.max(1).next_multiple_of(ENTRY_SIZE)
 }
 
 /// One queue of one topic.
@@ -546,16 +448,16 @@ impl ConsumeQueue {
         &mut self,
         count: u64,
         now_ms: i64,
-        shared: &Shared,
+        ahead: &Ahead,
     ) -> Result<(), StoreError> {
         if (self.max as u64 + count) * ENTRY_SIZE <= self.safe_end && self.tail.is_some() {
             return Ok(());
         }
-        self.prepare(count, now_ms, shared)
+        self.prepare(count, now_ms, ahead)
     }
 
     #[cold]
-    fn prepare(&mut self, count: u64, now_ms: i64, shared: &Shared) -> Result<(), StoreError> {
+    fn prepare(&mut self, count: u64, now_ms: i64, ahead: &Ahead) -> Result<(), StoreError> {
         let byte = self.max as u64 * ENTRY_SIZE;
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
@@ -589,8 +491,7 @@ impl ConsumeQueue {
         let populated = tail.populated();
         if is_hot && populated < (need + HOT_WINDOW / 2).min(tail.size()) {
             let target = (need + HOT_WINDOW).min(tail.size());
-            if self.asked < tail.start() + need + HOT_WINDOW / 2
-                && shared.ahead.back_queue(&tail, target)
+            if self.asked < tail.start() + need + HOT_WINDOW / 2 && ahead.back_queue(&tail, target)
             {
                 self.asked = tail.start() + target;
             }
@@ -680,10 +581,10 @@ impl ConsumeQueue {
     }
 
     /// Fills the queue with pre-blank entries up to an offset (recovery).
-    pub(crate) fn fill_to(&mut self, offset: i64, shared: &Shared) -> Result<(), StoreError> {
+    pub(crate) fn fill_to(&mut self, offset: i64, ahead: &Ahead) -> Result<(), StoreError> {
         let last = self.max_physical;
         while self.max < offset {
-            self.reserve(1, 0, shared)?;
+            self.reserve(1, 0, ahead)?;
             self.push(Entry::PRE_BLANK);
         }
         self.max_physical = last;

@@ -1,7 +1,7 @@
 //! Keys: put into the index where it lacks them, in a thread of their own beside the queues.
 
+use super::context::{Recovery, believable};
 use super::walk::for_each_record;
-use super::{Recovery, believable};
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::log::commit_log::CommitLog;
 use crate::record::{Marks, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK, java_hash};

@@ -10,13 +10,13 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::Recovery;
+use super::context::Recovery;
 use crate::error::StoreError;
 use crate::files::map::check_size;
-use crate::queues::consume_queue::{ConsumeQueue, Loaded, SIZE_SETTING, Trust};
+use crate::queues::consume_queue::{ConsumeQueue, Loaded, SIZE_SETTING, Trust, queue_file_size};
+use crate::queues::names::topic_name;
 use crate::queues::queue_ext::QueueExt;
 use crate::settings::Settings;
-use crate::state::{queue_file_size, topic_name};
 
 /// Threads that load queues, at most.
 const THREADS_MAX: usize = 8;
@@ -79,7 +79,7 @@ impl Recovery<'_> {
                 continue;
             }
             let Some(slot) = self.core.slot_mut(handle) else { continue };
-            let is_old = |entry: &crate::queues::consume_queue::Entry| {
+            let is_old = |entry: &crate::queues::entry::Entry| {
                 entry.is_written() && !entry.is_pre_blank() && entry.physical_offset < deleted
             };
             if slot.queue.first_entries()?.iter().any(is_old) {

@@ -12,27 +12,33 @@
 //!
 //! Then each queue is dense, and each record of the log stands at its queue offset.
 
+mod context;
+mod disowned;
+mod fill;
 mod indexing;
 mod load;
+mod places;
 mod queues;
+pub(crate) mod report;
 mod walk;
 
 use std::fs;
 use std::time::Instant;
 
+use self::context::{QueueCheck, Recovery, believable};
 use crate::error::StoreError;
 use crate::files::deletions::Deletions;
-use crate::files::folder::{Boot, CLOCK_STEP_MS, Checkpoint, abort_path, offset_name};
+use crate::files::folder::{Boot, Checkpoint, abort_path, offset_name};
 use crate::files::inventory::Inventory;
-use crate::files::map::find_maps_max;
+use crate::files::map_count::find_maps_max;
 use crate::index::Index;
 use crate::log::commit_log::CommitLog;
 use crate::log::folders::LogFolders;
 use crate::record::{Parsed, parse};
+use crate::recovery::report::RecoveryReport;
 use crate::shared::Shared;
 use crate::state::Core;
-use crate::store::{QueueHandle, RecoveryReport};
-use queues::QueueCheck;
+use crate::state::types::QueueHandle;
 
 /// Files of the log that are read after a clean stop when the queues do not tell where it ends.
 const FILES_READ: usize = 3;
@@ -129,22 +135,6 @@ struct Found {
     flushed: u64,
     /// Store timestamp that the next record is not to fall behind.
     last_timestamp: i64,
-}
-
-struct Recovery<'a> {
-    core: &'a mut Core,
-    index: &'a mut Index,
-    shared: &'a Shared,
-    report: &'a mut RecoveryReport,
-    now_ms: i64,
-    deletions: &'a Deletions,
-    check: QueueCheck,
-    inventory: Option<Inventory>,
-}
-
-/// A time, or 0 when it is far ahead of the clock.
-fn believable(timestamp: i64, now_ms: i64) -> i64 {
-    if timestamp > now_ms.saturating_add(CLOCK_STEP_MS) { 0 } else { timestamp }
 }
 
 impl Recovery<'_> {

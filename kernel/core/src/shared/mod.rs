@@ -4,14 +4,16 @@
 //! Order of locks: core, then index, then index pending. `flushing` is taken without core. All other
 //! locks here are leaves: nothing is locked under them.
 
+mod event_fd;
+pub(crate) mod indexing;
 pub(crate) mod pool;
+pub(crate) mod waiter;
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::files::deletions::Deletions;
 use crate::files::folder::{Boot, Checkpoint};
@@ -19,7 +21,9 @@ use crate::files::map::{MappedFile, PAGE};
 use crate::files::preallocate::Ahead;
 use crate::index::{Index, PendingKey};
 use crate::settings::{FlushDiskType, Settings};
+use crate::shared::event_fd::EventFd;
 use crate::shared::pool::Pool;
+use crate::shared::waiter::Waiter;
 
 const THAWED: i64 = i64::MIN;
 /// A longer wait is a mistake of the clock, RocketMQ says.
@@ -289,74 +293,5 @@ impl Shared {
                 .map_or(0, |elapsed| elapsed.as_millis() as i64),
             frozen => frozen,
         }
-    }
-}
-
-/// A thread's sleep that can be cut short.
-#[derive(Default)]
-pub(crate) struct Waiter {
-    state: Mutex<WaiterState>,
-    condvar: Condvar,
-}
-
-#[derive(Default)]
-struct WaiterState {
-    woken: bool,
-    stop: bool,
-}
-
-impl Waiter {
-    pub(crate) fn wake(&self) {
-        let mut state = self.state.lock();
-        if !state.woken {
-            state.woken = true;
-            self.condvar.notify_one();
-        }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.condvar.notify_one();
-    }
-
-    pub(crate) fn reset(&self) {
-        *self.state.lock() = WaiterState::default();
-    }
-
-    /// Sleeps until woken or for that long; false when the thread must end.
-    pub(crate) fn sleep(&self, duration: std::time::Duration) -> bool {
-        let mut state = self.state.lock();
-        if !state.woken && !state.stop {
-            self.condvar.wait_for(&mut state, duration);
-        }
-        state.woken = false;
-        !state.stop
-    }
-}
-
-/// A descriptor that is readable after a signal. Where the system has none left it never is.
-pub(crate) struct EventFd {
-    descriptor: Option<OwnedFd>,
-}
-
-impl EventFd {
-    fn new() -> Self {
-        // SAFETY: plain system call; the result is checked before it is owned.
-        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let descriptor = (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) });
-        EventFd { descriptor }
-    }
-
-    pub(crate) fn signal(&self) {
-        if let Some(descriptor) = &self.descriptor {
-            let one = 1_u64.to_ne_bytes();
-            // SAFETY: 8 readable bytes and an open descriptor. A full counter is readable already.
-            unsafe { libc::write(descriptor.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-        }
-    }
-
-    pub(crate) fn raw(&self) -> RawFd {
-        self.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 }

@@ -13,13 +13,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::error::StoreError;
 use crate::files::map::{MappedFile, PAGE};
-use crate::shared::{Shared, Waiter};
+use crate::shared::waiter::Waiter;
 
 /// Bytes given to the system at a time.
 const WRITE_BYTES: usize = 1 << 20;
@@ -213,11 +212,15 @@ impl Pool {
     }
 
     /// Writes to the files what is in the buffers, if that is at least `least_pages` pages (0:
-    /// anything) or ends a file; whether there was any. An error is kept by the store until a commit
-    /// succeeds, and nothing is lost by it.
-    pub(crate) fn commit(&self, shared: &Shared, least_pages: u64) -> Result<bool, StoreError> {
+    /// anything) or ends a file; whether there was any, which an error does not change. `written` says
+    /// where the log ends, and the time of a record before that; it is asked under the lock.
+    pub(crate) fn commit(
+        &self,
+        written: impl FnOnce() -> (i64, i64),
+        least_pages: u64,
+    ) -> (bool, Result<(), StoreError>) {
         let mut writer = self.committing.lock();
-        let (written, timestamp) = shared.written();
+        let (written, timestamp) = written();
         let begin = self.committed() as u64;
         let mut at = begin;
         let mut result = Ok(());
@@ -252,11 +255,7 @@ impl Pool {
             self.committed_timestamp.store(timestamp, Ordering::Release);
         }
         self.stuck.store(result.is_err(), Ordering::Relaxed);
-        if at > begin {
-            // Pulls that were held for these records.
-            shared.notify.signal();
-        }
-        result.inspect_err(|error| shared.note_refusal(error.to_string())).map(|()| at > begin)
+        (at > begin, result)
     }
 }
 
@@ -281,25 +280,4 @@ fn write(
         at = end;
     }
     Ok(())
-}
-
-/// The commit thread's life (`CommitRealTimeService`).
-pub(crate) fn run_commit(shared: &Shared, pool: &Pool) {
-    let settings = &shared.settings;
-    let interval = Duration::from_millis(settings.commit_interval_commit_log.max(1));
-    let thorough = Duration::from_millis(settings.commit_commit_log_thorough_interval);
-    let mut last_thorough = Instant::now();
-    while pool.wait.sleep(interval) {
-        pool.put_noted.store(false, Ordering::Relaxed);
-        let is_thorough = last_thorough.elapsed() >= thorough;
-        let least_pages = if is_thorough { 0 } else { settings.commit_commit_log_least_pages };
-        // Errors refuse the writes and are told by `Store::error`.
-        let has_moved = pool.commit(shared, least_pages).unwrap_or(false);
-        if is_thorough || has_moved {
-            last_thorough = Instant::now();
-        }
-        if has_moved {
-            shared.note_commit();
-        }
-    }
 }

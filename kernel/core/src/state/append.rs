@@ -5,15 +5,15 @@
 
 use crate::error::{PutStatus, StoreError};
 use crate::index::{PendingKey, for_each_key};
-use crate::queues::consume_queue::Entry;
+use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::claims_offsets;
 use crate::record::{
     Fields, Marks, PROPERTIES_SIZE_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK, Text, deliver_time,
     encode, is_queued, record_size, with_host_bits,
 };
 use crate::shared::Shared;
+use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle};
 use crate::state::{Core, Parts};
-use crate::store::{Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle};
 
 impl Core {
     /// Appends one record, its queue entry and its index entries.
@@ -169,7 +169,7 @@ impl Parts<'_> {
     pub(crate) fn reserve(&mut self, count: u64, now_ms: i64) -> Result<(), PutStatus> {
         self.slot
             .queue
-            .reserve(count, now_ms, self.shared)
+            .reserve(count, now_ms, &self.shared.ahead)
             .map_err(|error| refuse(self.shared, &error))
     }
 

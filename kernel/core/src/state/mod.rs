@@ -2,7 +2,9 @@
 //! Writing is in [`crate::state::append`], reading in [`crate::state::read`].
 
 mod append;
+mod dispatch;
 mod read;
+pub(crate) mod types;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,21 +13,19 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashMap;
 
 use crate::error::PutStatus;
+use crate::files::dirty::DirtyRange;
 use crate::files::inventory::Inventory;
-use crate::files::map::are_too_many;
-use crate::flush::drain_index;
+use crate::files::map_count::are_too_many;
 use crate::index::PendingKey;
 use crate::log::commit_log::CommitLog;
-use crate::queues::consume_queue::{ConsumeQueue, DirtyRange};
-use crate::queues::multi_dispatch::LMQ_PREFIX;
+use crate::queues::consume_queue::{ConsumeQueue, queue_file_size};
+use crate::queues::names::{LMQ_PREFIX, topic_name};
 use crate::queues::queue_ext::QueueExt;
 use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
 use crate::shared::Shared;
-use crate::store::{QueueBounds, QueueHandle, Stats};
+use crate::shared::indexing::INDEX_PENDING_MAX;
+use crate::state::types::{QueueBounds, QueueHandle, Stats};
 
-/// Index keys that may wait for the background thread; when they are more, the append puts them into
-/// the index itself. 6 MiB.
-pub(crate) const INDEX_PENDING_MAX: usize = 262_144;
 /// Index keys at which the background thread is woken before its time.
 const INDEX_PENDING_WAKE: usize = 8_192;
 /// Index keys gathered under the store's lock before they are handed over.
@@ -521,7 +521,7 @@ impl Core {
             pending.len()
         };
         if count >= INDEX_PENDING_MAX {
-            drain_index(&self.shared, usize::MAX);
+            self.shared.drain_index(usize::MAX);
         } else if count >= INDEX_PENDING_WAKE {
             self.shared.background_wait.wake();
         }
@@ -537,25 +537,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) keys: &'a mut Vec<PendingKey>,
     pub(crate) stats: &'a mut Stats,
     pub(crate) last_timestamp: &'a mut i64,
-}
-
-/// Longest name that a file system takes.
-const FOLDER_NAME_SIZE_MAX: usize = 255;
-
-/// A topic name that can be a folder's; one of a record may be shorter only.
-pub(crate) fn topic_name(topic: &[u8]) -> Option<&str> {
-    let name = std::str::from_utf8(topic).ok()?;
-    let is_name = !name.is_empty()
-        && topic.len() <= FOLDER_NAME_SIZE_MAX
-        && name != "."
-        && name != ".."
-        && !topic.iter().any(|&byte| byte == b'/' || byte == 0);
-    is_name.then_some(name)
-}
-
-/// The size of a queue's files: the setting, rounded up to whole entries as RocketMQ does.
-pub(crate) fn queue_file_size(setting: u64) -> u64 {
-    setting.max(1).next_multiple_of(crate::queues::consume_queue::ENTRY_SIZE)
 }
 
 /// Bytes of RAM.

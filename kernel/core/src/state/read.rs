@@ -1,13 +1,12 @@
 //! Reading: pulls of a queue, records by offset, key and time.
 
 use crate::error::GetStatus;
-use crate::flush::drain_index;
 use crate::index::key_hash;
-use crate::queues::consume_queue::{ENTRY_SIZE, Entry};
+use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
 use crate::record::java_hash;
 use crate::state::Core;
-use crate::store::{QueueHandle, ReadOutcome};
+use crate::state::types::{QueueHandle, ReadOutcome};
 
 /// Bytes of queue entries that one read looks at, at least.
 const SCAN_BYTES: usize = 16_000;
@@ -208,7 +207,7 @@ impl Core {
         answer: &mut Vec<u8>,
     ) -> (i64, i64) {
         self.hand_over_keys();
-        drain_index(&self.shared, usize::MAX);
+        self.shared.drain_index(usize::MAX);
         let max_count = max_count.min(self.shared.settings.max_msgs_num_batch);
         let hash = key_hash(java_hash(&[topic, b"#"].concat()), key);
         let begin = answer.len();

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::error::StoreError;
 use crate::state::Core;
-use crate::store::{LogFile, Store};
+use crate::state::types::LogFile;
+use crate::store::Store;
 
 impl Core {
     /// The files of the log, oldest first.

@@ -6,192 +6,23 @@ mod expire;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::{GetStatus, StoreError};
+use crate::error::StoreError;
 use crate::files::bus_error::tell_of_bus_errors;
 use crate::files::folder::{FolderLock, abort_path};
 use crate::files::inventory::Inventory;
 use crate::flush;
-use crate::record::{Marks, Text};
+use crate::flush::commit::run_commit;
 use crate::recovery;
+use crate::recovery::report::RecoveryReport;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::shared::pool::run_commit;
 use crate::state::Core;
-
-/// A consume queue, cheap to copy and keep. It goes stale when its topic's queues are deleted: then
-/// `append` gives `UnknownError`, `read_into` `NoMatchedLogicQueue`. Keep `Core::handles_epoch()`
-/// beside cached handles and drop them all when it changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct QueueHandle {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-/// One record to append; topic and queue id come from the handle.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // fields of the record, named as RocketMQ does
-pub struct NewRecord<'a> {
-    pub flag: i32,
-    /// The host bits (16, 32) are set from the lengths of the hosts.
-    pub sys_flag: i32,
-    pub born_timestamp: i64,
-    /// 8 or 20 bytes: address and port, big-endian.
-    pub born_host: &'a [u8],
-    pub store_host: &'a [u8],
-    pub reconsume_times: i32,
-    pub prepared_transaction_offset: i64,
-    pub body: &'a [u8],
-    pub properties: Text<'a>,
-    /// `None`: the store scans the text for TAGS, KEYS and `UNIQ_KEY`.
-    pub marks: Option<Marks<'a>>,
-    /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
-    pub tags_code: Option<i64>,
-    /// Goes into the unit beside the queue entry; empty: no filter was calculated.
-    pub bit_map: &'a [u8],
-}
-
-/// What the records of a batch have in common.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub struct NewBatch<'a> {
-    pub sys_flag: i32,
-    pub born_timestamp: i64,
-    pub born_host: &'a [u8],
-    pub store_host: &'a [u8],
-    pub reconsume_times: i32,
-}
-
-/// One record of a batch.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub struct BatchItem<'a> {
-    pub flag: i32,
-    pub body: &'a [u8],
-    pub properties: Text<'a>,
-    pub marks: Option<Marks<'a>>,
-    pub bit_map: &'a [u8],
-}
-
-/// A record that was stored. The caller wakes held pulls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
-    /// Where the record starts.
-    pub physical_offset: i64,
-    /// Its queue offset; 0 for prepared and rollback records.
-    pub queue_offset: i64,
-    /// Bytes of the stored record.
-    pub size: u32,
-    /// Milliseconds; never below the previous record's.
-    pub store_timestamp: i64,
-    /// What the queue entry says.
-    pub tags_code: i64,
-}
-
-impl Appended {
-    /// Physical offset behind the record: what to flush to.
-    pub const fn end_offset(&self) -> i64 {
-        self.physical_offset + self.size as i64
-    }
-}
-
-/// A batch that was stored; the physical offsets (and tags codes) went into the caller's vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchAppended {
-    /// Queue offset of the first record; the others follow without a gap.
-    pub queue_offset: i64,
-    /// Physical offset behind the last record.
-    pub end_offset: i64,
-    /// Of all records.
-    pub store_timestamp: i64,
-}
-
-/// What a read gave; the records were appended to the caller's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct ReadOutcome {
-    pub status: GetStatus,
-    pub next_offset: i64,
-    pub min_offset: i64,
-    pub max_offset: i64,
-    pub suggest_slave: bool,
-    pub count: u32,
-    /// Bytes appended to the buffer; 0 unless `Found`.
-    pub bytes: usize,
-    /// Bytes between the last entry looked at and the end of the log; -1 when none was.
-    pub behind: i64,
-    /// How long the read took.
-    pub milliseconds: u64,
-}
-
-/// One consume queue of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct QueueBounds {
-    pub topic: String,
-    pub queue_id: i32,
-    pub min_offset: i64,
-    pub max_offset: i64,
-}
-
-/// What `open` found and did; fields as in the Python face.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
-pub struct RecoveryReport {
-    pub clean: bool,
-    pub min_offset: i64,
-    pub max_offset: i64,
-    pub scanned_bytes: i64,
-    pub truncated_bytes: i64,
-    pub dispatched: i64,
-    pub indexed: i64,
-    pub queues: i64,
-    pub notes: Vec<String>,
-    pub same_boot: bool,
-    pub begin_offset: i64,
-    pub records: i64,
-    pub cut_entries: i64,
-    pub rebuilt_queues: i64,
-    pub removed_index_files: i64,
-    pub set_aside_files: i64,
-    pub duration_ms: i64,
-}
-
-/// One file of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct LogFile {
-    pub path: PathBuf,
-    pub start: i64,
-    pub size: i64,
-}
-
-/// Counters since open.
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Stats {
-    pub put_count: u64,
-    pub put_bytes: u64,
-    pub get_found: u64,
-    pub get_miss: u64,
-    pub get_count: u64,
-    pub get_bytes: u64,
-    /// The longest read, in milliseconds (of a coarse clock).
-    pub get_time_max_ms: u64,
-    pub flush_count: u64,
-    pub index_pending: u64,
-    pub dispatch_behind_bytes: u64,
-    /// How long an append has waited for a file of the log by now.
-    pub file_wait_ms: u64,
-    /// Bytes of a transient pool that are in no file yet.
-    pub uncommitted_bytes: u64,
-}
 
 /// Commit log, consume queues and index of one folder. `Send + Sync`.
 ///

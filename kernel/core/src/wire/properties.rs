@@ -5,7 +5,7 @@
 use hashbrown::HashSet;
 
 use super::swar;
-use crate::{Marks, Text};
+use crate::record::{Marks, Text};
 
 /// Between a name and its value.
 pub(crate) const NAME_END: u8 = 1;

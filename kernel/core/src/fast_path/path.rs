@@ -1,0 +1,418 @@
+//! The fast path as the binding sees it: the store with the tables that the broker pushes.
+
+use parking_lot::Mutex;
+
+use super::hold::HeldPull;
+use super::policy::{self, Identity, Subscription};
+use super::reading;
+use super::state::State;
+use crate::error::{PutStatus, StoreError};
+use crate::queues::queue_ext::Filter;
+use crate::settings::Settings;
+use crate::state::Core;
+use crate::state::types::{
+    Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle, ReadOutcome,
+};
+use crate::store::Store;
+use crate::wire::answer::Pieces;
+use crate::wire::header::{Encoding, TRANSACTION_BITS};
+
+/// The store together with the tables and waiting rooms of the hot path.
+pub struct HotPath {
+    pub(super) store: Store,
+    pub(super) state: Mutex<State>,
+}
+
+/// What the broker says of itself.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python face
+pub struct NewIdentity<'a> {
+    pub cluster: &'a str,
+    pub region: &'a str,
+    pub trace_on: bool,
+    pub store_host: &'a [u8],
+    pub broker_id: i64,
+}
+
+/// A pull that the cold path wants held.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python face
+pub struct NewHold<'a> {
+    pub connection: u64,
+    pub encoding: Encoding,
+    pub opaque: i32,
+    pub group: &'a [u8],
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub offset: i64,
+    pub max_count: i32,
+    pub tag_codes: Option<&'a [i32]>,
+    pub deadline_ms: i64,
+}
+
+/// A committed offset: group, topic, queue id, offset.
+pub type Commit = (String, String, i32, i64);
+
+/// How far behind a group's last read was: group, topic, queue id, bytes.
+pub type FallBehind = (String, String, i32, i64);
+
+/// What a group got of a queue: group, topic, queue id, reads, messages, bytes, milliseconds.
+pub type GroupStats = (String, String, i32, u64, u64, u64, u64);
+
+impl HotPath {
+    /// Touches no file.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let state = Mutex::new(State::new(&settings));
+        Self { store: Store::new(settings), state }
+    }
+
+    /// The store below.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Closes the store and drops the held pulls; send answers that waited for the flush become
+    /// ready.
+    ///
+    /// # Errors
+    /// As [`Store::close`]: the last flush failed.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let closed = self.store.close();
+        self.state.lock().drop_holds();
+        closed
+    }
+
+    /// Sets what goes into records and answers.
+    pub fn set_identity(&self, identity: &NewIdentity<'_>) {
+        let cluster_item = [b"\x02CLUSTER\x01", identity.cluster.as_bytes()].concat();
+        self.state.lock().tables.identity = Some(Identity {
+            store_host: identity.store_host.into(),
+            broker_id: identity.broker_id,
+            cluster_item,
+            pieces: Pieces::new(identity.region, identity.trace_on, identity.store_host),
+        });
+    }
+
+    /// Puts a topic into the table.
+    pub fn set_topic(
+        &self,
+        topic: &str,
+        read_queues: i32,
+        write_queues: i32,
+        perm: i32,
+        hot: bool,
+    ) {
+        let mut state = self.state.lock();
+        state.make_room_for_names();
+        state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
+        if perm & policy::PERM_READ == 0 {
+            state.end_topic(topic.as_bytes());
+        }
+    }
+
+    /// Takes a topic out of the table.
+    pub fn delete_topic(&self, topic: &str) {
+        self.state.lock().tables.delete_topic(topic.as_bytes());
+    }
+
+    /// Puts a group into the table.
+    pub fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
+        let mut state = self.state.lock();
+        state.make_room_for_names();
+        state.tables.set_group(group.as_bytes(), hot, slow_broker_id);
+        if !hot {
+            state.end_group(group.as_bytes());
+        }
+    }
+
+    /// Takes a group out of the table.
+    pub fn delete_group(&self, group: &str) {
+        let mut state = self.state.lock();
+        state.end_group(group.as_bytes());
+        state.tables.delete_group(group.as_bytes());
+    }
+
+    /// Puts a subscription into the table.
+    pub fn set_subscription(&self, group: &str, topic: &str, subscription: Subscription) {
+        let mut state = self.state.lock();
+        state.make_room_for_names();
+        let tables = &mut state.tables;
+        let other = tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
+        state.ended.subscriptions.extend(other);
+    }
+
+    /// Takes a subscription out of the table.
+    pub fn delete_subscription(&self, group: &str, topic: &str) {
+        let mut state = self.state.lock();
+        let deleted = state.tables.delete_subscription(group.as_bytes(), topic.as_bytes());
+        state.ended.subscriptions.extend(deleted);
+    }
+
+    /// False: every hot send is cold.
+    pub fn set_writable(&self, writable: bool) {
+        self.state.lock().tables.writable = writable;
+    }
+
+    /// `maxMessageSize` from now on.
+    pub fn set_max_message_size(&self, size: usize) {
+        let mut state = self.state.lock();
+        state.max_message_bytes = size;
+        self.store.lock().max_message_size = size;
+    }
+
+    /// Appends one record and wakes held pulls.
+    ///
+    /// # Errors
+    /// The status to answer; nothing was stored then.
+    pub fn append(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        record: &NewRecord<'_>,
+    ) -> Result<Appended, PutStatus> {
+        let mut further = Vec::new();
+        let is_dispatched = self.store.settings().enable_multi_dispatch;
+        self.append_with(topic, queue_id, &mut further, |core, queue, codes, further| {
+            let appended = if is_dispatched {
+                core.append_dispatched(queue, record, further)?
+            } else {
+                core.append(queue, record)?
+            };
+            // Prepared and rollback records get no queue entry.
+            if !matches!(record.sys_flag & TRANSACTION_BITS, 4 | 12) {
+                codes.push(appended.tags_code);
+            }
+            Ok(appended)
+        })
+    }
+
+    /// Appends records that follow each other, or none, and wakes held pulls. `physical_offsets`
+    /// gets one value per record.
+    ///
+    /// # Errors
+    /// The status to answer; nothing was stored then.
+    pub fn append_batch(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        batch: &NewBatch<'_>,
+        items: &[BatchItem<'_>],
+        physical_offsets: &mut Vec<i64>,
+    ) -> Result<BatchAppended, PutStatus> {
+        self.append_with(topic, queue_id, &mut Vec::new(), |core, queue, codes, _| {
+            core.append_batch(queue, batch, items, physical_offsets, codes)
+        })
+    }
+
+    fn append_with<R>(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        further: &mut Vec<(String, i32)>,
+        append: impl FnOnce(
+            &mut Core,
+            QueueHandle,
+            &mut Vec<i64>,
+            &mut Vec<(String, i32)>,
+        ) -> Result<R, PutStatus>,
+    ) -> Result<R, PutStatus> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        state.tables.refresh(&core);
+        core.check_lmq(std::iter::once((topic, queue_id)))?;
+        let queue = core.queue(topic, queue_id)?;
+        let mut codes = std::mem::take(&mut state.batch.tags_codes);
+        codes.clear();
+        let appended = append(&mut core, queue, &mut codes, further);
+        if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
+            for tags_code in &codes {
+                state.note_append(&core, slot, queue_id, *tags_code);
+            }
+        }
+        if appended.is_ok() {
+            for (name, id) in further.iter() {
+                if let Some(slot) = state.tables.find_topic(name.as_bytes(), policy::NO_SLOT) {
+                    for tags_code in &codes {
+                        state.note_append(&core, slot, *id, *tags_code);
+                    }
+                }
+            }
+        }
+        state.batch.tags_codes = codes;
+        let woken = state.has_arrivals();
+        if woken {
+            state.settle(&mut core, None);
+        }
+        drop(core);
+        drop(guard);
+        if woken {
+            self.store.notify();
+        }
+        appended
+    }
+
+    /// `getMessage` of RocketMQ; raw records are appended to `records`. With a `group` it counts for
+    /// that group.
+    #[allow(clippy::too_many_arguments)] // the fields of a pull
+    pub fn read(
+        &self,
+        group: Option<&str>,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        max_count: i32,
+        filter: Filter<'_>,
+        records: &mut Vec<u8>,
+    ) -> ReadOutcome {
+        let outcome = {
+            let mut core = self.store.lock();
+            let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
+                return reading::NO_QUEUE;
+            };
+            core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
+        };
+        if let Some(group) = group.filter(|_| outcome.behind >= 0) {
+            let mut state = self.state.lock();
+            state.make_room_for_names();
+            let tables = &mut state.tables;
+            let (group, topic) = (group.as_bytes(), topic.as_bytes());
+            let slots = (tables.intern_group(group), tables.intern_topic(topic));
+            if let (Some(group), Some(topic)) = slots {
+                tables.note_got(group, topic, queue_id, &outcome);
+            }
+        }
+        outcome
+    }
+
+    /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
+    pub fn hold(&self, hold: &NewHold<'_>) -> bool {
+        let mut state = self.state.lock();
+        state.make_room_for_names();
+        let slots = (state.tables.intern_group(hold.group), state.tables.intern_topic(hold.topic));
+        let (Some(group), Some(topic)) = slots else {
+            return false;
+        };
+        let pull = HeldPull {
+            connection: hold.connection,
+            encoding: hold.encoding,
+            opaque: hold.opaque,
+            group,
+            topic,
+            queue_id: hold.queue_id,
+            offset: hold.offset,
+            max_count: hold.max_count,
+            tag_codes: hold.tag_codes.map(Into::into),
+            deadline_ms: hold.deadline_ms,
+        };
+        state.hold(pull)
+    }
+
+    /// Holds no more pulls: the next tick answers those that are held.
+    pub fn stop_holding(&self) {
+        self.state.lock().stop_holding();
+    }
+
+    /// Answers what is overdue; whether `take_ready` has something.
+    pub fn tick(&self, now_ms: i64) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        state.tables.refresh(&core);
+        state.note_committed(&core);
+        state.expire_holds(&mut core, now_ms);
+        state.release_flushed(self.store.flushed_offset(), core.now_ms());
+        state.expire_flushes(now_ms, core.is_open() && !core.is_writable());
+        state.peers.has_ready() || state.has_arrivals()
+    }
+
+    /// (milliseconds, sends that took so long) since the last call.
+    #[must_use]
+    pub fn take_put_times(&self) -> Vec<(i64, u64)> {
+        self.state.lock().put_times.take()
+    }
+
+    /// The answers that became ready elsewhere than in their own feed, one run of frames per
+    /// connection.
+    #[must_use]
+    pub fn take_ready(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.release_flushed(self.store.flushed_offset(), self.store.now_ms());
+        if state.has_arrivals() || state.has_staged() {
+            let mut core = self.store.lock();
+            state.tables.refresh(&core);
+            state.note_committed(&core);
+            state.settle(&mut core, None);
+        }
+        let taken = state.peers.take();
+        let has_more = state.has_arrivals();
+        drop(guard);
+        if has_more {
+            self.store.notify();
+        }
+        taken
+    }
+
+    /// What hot pulls committed since the last call.
+    #[must_use]
+    pub fn take_commits(&self) -> Vec<Commit> {
+        let mut guard = self.state.lock();
+        let State { commits, tables, .. } = &mut *guard;
+        commits
+            .drain()
+            .map(|((group, topic, queue_id), offset)| {
+                let group = text(&tables.groups[group as usize].name);
+                (group, text(&tables.topics[topic as usize].name), queue_id, offset)
+            })
+            .collect()
+    }
+
+    /// What groups got since open.
+    #[must_use]
+    pub fn group_stats(&self) -> Vec<GroupStats> {
+        let guard = self.state.lock();
+        let mut stats = Vec::new();
+        for group in &guard.tables.groups {
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.reads > 0) {
+                stats.push((
+                    text(&group.name),
+                    text(&guard.tables.topics[*topic as usize].name),
+                    *queue_id,
+                    got.reads,
+                    got.messages,
+                    got.bytes,
+                    got.milliseconds,
+                ));
+            }
+        }
+        stats
+    }
+
+    /// (group, topic, queue id, bytes): how far behind the end of the log each group's last read of
+    /// a queue was.
+    #[must_use]
+    pub fn fall_behind(&self) -> Vec<FallBehind> {
+        let guard = self.state.lock();
+        let mut behind = Vec::new();
+        for group in &guard.tables.groups {
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.behind >= 0) {
+                let topic = text(&guard.tables.topics[*topic as usize].name);
+                behind.push((text(&group.name), topic, *queue_id, got.behind));
+            }
+        }
+        behind
+    }
+
+    /// How many pulls are held.
+    #[must_use]
+    pub fn held_pulls(&self) -> usize {
+        self.state.lock().holds.len()
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

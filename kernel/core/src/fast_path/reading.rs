@@ -1,0 +1,180 @@
+//! Reading for a pull, new or held, and the answer to it.
+
+use super::hold::HeldPull;
+use super::policy::Tables;
+use crate::error::GetStatus;
+use crate::queues::queue_ext::Filter;
+use crate::state::Core;
+use crate::state::types::ReadOutcome;
+use crate::wire::answer::{PullAnswer, code, pull_answer};
+use crate::wire::header::Encoding;
+
+/// What a read of a queue that does not exist gives.
+pub const NO_QUEUE: ReadOutcome = ReadOutcome {
+    status: GetStatus::NoMessageInQueue,
+    next_offset: 0,
+    min_offset: 0,
+    max_offset: 0,
+    suggest_slave: false,
+    count: 0,
+    bytes: 0,
+    behind: -1,
+    milliseconds: 0,
+};
+
+/// The header of the last pull answer: its size is the guess for the next one, so that records
+/// can be read straight to their place.
+#[derive(Debug, Default)]
+pub struct AnswerHeader {
+    bytes: Vec<u8>,
+}
+
+/// What a read was for.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    pub encoding: Encoding,
+    pub opaque: i32,
+    pub group: u32,
+    pub topic: u32,
+    pub queue_id: i32,
+    pub offset: i64,
+    pub max_count: i32,
+    pub tag_codes: Option<&'a [i32]>,
+}
+
+/// What kind of answer the outcome of a read asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Found,
+    /// Nothing yet: hold the pull, or answer 19.
+    NotFound,
+    /// The next offset differs: ask again at once.
+    Retry,
+    /// The offset is outside the queue.
+    Moved,
+}
+
+impl Kind {
+    fn of(status: GetStatus, offset: i64) -> Self {
+        match status {
+            GetStatus::Found => Self::Found,
+            GetStatus::OffsetOverflowOne | GetStatus::OffsetFoundNull => Self::NotFound,
+            GetStatus::NoMessageInQueue | GetStatus::NoMatchedLogicQueue if offset == 0 => {
+                Self::NotFound
+            }
+            GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => Self::Retry,
+            GetStatus::NoMessageInQueue
+            | GetStatus::NoMatchedLogicQueue
+            | GetStatus::OffsetTooSmall
+            | GetStatus::OffsetOverflowBadly => Self::Moved,
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Found => code::SUCCESS,
+            Self::NotFound => code::PULL_NOT_FOUND,
+            Self::Retry => code::PULL_RETRY_IMMEDIATELY,
+            Self::Moved => code::PULL_OFFSET_MOVED,
+        }
+    }
+}
+
+/// Reads; when something is found its whole answer is appended to `out`, else nothing.
+pub fn read(
+    tables: &mut Tables,
+    core: &mut Core,
+    wanted: &Wanted<'_>,
+    header: &mut AnswerHeader,
+    out: &mut Vec<u8>,
+) -> (Kind, ReadOutcome) {
+    let Some(queue) = tables.reading(core, wanted.topic, wanted.queue_id) else {
+        return (Kind::of(NO_QUEUE.status, wanted.offset), NO_QUEUE);
+    };
+    let start = out.len();
+    let guessed = header.bytes.len();
+    out.resize(start + guessed, 0);
+    let max_count = wanted.max_count.max(0) as usize;
+    let filter = Filter::by_tags(wanted.tag_codes);
+    let outcome = core.read_into(queue, wanted.offset, max_count, filter, out);
+    let kind = Kind::of(outcome.status, wanted.offset);
+    if outcome.behind >= 0 {
+        tables.note_got(wanted.group, wanted.topic, wanted.queue_id, &outcome);
+    }
+    if kind != Kind::Found {
+        out.truncate(start);
+        return (kind, outcome);
+    }
+    header.bytes.clear();
+    write_header(tables, wanted, &outcome, kind.code(), outcome.bytes, &mut header.bytes);
+    let size = header.bytes.len();
+    if size > guessed {
+        out.resize(out.len() + size - guessed, 0);
+    }
+    if size != guessed {
+        let records = start + guessed..start + guessed + outcome.bytes;
+        out.copy_within(records, start + size);
+        out.truncate(start + size + outcome.bytes);
+    }
+    out[start..start + size].copy_from_slice(&header.bytes);
+    (kind, outcome)
+}
+
+/// What a pull is told that was ended before its time: that it found nothing, at the offset that it
+/// asked for.
+pub fn nothing_for(tables: &Tables, core: &mut Core, wanted: &Wanted<'_>) -> ReadOutcome {
+    let topic = &tables.topics[wanted.topic as usize].name;
+    let (min_offset, max_offset) = core.queue_bounds(topic, wanted.queue_id);
+    let status = GetStatus::OffsetOverflowOne;
+    ReadOutcome { status, next_offset: wanted.offset, min_offset, max_offset, ..NO_QUEUE }
+}
+
+/// Appends an answer without records.
+pub fn answer_empty(
+    tables: &Tables,
+    wanted: &Wanted<'_>,
+    outcome: &ReadOutcome,
+    kind: Kind,
+    out: &mut Vec<u8>,
+) {
+    write_header(tables, wanted, outcome, kind.code(), 0, out);
+}
+
+fn write_header(
+    tables: &Tables,
+    wanted: &Wanted<'_>,
+    outcome: &ReadOutcome,
+    code: u8,
+    body_size: usize,
+    out: &mut Vec<u8>,
+) {
+    let broker_id = if outcome.suggest_slave {
+        tables.groups[wanted.group as usize].slow_broker_id
+    } else {
+        tables.identity.as_ref().map_or(0, |identity| identity.broker_id)
+    };
+    let answer = PullAnswer {
+        code,
+        opaque: wanted.opaque,
+        remark: outcome.status.name(),
+        broker_id,
+        next_offset: outcome.next_offset,
+        min_offset: outcome.min_offset,
+        max_offset: outcome.max_offset,
+    };
+    pull_answer(out, wanted.encoding, &answer, body_size);
+}
+
+/// What a held pull wants now.
+pub fn wanted_by(pull: &HeldPull) -> Wanted<'_> {
+    Wanted {
+        encoding: pull.encoding,
+        opaque: pull.opaque,
+        group: pull.group,
+        topic: pull.topic,
+        queue_id: pull.queue_id,
+        offset: pull.offset,
+        max_count: pull.max_count,
+        tag_codes: pull.tag_codes.as_deref(),
+    }
+}
