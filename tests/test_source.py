@@ -88,3 +88,29 @@ def test_tests_do_not_wait_for_a_fixed_time() -> None:
         if pattern.search(line)
     ]
     assert not found
+
+
+def test_the_map_of_the_code_stays_short() -> None:
+    lines = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_documents_name_files_that_exist() -> None:
+    named = re.compile(r"`([a-z_]+/[\w/.]+\.(?:py|rs|md|toml))`")
+    linked = re.compile(r"\]\((?!http)([^)#]+)")
+    bases = [ROOT, ROOT / "src/kerolox", ROOT / "src/kerolox/client"]
+    missing: list[str] = []
+    for document in (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs/design").glob("*.md"))):
+        text = document.read_text(encoding="utf-8")
+        missing += [
+            f"{document.name}: {path}"
+            for path in named.findall(text)
+            if not any((base / path).exists() for base in bases)
+        ]
+        missing += [
+            f"{document.name}: {path}"
+            for path in linked.findall(text)
+            if not (document.parent / path).exists()
+        ]
+    assert missing == []
