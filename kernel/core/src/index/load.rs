@@ -1,0 +1,158 @@
+//! Loading the index files when the store opens.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::Index;
+use super::file::{IndexFile, file_size};
+use crate::error::StoreError;
+use crate::files::folder::sync_folder;
+use crate::files::map::MappedFile;
+use crate::settings::Settings;
+
+const SIZE_SETTING: &str = "maxHashSlotNum and maxIndexNum";
+
+impl Index {
+    /// Loads the files. With `not_after` those that go on behind that time are removed: after a
+    /// crash of the machine nothing tells which of their pages reached the disk. So are damaged ones,
+    /// and all behind one that is missing; `known` says which there were, and where each ended.
+    pub(crate) fn load(
+        settings: &Settings,
+        not_after: Option<i64>,
+        is_clean: bool,
+        known: &[(String, i64)],
+        physical_min: i64,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, StoreError> {
+        let mut index = Index {
+            folder: settings.store_path_root_dir.join("index"),
+            slots: settings.max_hash_slot_num.max(1),
+            capacity: settings.max_index_num.max(2),
+            files: Vec::new(),
+            is_enabled: settings.message_index_enable,
+            ..Index::default()
+        };
+        if !index.is_enabled {
+            return Ok(index);
+        }
+        let context = || format!("listing {}", index.folder.display());
+        let mut paths = Vec::new();
+        match fs::read_dir(&index.folder) {
+            Ok(entries) => {
+                for entry in entries {
+                    let path = entry.map_err(|error| StoreError::io(context(), error))?.path();
+                    paths.push(path);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StoreError::io(context(), error)),
+        }
+        paths.sort_unstable();
+        let size = file_size(index.slots, index.capacity);
+        let has_right_size =
+            paths.iter().any(|path| fs::metadata(path).is_ok_and(|found| found.len() == size));
+        // With every file of another size the setting is wrong.
+        let may_be_short = !is_clean || has_right_size;
+        let is_there =
+            |name: &str| paths.iter().any(|path| path.file_name().is_some_and(|own| own == name));
+        let missing = known.iter().find(|(name, end)| *end >= physical_min && !is_there(name));
+        for path in &paths {
+            let is_behind = missing
+                .is_some_and(|(name, _)| path.file_name().is_some_and(|own| own > name.as_str()));
+            let is_known = |end| {
+                known.iter().any(|(name, known)| {
+                    *known == end && path.file_name().is_some_and(|own| own == name.as_str())
+                })
+            };
+            index.load_file(path, not_after, is_behind, may_be_short, is_known, notes)?;
+        }
+        index.drop_empty(notes)?;
+        if index.is_cut {
+            // What comes back after a loss of power would hold keys twice.
+            sync_folder(&index.folder);
+        }
+        index.is_cut |= missing.is_some();
+        Ok(index)
+    }
+
+    /// Removes a last file without entries: a kill came before its first one, perhaps before its
+    /// header said where the file before it ends.
+    fn drop_empty(&mut self, notes: &mut Vec<String>) -> Result<(), StoreError> {
+        while let Some(file) = self.files.pop_if(|file| file.header.count <= 1) {
+            let path = file.map.path();
+            fs::remove_file(path)
+                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            notes.push(format!("removed {}: it was just being created", path.display()));
+        }
+        Ok(())
+    }
+
+    fn load_file(
+        &mut self,
+        path: &Path,
+        not_after: Option<i64>,
+        is_behind: bool,
+        may_be_short: bool,
+        is_known: impl Fn(i64) -> bool,
+        notes: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        let is_named = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit()));
+        let context = || format!("opening {}", path.display());
+        let metadata = fs::metadata(path).map_err(|error| StoreError::io(context(), error))?;
+        if !is_named || !metadata.is_file() {
+            notes.push(format!("ignored {}: not a file of the index", path.display()));
+            return Ok(());
+        }
+        if metadata.len() == 0 {
+            let _ = fs::remove_file(path);
+            notes.push(format!("removed {}: it was just being created", path.display()));
+            return Ok(());
+        }
+        let size = file_size(self.slots, self.capacity);
+        let mut remove = |reason: &str| {
+            fs::remove_file(path)
+                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            notes.push(format!(
+                "removed the index file {}: {reason}; it is built again",
+                path.display()
+            ));
+            Ok(())
+        };
+        if is_behind || self.is_cut {
+            self.is_cut = true;
+            return remove("a file before it is missing");
+        }
+        if metadata.len() < size && may_be_short {
+            self.is_cut = true;
+            return remove("it is too short");
+        }
+        let map = MappedFile::open(path, 0, size, SIZE_SETTING)?;
+        let file = IndexFile::new(map, self.slots, self.capacity);
+        let is_late = |time| match file.header.end_timestamp.cmp(&time) {
+            Ordering::Less => false,
+            // More of the same millisecond may have come after the flush.
+            Ordering::Equal => !file.is_full() && !is_known(file.header.end_offset),
+            Ordering::Greater => true,
+        };
+        if not_after.is_some_and(is_late) {
+            self.is_cut = true;
+            return remove("it goes on behind the checkpoint");
+        }
+        if not_after.is_some() && file.header.end_timestamp == 0 && !self.files.is_empty() {
+            // Nothing of it reached the disk, and nothing of a later one.
+            self.is_cut = true;
+            return remove("it is empty");
+        }
+        if !file.is_sound() {
+            self.is_cut = true;
+            return remove("its header is damaged");
+        }
+        self.files.push(file);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+"""`tools/rust_modules.py` on small crates."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rust_modules", ROOT / "tools/rust_modules.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def crate(folder: Path, **files: str) -> Path:
+    """A crate's source of modules `a__b` (file `a/b.rs`) and their texts."""
+    for name, text in files.items():
+        path = folder / (name.replace("__", "/") + ".rs")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_the_engine_has_its_order_and_no_circle(tool: ModuleType) -> None:
+    assert tool.complaints(tool.SOURCE, tool.ROOMS) == []
+    assert set(tool.uses(tool.SOURCE)["queues::consume_queue"]) >= {"files::map", "queues::entry"}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "use crate::high::thing::X;",
+        "pub(crate) use crate::high::thing::X;",
+        "use crate::{\n    high::{\n        thing::{X as Y, Z},\n    },\n};",
+        "fn f() { crate::high::thing::f() }",
+        "use super::high;\nfn f() { super::super::high::thing::f() }",
+    ],
+)
+def test_a_use_of_a_room_above_is_named_with_both_modules(
+    tool: ModuleType, tmp_path: Path, use: str
+) -> None:
+    source = crate(tmp_path, low__mod="mod part;", low__part=use, high__mod="", high__thing="")
+    wrong = tool.complaints(source, ["low", "high"])
+    assert any(line.startswith("low::part uses high") for line in wrong)
+    assert tool.complaints(source, ["high", "low"]) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("use super::other::Y;", "use super::one::X;"),
+        ("use crate::room::{other};", "fn f() { super::one::g(); }"),
+    ],
+)
+def test_a_circle_inside_a_room_is_found(
+    tool: ModuleType, tmp_path: Path, one: str, other: str
+) -> None:
+    source = crate(tmp_path, room__mod="mod one;\nmod other;", room__one=one, room__other=other)
+    assert tool.complaints(source, ["room"]) == ["circle: room::one -> room::other -> room::one"]
+
+
+def test_a_child_that_uses_its_folder_is_a_circle_when_used_by_it(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    mod = "mod part;\npub use self::part::Name;\nstruct Whole;"
+    source = crate(tmp_path, room__mod=mod, room__part="use super::Whole;")
+    assert tool.complaints(source, ["room"]) == []
+    (tmp_path / "room/mod.rs").write_text(mod + "\nfn f() { part::g() }")
+    assert tool.complaints(source, ["room"]) == ["circle: room -> room::part -> room"]
+
+
+def test_comments_tests_and_other_crates_do_not_count(tool: ModuleType, tmp_path: Path) -> None:
+    text = (
+        "//! [`crate::high::X`]\nuse std::high::X;\n#[cfg(test)]\nmod tests { use crate::high::X; }"
+    )
+    source = crate(tmp_path, low=text, high="", low_tests="use crate::high::X;")
+    assert tool.complaints(source, ["low", "high"]) == []
+
+
+def test_a_room_without_a_place_in_the_order_is_refused(tool: ModuleType, tmp_path: Path) -> None:
+    [line] = tool.complaints(crate(tmp_path, fresh=""), ["other"])
+    assert line.startswith("fresh: not in ROOMS")
