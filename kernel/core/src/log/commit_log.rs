@@ -3,23 +3,22 @@
 //! A record never spans files: when it and the 8 bytes of a blank do not fit, a blank ends the file
 //! and the record goes to the next one.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{PutStatus, StoreError};
-use crate::files::folder::{create_folder, offset_files, offset_name, sync_folder};
+use crate::files::folder::sync_folder;
 use crate::files::map::MappedFile;
 use crate::files::preallocate::{NextFile, Pace, Taken, WarmUp};
 use crate::log::folders::LogFolders;
-use crate::log::quarantine::{Cut, lengthen};
+use crate::log::quarantine::Cut;
 use crate::record::{BLANK_MAGIC, BLANK_SIZE, Parsed, RecordView, parse};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::Shared;
 use crate::shared::pool::{Buffer, Pool};
 
 /// The setting that fixes the size of the files.
-const SIZE_SETTING: &str = "mappedFileSizeCommitLog";
+pub(super) const SIZE_SETTING: &str = "mappedFileSizeCommitLog";
 /// Bytes that are kept backed ahead of the append: from this at a trickle ...
 const WINDOW_MIN: u64 = 256 << 10;
 /// ... to this at hundreds of megabytes a second.
@@ -57,57 +56,9 @@ pub(crate) struct CommitLog {
 }
 
 impl CommitLog {
-    /// Loads the files that exist; where the records end is for recovery to find. After a crash
-    /// (`is_crashed`) a file that is too short gets its size again: the log ends in it.
-    pub(crate) fn load(
-        folders: LogFolders,
-        file_size: u64,
-        is_crashed: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<Self, StoreError> {
-        for folder in folders.writable() {
-            create_folder(folder)?;
-        }
-        let mut found = Vec::new();
-        for folder in folders.all() {
-            found.extend(offset_files(folder, notes)?);
-        }
-        found.sort_unstable();
-        while let Some((_, path, 0)) = found.last() {
-            // A kill between creating the file and giving it its size.
-            let _ = fs::remove_file(path);
-            notes.push(format!("removed {}: it was just being created", path.display()));
-            found.pop();
-        }
-        // With every file of another size the setting is wrong.
-        let is_sized = found.len() == 1 || found.iter().any(|(_, _, length)| *length == file_size);
-        for (_, path, length) in &mut found {
-            if is_crashed && is_sized && *length < file_size {
-                lengthen(path, file_size)?;
-                notes.push(format!("lengthened {}: it had {length} bytes", path.display()));
-                *length = file_size;
-            }
-        }
-        let mut files: Vec<Arc<MappedFile>> = Vec::with_capacity(found.len());
-        for (start, path, _) in found {
-            let is_writable = !folders.is_read_only(&path);
-            let open = MappedFile::open_with_end;
-            let file = Arc::new(open(&path, start, file_size, SIZE_SETTING, is_writable)?);
-            if start % file_size != 0 {
-                return Err(StoreError::InvalidData(format!(
-                    "{} does not start at a multiple of {file_size} ({SIZE_SETTING}): it is of \
-                     another log, move it away",
-                    path.display()
-                )));
-            }
-            match files.pop_if(|last| last.start() == start) {
-                Some(twin) => files.push(one_of(twin, file, notes)?),
-                None => files.push(file),
-            }
-        }
-        drop_unwritten(&mut files);
-        check_gaps(&files)?;
-        Ok(CommitLog { folders, file_size, files, window: WINDOW_MIN, ..CommitLog::default() })
+    /// A log of these files; where its records end is not known yet.
+    pub(super) fn of(folders: LogFolders, file_size: u64, files: Vec<Arc<MappedFile>>) -> Self {
+        CommitLog { folders, file_size, files, window: WINDOW_MIN, ..CommitLog::default() }
     }
 
     /// Takes these folders out of the rotation of new files.
@@ -495,55 +446,6 @@ fn pace_of(window: u64) -> Pace {
     if window < WINDOW_MAX { Pace::Gentle } else { Pace::Hurried }
 }
 
-/// Which of two files with the same name in different folders is the log's: one that was made ahead
-/// and never written is removed.
-fn one_of(
-    one: Arc<MappedFile>,
-    other: Arc<MappedFile>,
-    notes: &mut Vec<String>,
-) -> Result<Arc<MappedFile>, StoreError> {
-    let (kept, spare) = if other.is_unwritten() { (one, other) } else { (other, one) };
-    if !spare.is_unwritten() {
-        return Err(StoreError::InvalidData(format!(
-            "{} and {} are the same part of the commit log: move one of them away",
-            kept.path().display(),
-            spare.path().display()
-        )));
-    }
-    if spare.is_writable() {
-        let _ = fs::remove_file(spare.path());
-    }
-    notes.push(format!("left {} out: it was never written", spare.path().display()));
-    Ok(kept)
-}
-
-/// Removes the files at the end that were made ahead and never written: the log goes on in new ones.
-fn drop_unwritten(files: &mut Vec<Arc<MappedFile>>) {
-    while files.len() > 1
-        && let Some(file) = files.pop_if(|last| last.is_unwritten())
-    {
-        if file.is_writable() {
-            let _ = fs::remove_file(file.path());
-        }
-    }
-}
-
-/// Refuses a log with a hole. `RocketMQ` notes one as an error and goes on, without the messages;
-/// they are as good as lost then, though the file may lie in a folder that is not mounted.
-fn check_gaps(files: &[Arc<MappedFile>]) -> Result<(), StoreError> {
-    let gap = files.windows(2).find(|pair| pair[0].end() != pair[1].start());
-    gap.map_or(Ok(()), |pair| {
-        Err(StoreError::InvalidData(format!(
-            "the commit log has no file {} between {} and {}: bring it back (is one of its folders \
-             not mounted, or missing in storePathCommitLog or readOnlyCommitLogStorePaths?), or \
-             give up the messages on one side of it by moving those files away",
-            offset_name(pair[0].end()),
-            pair[0].path().display(),
-            pair[1].path().display()
-        )))
-    })
-}
-
 /// The last file of the log, which is filled to its end wherever it lies, for writing.
 fn reopened(file: &MappedFile) -> Result<MappedFile, StoreError> {
     let open = MappedFile::open_with_end;
@@ -632,6 +534,6 @@ mod tests {
         log.set_full_folders(&[root.path().join("b")]);
         put(&mut log, &shared, SIZE / 2).unwrap();
         assert!(log.files()[1].path().starts_with(root.path().join("a")));
-        assert_eq!(fs::read_dir(root.path().join("b")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(root.path().join("b")).unwrap().count(), 0);
     }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod commit_log;
 pub(crate) mod folders;
+mod load;
 pub(crate) mod quarantine;

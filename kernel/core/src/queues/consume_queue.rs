@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::dirty::DirtyRange;
-use crate::files::folder::{create_folder, offset_files, offset_name, sync_folder};
-use crate::files::holes::data_ranges;
-use crate::files::map::{MappedFile, PAGE, check_size};
+use crate::files::folder::{create_folder, offset_name, sync_folder};
+use crate::files::map::{MappedFile, PAGE};
 use crate::files::preallocate::Ahead;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::QueueExt;
@@ -20,38 +19,18 @@ use crate::queues::queue_ext::QueueExt;
 /// The setting that fixes the size of the files.
 pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
 /// Files at the end of a queue whose every entry is looked at after a crash of the machine.
-const FILES_SCANNED: usize = 3;
+pub(super) const FILES_SCANNED: usize = 3;
 /// A queue that fills a page within this time gets pages backed ahead by the helper.
 const HOT_MS: i64 = 1_000;
 /// Entries that are read at once where a file is not mapped (64 KiB).
-const READ_ENTRIES: u64 = 3_277;
+pub(super) const READ_ENTRIES: u64 = 3_277;
 /// Bytes backed ahead in a hot queue (3,276 messages).
 const HOT_WINDOW: u64 = 64 << 10;
 
-struct QueueFile {
-    start: u64,
-    path: PathBuf,
-    map: Option<Arc<MappedFile>>,
-}
-
-/// What may be taken for true of the entries that are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// None is missing before the last one: after a clean stop, or a kill alone.
-    Whole,
-    /// Any may be missing in the last files: the machine stopped.
-    Nothing,
-}
-
-/// A queue as its files have it.
-#[derive(Default)]
-pub(crate) struct Loaded {
-    pub(crate) queue: ConsumeQueue,
-    /// A file is missing, or shorter than it was.
-    pub(crate) is_short: bool,
-    /// Files that are shorter than the setting says, and their lengths.
-    pub(crate) short_files: Vec<(PathBuf, u64)>,
-    pub(crate) notes: Vec<String>,
+pub(super) struct QueueFile {
+    pub(super) start: u64,
+    pub(super) path: PathBuf,
+    pub(super) map: Option<Arc<MappedFile>>,
 }
 
 /// The size of a queue's files: the setting, rounded up to whole entries as RocketMQ does.
@@ -62,20 +41,20 @@ pub(crate) fn queue_file_size(setting: u64) -> u64 {
 /// One queue of one topic.
 #[derive(Default)]
 pub(crate) struct ConsumeQueue {
-    folder: PathBuf,
-    file_size: u64,
-    files: Vec<QueueFile>,
+    pub(super) folder: PathBuf,
+    pub(super) file_size: u64,
+    pub(super) files: Vec<QueueFile>,
     /// The file that the next entry goes to, once it was written to.
     tail: Option<Arc<MappedFile>>,
-    min: i64,
-    max: i64,
+    pub(super) min: i64,
+    pub(super) max: i64,
     /// Up to this byte an entry can be written without a second look.
-    safe_end: u64,
+    pub(super) safe_end: u64,
     asked: u64,
     page_ms: i64,
-    flushed: u64,
+    pub(super) flushed: u64,
     /// Physical offset behind the record of the last entry; 0 when there is none.
-    max_physical: i64,
+    pub(super) max_physical: i64,
     /// Whether it stands in the list of queues to flush.
     pub(crate) listed: bool,
     /// Units beside the entries; `None` without `enableConsumeQueueExt`.
@@ -102,49 +81,6 @@ impl ConsumeQueue {
         }
     }
 
-    /// Loads a queue's files.
-    pub(crate) fn load(
-        folder: PathBuf,
-        file_size: u64,
-        trust: Trust,
-    ) -> Result<Loaded, StoreError> {
-        let mut queue = ConsumeQueue::new(folder, file_size);
-        let mut loaded = Loaded { queue: ConsumeQueue::default(), ..Loaded::default() };
-        let found = offset_files(&queue.folder, &mut loaded.notes)?;
-        let count = found.len();
-        for (index, (start, path, length)) in found.into_iter().enumerate() {
-            if length > file_size {
-                check_size(&path, length, file_size, SIZE_SETTING)?;
-            }
-            if length < file_size {
-                // A kill between creating the file and giving it its size leaves the last one so.
-                loaded.is_short |= length > 0 || index + 1 < count;
-                loaded.short_files.push((path, length));
-                continue;
-            }
-            let follows = loaded.short_files.is_empty()
-                && queue.files.last().is_none_or(|last| last.start + file_size == start);
-            if !follows || start % file_size != 0 {
-                loaded
-                    .notes
-                    .push(format!("removed {}: the file before it is missing", path.display()));
-                let _ = fs::remove_file(&path);
-                loaded.is_short = true;
-                continue;
-            }
-            queue.files.push(QueueFile { start, path, map: None });
-        }
-        let first_scanned = match trust {
-            Trust::Whole => queue.find_end_backwards()?,
-            Trust::Nothing => queue.find_end()?,
-        };
-        if trust == Trust::Nothing {
-            queue.flushed = first_scanned;
-        }
-        loaded.queue = queue;
-        Ok(loaded)
-    }
-
     /// Takes every entry for not flushed, as far back as a killed run may have left some.
     pub(crate) fn distrust_flushed(&mut self) {
         let first = self.files.len().saturating_sub(FILES_SCANNED);
@@ -168,83 +104,9 @@ impl ConsumeQueue {
         }
     }
 
-    /// Sets the end behind the last entry of the unbroken sequence in the last files; the begin of
-    /// the first of those.
-    fn find_end(&mut self) -> Result<u64, StoreError> {
-        let mut index = self.files.len().saturating_sub(FILES_SCANNED);
-        let begin = self.files.get(index).map_or(0, |file| file.start);
-        while index < self.files.len() {
-            let (count, last) = self.scan(index)?;
-            if count == 0 && index > 0 && self.max == 0 {
-                // Nothing in the file where the reading began: the end is before it.
-                self.cut_files_for_good(index);
-                index -= 1;
-                continue;
-            }
-            if let Some(last) = last {
-                self.set_end((self.files[index].start / ENTRY_SIZE) as i64 + count, last);
-            }
-            if count < (self.file_size / ENTRY_SIZE) as i64 {
-                self.cut_files_for_good(index + usize::from(count > 0));
-                break;
-            }
-            index += 1;
-        }
-        self.begin_where_loaded();
-        Ok(begin.min(self.flushed))
-    }
-
-    /// Sets the end behind the last entry that stands in the files: the entries before it are there.
-    fn find_end_backwards(&mut self) -> Result<u64, StoreError> {
-        while let Some(file) = self.files.last() {
-            if let Some((number, last)) = self.last_entry(file)? {
-                self.set_end((file.start / ENTRY_SIZE) as i64 + number + 1, last);
-                break;
-            }
-            self.cut_files_for_good(self.files.len() - 1);
-        }
-        self.begin_where_loaded();
-        Ok(self.flushed)
-    }
-
-    fn set_end(&mut self, end: i64, last: Entry) {
-        self.max = end;
-        self.max_physical = if last.is_pre_blank() { 0 } else { last.end() };
-    }
-
-    fn begin_where_loaded(&mut self) {
-        self.flushed = self.max as u64 * ENTRY_SIZE;
-        self.safe_end = self.flushed;
-        self.min = self.files.first().map_or(0, |file| (file.start / ENTRY_SIZE) as i64);
-    }
-
-    /// The last entry that was written to a file, and its number in it.
-    fn last_entry(&self, file: &QueueFile) -> Result<Option<(i64, Entry)>, StoreError> {
-        let context = || format!("reading {}", file.path.display());
-        let opened = File::open(&file.path).map_err(|error| StoreError::io(context(), error))?;
-        let mut buffer = vec![0_u8; (ENTRY_SIZE * 256) as usize];
-        for &(from, to) in data_ranges(&opened, 0, self.file_size).iter().rev() {
-            let from = from / ENTRY_SIZE * ENTRY_SIZE;
-            let mut end = to.next_multiple_of(ENTRY_SIZE).min(self.file_size);
-            while end > from {
-                let begin = end.saturating_sub(buffer.len() as u64).max(from);
-                let bytes = &mut buffer[..(end - begin) as usize];
-                opened
-                    .read_exact_at(bytes, begin)
-                    .map_err(|error| StoreError::io(context(), error))?;
-                let entries = bytes.as_chunks().0.iter().map(Entry::decode).enumerate();
-                if let Some((number, entry)) = entries.rev().find(|(_, entry)| entry.is_written()) {
-                    return Ok(Some(((begin / ENTRY_SIZE) as i64 + number as i64, entry)));
-                }
-                end = begin;
-            }
-        }
-        Ok(None)
-    }
-
     /// Removes files in a way that lasts: what was cut off must not be back after a loss of power,
     /// when the log has grown again.
-    fn cut_files_for_good(&mut self, keep: usize) {
+    pub(super) fn cut_files_for_good(&mut self, keep: usize) {
         if keep < self.files.len() {
             self.cut_files(keep);
             sync_folder(&self.folder);
@@ -255,35 +117,6 @@ impl ConsumeQueue {
         for file in self.files.drain(keep.min(self.files.len())..) {
             let _ = fs::remove_file(&file.path);
         }
-    }
-
-    /// (entries from the file's begin to the first that is not written, the last of them). Read,
-    /// not mapped: most queues are never touched again.
-    fn scan(&self, index: usize) -> Result<(i64, Option<Entry>), StoreError> {
-        let path = &self.files[index].path;
-        let context = || format!("reading {}", path.display());
-        let file = File::open(path).map_err(|error| StoreError::io(context(), error))?;
-        let data = data_ranges(&file, 0, self.file_size);
-        let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
-        let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
-        let (mut count, mut last, mut at) = (0, None, 0);
-        // An entry may straddle the end of the data; what is behind is zero then.
-        let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
-        while at < end {
-            let length = (end - at).min(buffer.len() as u64) as usize;
-            file.read_exact_at(&mut buffer[..length], at)
-                .map_err(|error| StoreError::io(context(), error))?;
-            for bytes in buffer[..length].as_chunks().0 {
-                let entry = Entry::decode(bytes);
-                if !entry.is_written() {
-                    return Ok((count, last));
-                }
-                count += 1;
-                last = Some(entry);
-            }
-            at += length as u64;
-        }
-        Ok((count, last))
     }
 
     /// Moves the min offset to the first message that the log still has.

@@ -8,6 +8,8 @@
 //! Fields are kept as spans of the header; nothing is copied, except a property text or a
 //! subscription with escapes, which is unescaped into a buffer that the next header uses again.
 
+use super::json::{Json, escape};
+use super::numbers::{integer, long};
 use super::swar;
 
 /// How a header is written; answers use the encoding of their request.
@@ -108,10 +110,6 @@ const ESCAPED_BYTES_MAX: usize = 256 << 10;
 /// Longest text of a field, those aside that may hold escapes, in bytes: names are no longer (the
 /// broker says so to whoever sends a longer one), and numbers much shorter.
 const NAME_BYTES_MAX: usize = 255;
-
-/// `"x":"` with any letter, and which of its bytes count.
-const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]);
-const LETTER_MASK: u64 = u64::from_le_bytes([0xFF, 0, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
@@ -380,7 +378,8 @@ impl Header {
     fn read_json_fields(&mut self, json: &mut Json<'_>) -> Option<()> {
         json.take(b'{')?;
         loop {
-            let field = if let Some((field, is_short)) = json.letter() {
+            let field = if let Some((letter, is_short)) = json.letter() {
+                let field = LETTERS + letter;
                 if is_short {
                     // One character: its span and the quote behind it are known already.
                     self.put(field, json.at, json.at + 1)?;
@@ -542,227 +541,4 @@ fn field_of(name: &[u8]) -> Option<u8> {
         _ => return None,
     };
     (name == text).then_some(field)
-}
-
-/// A 64-bit integer as Java's `Long.toString` writes it.
-#[inline]
-#[must_use]
-pub fn long(text: &[u8]) -> Option<i64> {
-    if let [digit @ b'0'..=b'9'] = text {
-        return Some(i64::from(digit - b'0'));
-    }
-    many_digits(text)
-}
-
-fn many_digits(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        _ => (false, text),
-    };
-    if digits.is_empty() || digits.len() > 19 {
-        return None;
-    }
-    // Java would take a leading zero; no client writes one, and the Python kernel declines it.
-    if digits[0] == b'0' {
-        return None;
-    }
-    let mut value = 0u64;
-    let mut rest = digits;
-    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
-        let (eight, count) = swar::leading_digits(u64::from_le_bytes(*eight));
-        if count < 8 {
-            return None;
-        }
-        value = value * 100_000_000 + eight;
-        rest = behind;
-    }
-    for digit in rest {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        // 19 digits fit into 64 bits without sign.
-        value = value * 10 + u64::from(digit);
-    }
-    if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
-}
-
-/// A 32-bit integer as Java's `Integer.toString` writes it.
-#[inline]
-#[must_use]
-pub fn integer(text: &[u8]) -> Option<i32> {
-    i32::try_from(long(text)?).ok()
-}
-
-/// A cursor over JSON text.
-struct Json<'a> {
-    data: &'a [u8],
-    at: usize,
-}
-
-impl Json<'_> {
-    /// The next byte that is no white space, taken.
-    #[inline]
-    fn next(&mut self) -> Option<u8> {
-        loop {
-            let byte = *self.data.get(self.at)?;
-            self.at += 1;
-            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
-                return Some(byte);
-            }
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, byte: u8) -> Option<()> {
-        (self.next()? == byte).then_some(())
-    }
-
-    /// The commonest start of a field, a letter from a to n: `"x":"` taken, and whether the value
-    /// is a single character. Anything else is left for the general way.
-    #[inline]
-    fn letter(&mut self) -> Option<(u8, bool)> {
-        let word = swar::word_at(self.data, self.at)?;
-        let [_, letter, _, _, _, value, quote, _] = word.to_le_bytes();
-        if word & LETTER_MASK != LETTER_TEXT || !letter.is_ascii_lowercase() || letter > b'n' {
-            return None;
-        }
-        self.at += 5;
-        let is_short = quote == b'"' && value >= 0x20 && value != b'"' && value != b'\\';
-        Some((LETTERS + letter - b'a', is_short))
-    }
-
-    /// Nothing but white space may be left.
-    fn end(&mut self) -> Option<()> {
-        self.next().is_none().then_some(())
-    }
-
-    /// A text without escapes: its span.
-    #[inline]
-    fn plain_text(&mut self) -> Option<(usize, usize)> {
-        self.take(b'"')?;
-        let start = self.at;
-        if self.skip_plain()? != b'"' {
-            return None;
-        }
-        let end = self.at;
-        self.at += 1;
-        Some((start, end))
-    }
-
-    /// A text without escapes, or null.
-    fn text_or_null(&mut self) -> Option<()> {
-        if self.next()? == b'"' {
-            self.at -= 1;
-            return self.plain_text().map(|_| ());
-        }
-        let null = self.data.get(self.at - 1..self.at + 3)?;
-        self.at += 3;
-        (null == b"null").then_some(())
-    }
-
-    /// Moves to the next quote or backslash and returns it; None for a raw control character,
-    /// which JSON forbids, and at the end.
-    #[inline]
-    fn skip_plain(&mut self) -> Option<u8> {
-        let mut at = self.at;
-        let stop = loop {
-            if let Some(word) = swar::word_at(self.data, at) {
-                let marks =
-                    swar::equal(word, b'"') | swar::equal(word, b'\\') | swar::below(word, 0x20);
-                if marks == 0 {
-                    at += 8;
-                    continue;
-                }
-                at += swar::first(marks);
-                break self.data[at];
-            }
-            match *self.data.get(at)? {
-                stop @ (b'"' | b'\\' | 0..=0x1F) => break stop,
-                _ => at += 1,
-            }
-        };
-        self.at = at;
-        (stop >= 0x20).then_some(stop)
-    }
-
-    /// A whole number of 32 bits.
-    #[inline]
-    fn number(&mut self) -> Option<i32> {
-        let first = self.next()?;
-        let start = self.at - 1;
-        if first.is_ascii_digit() {
-            if let Some(word) = swar::word_at(self.data, start) {
-                let (value, digits) = swar::leading_digits(word);
-                if digits < 8 {
-                    self.at = start + digits;
-                    return i32::try_from(value).ok();
-                }
-            }
-        } else if first != b'-' {
-            return None;
-        }
-        while self.data.get(self.at)?.is_ascii_digit() {
-            self.at += 1;
-        }
-        integer(&self.data[start..self.at])
-    }
-}
-
-/// Decodes the escape at the start of `data`: bytes of UTF-8 written to `out`, bytes used.
-#[inline]
-fn escape(data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
-    let plain = match *data.get(1)? {
-        b'u' => {
-            let unit = hex_unit(data)?;
-            if unit < 0x80 {
-                out[0] = u8::try_from(unit).ok()?;
-                return Some((1, 6));
-            }
-            return wide_escape(unit, data, out);
-        }
-        byte @ (b'"' | b'\\' | b'/') => byte,
-        b'b' => 8,
-        b't' => b'\t',
-        b'n' => b'\n',
-        b'f' => 12,
-        b'r' => b'\r',
-        _ => return None,
-    };
-    out[0] = plain;
-    Some((1, 2))
-}
-
-/// An escape above ASCII, perhaps the first of a surrogate pair.
-fn wide_escape(unit: u32, data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
-    let (scalar, used) = if (0xD800..0xDC00).contains(&unit) {
-        let low = hex_unit(data.get(6..)?)?;
-        if !(0xDC00..0xE000).contains(&low) {
-            return None;
-        }
-        (0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00), 12)
-    } else {
-        (unit, 6)
-    };
-    let text = char::from_u32(scalar)?.encode_utf8(out);
-    Some((text.len(), used))
-}
-
-/// The UTF-16 unit of a `\uXXXX` at the start of `data`.
-#[inline]
-fn hex_unit(data: &[u8]) -> Option<u32> {
-    let &[b'\\', b'u', digits @ ..] = data.first_chunk::<6>()? else {
-        return None;
-    };
-    let mut unit = 0;
-    for digit in digits {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            b'A'..=b'F' => digit - b'A' + 10,
-            _ => return None,
-        };
-        unit = unit << 4 | u32::from(value);
-    }
-    Some(unit)
 }

@@ -1,6 +1,7 @@
 //! Tests of the header reader, with a bounded random mutation loop.
 
-use super::header::{Encoding, Header, PullFields, SendFields, code, integer, long};
+use super::header::{Encoding, Header, PullFields, SendFields, code};
+use super::numbers::{integer, long};
 
 /// A JSON header as a Java client writes it.
 fn json(code: i32, flag: i32, opaque: i32, fields: &[(&str, &str)]) -> String {

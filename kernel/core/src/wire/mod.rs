@@ -5,6 +5,8 @@ pub(crate) mod frame;
 pub(crate) mod header;
 #[cfg(test)]
 mod header_tests;
+mod json;
+pub(crate) mod numbers;
 pub(crate) mod properties;
 pub(crate) mod swar;
 pub(crate) mod tags;
