@@ -37,6 +37,7 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
+    BATCH_ITEMS_MAX,
     FLAG_ONEWAY,
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -55,13 +56,10 @@ if TYPE_CHECKING:
     from kerolox._pykernel.tables import SendShape
     from kerolox.store.message_store import ChunkItem
 
-__all__ = ["ANSWER_BYTES_MAX", "BATCH_ITEMS_MAX", "Connection"]
+__all__ = ["ANSWER_BYTES_MAX", "Connection"]
 
 ANSWER_BYTES_MAX = 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""
-
-BATCH_ITEMS_MAX = 65_536
-"""A batch with more messages is slow: its answer would not fit a header."""
 
 PUT_OK = int(PutMessageStatus.PUT_OK)
 PULL_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)

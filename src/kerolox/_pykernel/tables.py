@@ -15,7 +15,7 @@ from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.filter.tags import TAGS_MAX, parse_tags
 from kerolox.message import tags_code
-from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, Perm, PullSysFlag
+from kerolox.protocol.codes import HOST_V6_MASK, PULL_COUNT_MAX, TRANSACTION_MASK, Perm, PullSysFlag
 from kerolox.protocol.names import TOPIC_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ __all__ = ["PullShape", "SendShape", "Tables"]
 
 SHAPES_MAX = 4_096
 """Shapes of each kind that are remembered; beyond it the memory starts anew."""
-
-MAX_MSG_NUMS_LIMIT = 1_024
-"""A pull that asks for more is slow."""
 
 SUBSCRIPTION_CHARACTERS_MAX = 1_024
 """A pull with a longer subscription is judged each time it comes."""
@@ -238,7 +235,7 @@ class Tables:
             or queue_id is None
             or not 0 <= queue_id < topic.read_queues
             or max_count is None
-            or not 1 <= max_count <= MAX_MSG_NUMS_LIMIT
+            or not 1 <= max_count <= PULL_COUNT_MAX
             or sys_flag is None
             or sys_flag & ~_PULL_BITS
             or suspend_ms is None

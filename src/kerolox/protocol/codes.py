@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 __all__ = [
+    "BATCH_ITEMS_MAX",
     "BORN_HOST_V6",
     "COMPRESSED",
     "COMPRESSION_TYPE_MASK",
@@ -19,6 +20,7 @@ __all__ = [
     "HEADER_BYTES_MAX",
     "HEADER_SIZE_MASK",
     "HOST_V6_MASK",
+    "PULL_COUNT_MAX",
     "STORE_HOST_V6",
     "TRANSACTION_MASK",
     "TRANSACTION_PREPARED",
@@ -39,6 +41,12 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 4 * 1024 * 1024
 """Longest header; a frame whose lengths announce a longer one is refused before it is read. The
 longest text that one may need is a subscription of a MiB."""
+
+PULL_COUNT_MAX = 1024
+"""Most messages that one pull may ask for."""
+
+BATCH_ITEMS_MAX = 65_536
+"""Most messages of a batch: the answer to more would not fit a header."""
 
 HEADER_SIZE_MASK = 0x00FF_FFFF
 """Bits of a frame's second word that hold the header's length; the rest is the serialize type."""

@@ -22,6 +22,7 @@ from kerolox.protocol.compression import inflate_body
 __all__ = [
     "BLANK_MAGIC",
     "MESSAGE_MAGIC",
+    "RECORD_BYTES_MIN",
     "body_crc",
     "decode_record",
     "decode_records",
@@ -33,6 +34,8 @@ __all__ = [
 
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
+RECORD_BYTES_MIN = 91
+"""A record with IPv4 hosts and nothing in it."""
 
 _HEAD = struct.Struct(">IIIiiqqiq")
 _SYS_FLAG_AT = 36

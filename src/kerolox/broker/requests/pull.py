@@ -26,7 +26,7 @@ from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, PASSED_OVER_M
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
-from kerolox.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.codes import PULL_COUNT_MAX, Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 MASTER_ID = 0
-PULL_COUNT_MAX = 1024
-"""Most messages that one pull may ask for; more are cut to this."""
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from kerolox.message import (
     pack_host,
     unpack_host,
 )
-from kerolox.protocol.codes import MessageSysFlag, Perm, RequestCode, ResponseCode
+from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_record, iterate_batch
@@ -49,7 +49,6 @@ RECONSUME_TIMES_MAX = 0x7FFFFFFF
 BATCH_TURN_ITEMS = 2_048
 """Messages of a batch that are read before other connections get a turn."""
 
-BATCH_ITEMS_MAX = 65536
 VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
 
