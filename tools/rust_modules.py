@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "kernel" / "core" / "src"
 ROOMS = (
-    "error settings record files index shared log queues state flush recovery store"
+    "protocol error settings record files index shared log queues state flush recovery store"
     " wire columns fast_path lib"
 ).split()
 

@@ -14,6 +14,7 @@ mod files;
 mod flush;
 mod index;
 mod log;
+pub mod protocol;
 mod queues;
 pub mod record;
 mod recovery;

@@ -25,37 +25,14 @@
 //!
 //! Size and magic are stored last: a record torn by a kill has no size, so recovery stops there.
 
+use crate::protocol::{
+    BLANK_MAGIC, BORN_HOST_V6, ITEM_END, MESSAGE_MAGIC, NAME_END, RECORD_BYTES_MIN, STORE_HOST_V6,
+    TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK,
+};
 use std::sync::atomic::{Ordering, fence};
 
-/// Magic code of a record.
-pub const MESSAGE_MAGIC: i32 = -626_843_481;
-/// Magic code of the blank that ends a file.
-pub const BLANK_MAGIC: i32 = -875_286_124;
 /// Bytes of the blank that ends a file, and that always stay free for it.
 pub const BLANK_SIZE: u64 = 8;
-/// sysFlag bit: the born host is IPv6.
-pub const BORN_HOST_V6: i32 = 16;
-/// sysFlag bit: the store host is IPv6.
-pub const STORE_HOST_V6: i32 = 32;
-/// sysFlag bits of the transaction type.
-pub const TRANSACTION_MASK: i32 = 12;
-/// Transaction type: half message.
-pub const TRANSACTION_PREPARED: i32 = 4;
-/// Transaction type: rolled back.
-pub const TRANSACTION_ROLLBACK: i32 = 12;
-/// The topic whose queue entries carry the time of delivery instead of a hash of tags.
-pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
-/// Longest topic: its length is a signed byte.
-pub const TOPIC_SIZE_MAX: usize = 127;
-/// Longest property text: its length is a signed short.
-pub const PROPERTIES_SIZE_MAX: usize = 32_767;
-/// Smallest record: both hosts IPv4, nothing in it.
-pub const RECORD_SIZE_MIN: usize = 91;
-
-/// Ends a property's name.
-pub const NAME_VALUE_SEPARATOR: u8 = 1;
-/// Ends a property.
-pub const PROPERTY_SEPARATOR: u8 = 2;
 
 /// Body bytes whose CRC is taken before they are copied: they stay in the first-level cache.
 const CRC_CHUNK: usize = 16 * 1024;
@@ -131,8 +108,8 @@ impl<'a> Marks<'a> {
 
 /// The (name, value) pairs of property text, by RocketMQ's rule: empty names and values vanish.
 pub fn properties(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    text.split(|&byte| byte == PROPERTY_SEPARATOR).filter_map(|item| {
-        let at = item.iter().position(|&byte| byte == NAME_VALUE_SEPARATOR)?;
+    text.split(|&byte| byte == ITEM_END).filter_map(|item| {
+        let at = item.iter().position(|&byte| byte == NAME_END)?;
         (at > 0 && at + 1 < item.len()).then(|| (&item[..at], &item[at + 1..]))
     })
 }
@@ -326,7 +303,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<'_> {
         _ => return Parsed::Bad("no magic code"),
     }
     let size = usize::try_from(size).unwrap_or(0);
-    if size < RECORD_SIZE_MIN {
+    if size < RECORD_BYTES_MIN {
         return Parsed::Bad("size below the smallest record");
     }
     let Some(record) = bytes.get(..size) else {

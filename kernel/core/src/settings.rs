@@ -1,5 +1,6 @@
 //! Settings of the store: RocketMQ's `MessageStoreConfig` keys that the files depend on.
 
+use crate::protocol::DELAY_LEVELS;
 use std::path::PathBuf;
 
 /// `flushDiskType`: when a send counts as stored.
@@ -78,9 +79,6 @@ pub struct Settings {
     pub commit_commit_log_least_pages: u64,
     pub commit_commit_log_thorough_interval: u64,
 }
-
-/// `messageDelayLevel` as RocketMQ has it by default.
-const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
 /// The delays of a `messageDelayLevel`, in milliseconds; level 1 comes first.
 ///

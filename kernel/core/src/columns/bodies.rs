@@ -5,19 +5,12 @@
 //! larger is left to the next call; alone in a column it always has its place. Of the ways to
 //! compress only zlib is known here; who decodes says what stands for another one, or a torn one.
 
+use crate::protocol::{COMPRESSED, COMPRESSION_TYPE_MASK, COMPRESSION_ZLIB, INFLATED_BYTES_MAX};
 use std::io::Read;
 
 use flate2::bufread::ZlibDecoder;
 
 use super::arrow::{Column, ColumnError, Offsets};
-
-const COMPRESSED: i32 = 1;
-const COMPRESSION_MASK: i32 = 0x700;
-/// What `COMPRESSION_MASK` says for zlib; 0 too.
-pub(super) const COMPRESSION_ZLIB: i32 = 0x300;
-
-/// A compressed body that inflates to more can't be read.
-pub const INFLATED_BYTES_MAX: usize = 64 << 20;
 
 /// A body as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +129,7 @@ impl Bodies {
 /// Appends the inflated body, unless it has more than `bytes_max` bytes or can't be inflated. Bytes
 /// behind its end do not matter, as for Java.
 fn inflate(stored: &StoredBody<'_>, bytes_max: usize, out: &mut Vec<u8>) -> Inflated {
-    let kind = stored.sys_flag & COMPRESSION_MASK;
+    let kind = stored.sys_flag & COMPRESSION_TYPE_MASK;
     if kind != 0 && kind != COMPRESSION_ZLIB {
         let name = match kind >> 8 {
             1 => "LZ4".to_owned(),

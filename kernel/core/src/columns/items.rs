@@ -1,6 +1,6 @@
 //! The items of a property text.
 
-use crate::wire::properties::{ITEM_END, NAME_END};
+use crate::protocol::{ITEM_END, NAME_END, property};
 use crate::wire::swar;
 
 /// Properties with a column of their own.
@@ -70,9 +70,9 @@ impl Items {
             return;
         }
         match item.name(text) {
-            b"TAGS" => self.known[Known::Tags as usize] = Some(item),
-            b"KEYS" => self.known[Known::Keys as usize] = Some(item),
-            b"UNIQ_KEY" => self.known[Known::UniqueKey as usize] = Some(item),
+            property::TAGS => self.known[Known::Tags as usize] = Some(item),
+            property::KEYS => self.known[Known::Keys as usize] = Some(item),
+            property::UNIQUE_KEY => self.known[Known::UniqueKey as usize] = Some(item),
             _ => {}
         }
         self.all.push(item);

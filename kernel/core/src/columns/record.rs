@@ -1,14 +1,10 @@
 //! A stored record with its lengths checked.
 
 use super::bodies::StoredBody;
-use crate::wire::properties::PROPERTIES_BYTES_MAX;
-
-pub(super) const MAGIC: u32 = 0xDAA3_20A7;
-/// Bytes of a record with two IPv4 hosts and nothing in it.
-pub(super) const RECORD_BYTES_MIN: usize = 91;
-pub(super) const TOPIC_BYTES_MAX: usize = 127;
-pub(super) const BORN_HOST_V6: i32 = 16;
-pub(super) const STORE_HOST_V6: i32 = 32;
+use crate::protocol::{
+    BORN_HOST_V6, MESSAGE_MAGIC, PROPERTIES_BYTES_MAX, RECORD_BYTES_MIN, STORE_HOST_V6,
+    TOPIC_BYTES_MAX,
+};
 
 /// One record, its lengths checked.
 pub(super) struct Record<'a> {
@@ -30,7 +26,7 @@ impl<'a> Record<'a> {
         if data.len() < RECORD_BYTES_MIN {
             return Err("fewer bytes than the smallest record has");
         }
-        if int_at(data, 4) as u32 != MAGIC {
+        if int_at(data, 4) != MESSAGE_MAGIC {
             return Err("wrong magic");
         }
         let size = usize::try_from(int_at(data, 0)).map_err(|_| "negative size")?;

@@ -1,11 +1,11 @@
 //! Tests of decoded columns.
 
+use crate::protocol::{BORN_HOST_V6, COMPRESSION_ZLIB, MESSAGE_MAGIC, STORE_HOST_V6};
 use std::io::Write;
 
-use super::bodies::{COMPRESSION_ZLIB, refuse};
+use super::bodies::refuse;
 use super::hosts::plain_v6;
 use super::maps::FEW_ITEMS;
-use super::record::{BORN_HOST_V6, MAGIC, STORE_HOST_V6};
 use super::*;
 
 fn decode(data: &[u8], columns: &[&str]) -> Result<Decoded, ColumnError> {
@@ -22,7 +22,7 @@ fn record(sys_flag: i32, offset: i64, body: &[u8], topic: &str, properties: &str
         host
     };
     let mut out = vec![0; 4];
-    out.extend_from_slice(&MAGIC.to_be_bytes());
+    out.extend_from_slice(&MESSAGE_MAGIC.to_be_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&3i32.to_be_bytes());
     out.extend_from_slice(&(-1i32).to_be_bytes());

@@ -6,9 +6,10 @@ use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
 use super::send::{self, Sender};
 use super::state::{ANSWER_BYTES_MAX, State};
+use crate::protocol::request as code;
 use crate::state::Core;
 use crate::wire::frame::{self, Cut, Frame, FrameError};
-use crate::wire::header::{Header, code};
+use crate::wire::header::Header;
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;

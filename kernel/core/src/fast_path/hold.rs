@@ -5,23 +5,11 @@
 //! heap of deadlines, whose entries are dropped lazily. The lists belong to the queues and
 //! connections; all of them are in the order of holding.
 
+use crate::protocol::HELD_PULLS_MAX;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::wire::header::Encoding;
-
-/// Pulls that may be held in all; above, a pull that would wait is for Python to refuse.
-pub const HELD_PULLS_MAX: usize = 100_000;
-
-/// Pulls that may be held of one connection: what one message or one moment may have to answer.
-pub const HELD_OF_CONNECTION_MAX: u32 = 10_000;
-
-/// Tags codes of all held pulls together.
-pub const HELD_CODES_MAX: usize = 1_000_000;
-
-/// How long a held pull may wait behind messages that it does not want: it is answered then, so that
-/// its group's offset goes on behind them.
-pub const PASSED_OVER_MS: i64 = 5_000;
 
 /// The deadline of a pull that was ended before its time.
 const ENDED_MS: i64 = 0;

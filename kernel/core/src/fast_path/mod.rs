@@ -21,11 +21,11 @@ mod tests;
 mod times;
 
 pub use self::connection::{Connection, Fed};
-pub use self::hold::{HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
 pub use self::path::{Commit, FallBehind, GroupStats, HotPath, NewHold, NewIdentity};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::Subscription;
 pub use self::state::ANSWER_BYTES_MAX;
-pub use crate::wire::frame::{FRAME_BYTES_MAX, FrameError};
+pub use crate::protocol::{FRAME_BYTES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
+pub use crate::wire::frame::FrameError;
 pub use crate::wire::header::Encoding;

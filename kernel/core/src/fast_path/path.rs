@@ -1,5 +1,6 @@
 //! The fast path as the binding sees it: the store with the tables that the broker pushes.
 
+use crate::protocol::{PERM_READ, TRANSACTION_MASK};
 use parking_lot::Mutex;
 
 use super::hold::HeldPull;
@@ -15,7 +16,7 @@ use crate::state::types::{
 };
 use crate::store::Store;
 use crate::wire::answer::Pieces;
-use crate::wire::header::{Encoding, TRANSACTION_BITS};
+use crate::wire::header::Encoding;
 
 /// The store together with the tables and waiting rooms of the hot path.
 pub struct HotPath {
@@ -107,7 +108,7 @@ impl HotPath {
         let mut state = self.state.lock();
         state.make_room_for_names();
         state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
-        if perm & policy::PERM_READ == 0 {
+        if perm & PERM_READ == 0 {
             state.end_topic(topic.as_bytes());
         }
     }
@@ -181,7 +182,7 @@ impl HotPath {
                 core.append(queue, record)?
             };
             // Prepared and rollback records get no queue entry.
-            if !matches!(record.sys_flag & TRANSACTION_BITS, 4 | 12) {
+            if !matches!(record.sys_flag & TRANSACTION_MASK, 4 | 12) {
                 codes.push(appended.tags_code);
             }
             Ok(appended)

@@ -5,6 +5,7 @@
 //! any more; then another name may get it. Connections remember slots too, but only to look there
 //! first: they compare the name.
 
+use crate::protocol::GROUP_READS_MAX;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
@@ -12,11 +13,6 @@ use super::hold::List;
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
 use crate::wire::answer::Pieces;
-
-/// Permission bit: messages may be read.
-pub const PERM_READ: i32 = 4;
-/// Permission bit: messages may be written.
-pub const PERM_WRITE: i32 = 2;
 
 /// Queue ids below this get a slot; the limit of what a topic may sensibly have.
 pub const QUEUE_IDS_MAX: i32 = 65_536;
@@ -31,9 +27,6 @@ pub const NAMES_BYTES_MAX: usize = 32 << 20;
 /// Names made and deleted between two sweeps for slots to give back: so many deleted names may still
 /// take up room.
 const SWEEP_CHANGES: usize = 4_096;
-
-/// Queues of groups for which is counted what the group got; further ones are not.
-pub const GOT_MAX: usize = 200_000;
 
 /// Number of a topic or group that is in no table.
 pub const NO_SLOT: u32 = u32::MAX;
@@ -412,7 +405,7 @@ impl Tables {
     #[inline]
     pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
         let all = &mut self.groups[group as usize].got;
-        let is_full = self.got_count >= GOT_MAX;
+        let is_full = self.got_count >= GROUP_READS_MAX;
         let got = match all.entry((topic, queue_id)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if is_full => return,
@@ -525,11 +518,11 @@ mod tests {
                 tables.note_got(group, topic, queue_id, &READ);
             }
         }
-        assert_eq!(tables.groups[0].got.len(), GOT_MAX);
+        assert_eq!(tables.groups[0].got.len(), GROUP_READS_MAX);
         tables.note_got(group, 0, 0, &READ);
         assert_eq!(tables.groups[0].got[&(0, 0)].reads, 2);
         tables.delete_topic(&[b't', 0]);
-        assert_eq!(tables.got_count, GOT_MAX - QUEUE_IDS_MAX as usize);
+        assert_eq!(tables.got_count, GROUP_READS_MAX - QUEUE_IDS_MAX as usize);
         tables.note_got(group, 3, QUEUE_IDS_MAX - 1, &READ);
         assert_eq!(tables.groups[0].got[&(3, QUEUE_IDS_MAX - 1)].reads, 1);
         tables.delete_group(b"G");

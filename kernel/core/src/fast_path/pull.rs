@@ -1,21 +1,15 @@
 //! Hot pulls: code 11 with tags.
 
 use super::hold::HeldPull;
-use super::policy::{Group, PERM_READ};
+use super::policy::Group;
 use super::reading::{AnswerHeader, Kind, Wanted, answer_empty, read};
 use super::state::State;
+use crate::protocol::{
+    PERM_READ, PULL_COMMIT_OFFSET, PULL_COUNT_MAX, PULL_LITE_PULL, PULL_SUBSCRIPTION, PULL_SUSPEND,
+};
 use crate::state::Core;
 use crate::wire::header::{Header, PullFields};
 use crate::wire::tags::{self, Tags};
-
-/// Most messages that one pull may ask for; more is unusual and goes to Python.
-pub const PULL_COUNT_MAX: i32 = 1_024;
-
-/// Pull sysFlag bits.
-const COMMIT: i32 = 1;
-const SUSPEND: i32 = 2;
-const SUBSCRIPTION: i32 = 4;
-const LITE: i32 = 16;
 
 /// What a pull needs to know of its connection.
 pub struct Puller<'a> {
@@ -62,12 +56,14 @@ fn take(
         || !group.hot
         || !(0..topic.read_queues).contains(&fields.queue_id)
         || !(1..=PULL_COUNT_MAX).contains(&fields.max_count)
-        || fields.sys_flag & !(COMMIT | SUSPEND | SUBSCRIPTION | LITE) != 0
+        || fields.sys_flag
+            & !(PULL_COMMIT_OFFSET | PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE_PULL)
+            != 0
     {
         return None;
     }
     let commit_key = (group_slot, topic_slot, fields.queue_id);
-    let commits = fields.sys_flag & COMMIT != 0 && fields.commit_offset >= 0;
+    let commits = fields.sys_flag & PULL_COMMIT_OFFSET != 0 && fields.commit_offset >= 0;
     if commits && !state.has_room_to_commit(&commit_key) {
         return None;
     }
@@ -89,7 +85,7 @@ fn take(
         return None;
     }
     let may_wait =
-        kind == Kind::NotFound && fields.sys_flag & SUSPEND != 0 && !state.has_stopped_holding;
+        kind == Kind::NotFound && fields.sys_flag & PULL_SUSPEND != 0 && !state.has_stopped_holding;
     let may_hold = may_wait && fields.suspend_timeout_ms > 0;
     // How long a pull waits without long polling is for Python to say.
     if may_wait && !state.long_polling
@@ -120,7 +116,7 @@ fn choose_tags(
     fields: &PullFields<'_>,
     codes: &mut Vec<i32>,
 ) -> Option<bool> {
-    if fields.sys_flag & SUBSCRIPTION != 0 {
+    if fields.sys_flag & PULL_SUBSCRIPTION != 0 {
         return match tags::parse(fields.subscription, codes) {
             Tags::All => Some(true),
             Tags::Some => Some(false),

@@ -2,19 +2,18 @@
 //!
 //! Every function that declines leaves nothing behind, so that the frame can go to Python.
 
-use super::policy::PERM_WRITE;
 use super::state::State;
+use crate::protocol::{
+    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, PERM_WRITE, PROPERTIES_BYTES_MAX, TRANSACTION_MASK,
+};
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch, NewRecord};
 use crate::wire::answer::push_as_flush_timeout;
-use crate::wire::header::{FLAG_ONEWAY, FLAG_RESPONSE, Header, SendFields, TRANSACTION_BITS};
-use crate::wire::properties::{self, Inspected, PROPERTIES_BYTES_MAX};
+use crate::wire::header::{Header, SendFields};
+use crate::wire::properties::{self, Inspected};
 
 /// Bytes of a batch item before its body.
 const ITEM_FIXED_BYTES: usize = 20;
-
-/// A batch with more messages is cold: its answer would not fit a header.
-const BATCH_ITEMS_MAX: usize = 65_536;
 
 /// What a send needs to know of its connection.
 pub struct Sender<'a> {
@@ -56,7 +55,7 @@ fn take(
         || topic.perm & PERM_WRITE == 0
         || !(0..topic.write_queues).contains(&fields.queue_id)
         || fields.sys_flag < 0
-        || fields.sys_flag & TRANSACTION_BITS != 0
+        || fields.sys_flag & TRANSACTION_MASK != 0
         || !(1..=state.max_message_bytes).contains(&body.len())
         || !state.tables.writable
         || !core.is_writable()

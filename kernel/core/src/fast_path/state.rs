@@ -1,10 +1,11 @@
 //! The state that all connections share: tables, held pulls, answers that come later.
 
+use crate::protocol::{COMMITS_MAX, HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, PASSED_OVER_MS};
 use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::hold::{HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HeldPull, Holds, PASSED_OVER_MS};
+use super::hold::{HeldPull, Holds};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
@@ -66,9 +67,6 @@ impl Ended {
 
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
-
-/// Offsets that pulls committed and nobody took yet; a pull that commits a further one is cold.
-pub const COMMITS_MAX: usize = 65_536;
 
 /// Everything behind the hot path's lock. The store's lock is taken after it, never before.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 //! A record never spans files: when it and the 8 bytes of a blank do not fit, a blank ends the file
 //! and the record goes to the next one.
 
+use crate::protocol::BLANK_MAGIC;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::files::map::MappedFile;
 use crate::files::preallocate::{NextFile, Pace, Taken, WarmUp};
 use crate::log::folders::LogFolders;
 use crate::log::quarantine::Cut;
-use crate::record::{BLANK_MAGIC, BLANK_SIZE, Parsed, RecordView, parse};
+use crate::record::{BLANK_SIZE, Parsed, RecordView, parse};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::Shared;
 use crate::shared::pool::{Buffer, Pool};

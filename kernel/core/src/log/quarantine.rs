@@ -3,6 +3,7 @@
 //! Torn records are cleared. Whole ones are somebody's messages, behind damage: they are kept for
 //! people to look at, in a folder beside that of their file whose name ends in `-cut`.
 
+use crate::protocol::MESSAGE_MAGIC;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use crate::error::StoreError;
 use crate::files::folder::{create_folder, offset_name, sync_folder};
 use crate::files::map::MappedFile;
 use crate::files::zeros::is_zero;
-use crate::record::{MESSAGE_MAGIC, Parsed, parse};
+use crate::record::{Parsed, parse};
 
 /// Bytes that are looked at together.
 const BLOCK: usize = 4_096;

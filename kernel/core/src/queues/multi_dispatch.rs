@@ -7,11 +7,9 @@
 //!
 //! A name that comes twice, or names the record's own queue, stands for one entry.
 
-use crate::queues::names::LMQ_PREFIX;
-use crate::record::{PROPERTY_SEPARATOR, Text, properties};
+use crate::protocol::{ITEM_END, LMQ_PREFIX, property};
+use crate::record::{Text, properties};
 
-const QUEUES_NAME: &[u8] = b"INNER_MULTI_DISPATCH";
-const OFFSETS_NAME: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
 /// More digits than a queue offset can have.
 const OFFSET_DIGITS_MAX: usize = 18;
 
@@ -29,12 +27,15 @@ const fn is_blank(byte: u8) -> bool {
 
 /// Whether the property text names offsets in further queues, which only the store may say.
 pub(crate) fn claims_offsets(text: &Text<'_>) -> bool {
-    text.parts.iter().any(|part| properties(part).any(|(name, _)| name == OFFSETS_NAME))
+    text.parts
+        .iter()
+        .any(|part| properties(part).any(|(name, _)| name == property::INNER_MULTI_QUEUE_OFFSET))
 }
 
 /// The further queues that a record names, in order; mostly none. `None`: a name is no UTF-8.
 pub(crate) fn named_queues(text: &[u8], queue_id: i32, lmq: bool) -> Option<Vec<Named<'_>>> {
-    let Some(names) = value(text, QUEUES_NAME).filter(|names| !names.iter().all(|&b| is_blank(b)))
+    let Some(names) = value(text, property::INNER_MULTI_DISPATCH)
+        .filter(|names| !names.iter().all(|&b| is_blank(b)))
     else {
         return Some(Vec::new());
     };
@@ -50,7 +51,7 @@ pub(crate) fn named_queues(text: &[u8], queue_id: i32, lmq: bool) -> Option<Vec<
 /// The further entries of a stored record, (queue, queue offset); none when the two properties do
 /// not fit together.
 pub(crate) fn targets(text: &[u8], queue_id: i32, lmq: bool) -> Vec<(Named<'_>, i64)> {
-    let Some(offsets) = value(text, OFFSETS_NAME) else { return Vec::new() };
+    let Some(offsets) = value(text, property::INNER_MULTI_QUEUE_OFFSET) else { return Vec::new() };
     let queues = named_queues(text, queue_id, lmq).unwrap_or_default();
     let number = |digits: &[u8]| {
         let is_number = digits.iter().all(u8::is_ascii_digit) && digits.len() <= OFFSET_DIGITS_MAX;
@@ -67,14 +68,16 @@ pub(crate) fn targets(text: &[u8], queue_id: i32, lmq: bool) -> Vec<(Named<'_>, 
 pub(crate) fn with_offsets(text: &[u8], offsets: &[i64]) -> Vec<u8> {
     let is_kept = |item: &&[u8]| {
         !item.is_empty()
-            && item.strip_prefix(OFFSETS_NAME).is_none_or(|rest| !rest.starts_with(b"\x01"))
+            && item
+                .strip_prefix(property::INNER_MULTI_QUEUE_OFFSET)
+                .is_none_or(|rest| !rest.starts_with(b"\x01"))
     };
-    let mut kept: Vec<&[u8]> =
-        text.split(|&byte| byte == PROPERTY_SEPARATOR).filter(is_kept).collect();
+    let mut kept: Vec<&[u8]> = text.split(|&byte| byte == ITEM_END).filter(is_kept).collect();
     let numbers: Vec<String> = offsets.iter().map(i64::to_string).collect();
-    let added = [OFFSETS_NAME, b"\x01", numbers.join(",").as_bytes()].concat();
+    let added =
+        [property::INNER_MULTI_QUEUE_OFFSET, b"\x01", numbers.join(",").as_bytes()].concat();
     kept.push(&added);
-    kept.join(&PROPERTY_SEPARATOR)
+    kept.join(&ITEM_END)
 }
 
 #[cfg(test)]

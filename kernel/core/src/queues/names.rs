@@ -1,8 +1,5 @@
 //! Names of topics as folders of queues.
 
-/// What the names of light message queues begin with.
-pub const LMQ_PREFIX: &str = "%LMQ%";
-
 /// Longest name that a file system takes.
 const FOLDER_NAME_SIZE_MAX: usize = 255;
 

@@ -4,7 +4,8 @@ use super::context::{Recovery, believable};
 use super::walk::for_each_record;
 use crate::index::{Index, PendingKey, for_each_key};
 use crate::log::commit_log::CommitLog;
-use crate::record::{Marks, RecordView, TRANSACTION_MASK, TRANSACTION_ROLLBACK, java_hash};
+use crate::protocol::{TRANSACTION_MASK, TRANSACTION_ROLLBACK};
+use crate::record::{Marks, RecordView, java_hash};
 
 /// The index while it follows the log.
 pub(super) struct Indexing {

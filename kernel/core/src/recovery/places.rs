@@ -2,11 +2,12 @@
 
 use crate::error::StoreError;
 use crate::log::commit_log::CommitLog;
+use crate::protocol::{RECORD_BYTES_MIN, SCHEDULE_TOPIC};
 use crate::queues::consume_queue::ConsumeQueue;
 use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::targets;
 use crate::queues::queue_ext::is_ext_address;
-use crate::record::{Marks, RECORD_SIZE_MIN, RecordView, SCHEDULE_TOPIC, deliver_time};
+use crate::record::{Marks, RecordView, deliver_time};
 use crate::settings::Settings;
 
 /// Where a record says that it belongs.
@@ -32,7 +33,7 @@ pub(super) fn places_of<'a>(view: &RecordView<'a>, settings: &Settings) -> Small
             let place = Place { topic: topic.as_bytes(), queue_id, queue_offset };
             let is_new = own.iter().chain(&further).all(|known| !known.is_same_queue(place));
             // Each entry before this one was of a record before this one.
-            let is_possible = queue_offset <= view.physical_offset / RECORD_SIZE_MIN as i64;
+            let is_possible = queue_offset <= view.physical_offset / RECORD_BYTES_MIN as i64;
             if is_new && is_possible {
                 further.push(place);
             }

@@ -3,6 +3,7 @@
 //! The lengths are followed one record after the other; the bodies' CRCs, which are nearly all of
 //! the work, are then checked in several threads, window by window.
 
+use crate::protocol::{BORN_HOST_V6, MESSAGE_MAGIC, RECORD_BYTES_MIN};
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::files::folder::Checkpoint;
 use crate::files::map::MappedFile;
 use crate::log::commit_log::CommitLog;
 use crate::queues::consume_queue::ConsumeQueue;
-use crate::record::{BORN_HOST_V6, MESSAGE_MAGIC, Parsed, RECORD_SIZE_MIN, RecordView, parse};
+use crate::record::{Parsed, RecordView, parse};
 
 /// Bytes of the log whose CRCs are checked before reading goes on.
 const WINDOW: u64 = 128 << 20;
@@ -201,7 +202,7 @@ pub(super) fn for_each_record<E>(
 /// is wrong must not hide what has to be read.
 pub(super) fn file_before(log: &CommitLog, limit_ms: i64) -> u64 {
     let is_before = |file: &Arc<MappedFile>| {
-        if file.data_from(0).len() < RECORD_SIZE_MIN {
+        if file.data_from(0).len() < RECORD_BYTES_MIN {
             return false;
         }
         let host = if file.read_i32(36) & BORN_HOST_V6 == 0 { 8 } else { 20 };

@@ -5,11 +5,11 @@
 
 use crate::error::{PutStatus, StoreError};
 use crate::index::{PendingKey, for_each_key};
+use crate::protocol::{PROPERTIES_BYTES_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK};
 use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::claims_offsets;
 use crate::record::{
-    Fields, Marks, PROPERTIES_SIZE_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBACK, Text, deliver_time,
-    encode, is_queued, record_size, with_host_bits,
+    Fields, Marks, Text, deliver_time, encode, is_queued, record_size, with_host_bits,
 };
 use crate::shared::Shared;
 use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle};
@@ -152,7 +152,7 @@ fn check_limits(body: &[u8], properties: &Text<'_>, body_max: usize) -> Result<u
     if body.len() > body_max {
         return Err(PutStatus::MessageIllegal);
     }
-    if size > PROPERTIES_SIZE_MAX {
+    if size > PROPERTIES_BYTES_MAX {
         return Err(PutStatus::PropertiesSizeExceeded);
     }
     Ok(size)

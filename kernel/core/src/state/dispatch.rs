@@ -1,11 +1,12 @@
 //! Writing one record with entries in several queues (multi-dispatch).
 
+use crate::protocol::LMQ_PREFIX;
 use hashbrown::HashSet;
 
 use crate::error::PutStatus;
 use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::{named_queues, with_offsets};
-use crate::queues::names::{LMQ_PREFIX, topic_name};
+use crate::queues::names::topic_name;
 use crate::record::{Text, is_queued};
 use crate::state::Core;
 use crate::state::types::{Appended, NewRecord, QueueHandle};

@@ -6,6 +6,7 @@ mod dispatch;
 mod read;
 pub(crate) mod types;
 
+use crate::protocol::{LMQ_PREFIX, SCHEDULE_TOPIC, TOPIC_BYTES_MAX};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +20,9 @@ use crate::files::map_count::are_too_many;
 use crate::index::PendingKey;
 use crate::log::commit_log::CommitLog;
 use crate::queues::consume_queue::{ConsumeQueue, queue_file_size};
-use crate::queues::names::{LMQ_PREFIX, topic_name};
+use crate::queues::names::topic_name;
 use crate::queues::queue_ext::QueueExt;
-use crate::record::{SCHEDULE_TOPIC, TOPIC_SIZE_MAX, java_hash};
+use crate::record::java_hash;
 use crate::shared::Shared;
 use crate::shared::indexing::INDEX_PENDING_MAX;
 use crate::state::types::{QueueBounds, QueueHandle, Stats};
@@ -189,7 +190,7 @@ impl Core {
     /// `MessageIllegal` for a topic of 0 or more than 127 bytes or not UTF-8 or with `/` or NUL, or
     /// a negative id; `ServiceNotAvailable` when closed.
     pub fn queue(&mut self, topic: &[u8], queue_id: i32) -> Result<QueueHandle, PutStatus> {
-        if topic.len() > TOPIC_SIZE_MAX {
+        if topic.len() > TOPIC_BYTES_MAX {
             return Err(PutStatus::MessageIllegal);
         }
         self.named_queue(topic, queue_id)

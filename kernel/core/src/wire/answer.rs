@@ -5,20 +5,10 @@
 
 use super::frame::PREFIX_BYTES;
 use super::header::Encoding;
+use crate::protocol::{LANGUAGE, VERSION, property};
 
-/// Response codes that the hot path gives.
-pub mod code {
-    pub const SUCCESS: u8 = 0;
-    pub const FLUSH_DISK_TIMEOUT: u8 = 10;
-    pub const PULL_NOT_FOUND: u8 = 19;
-    pub const PULL_RETRY_IMMEDIATELY: u8 = 20;
-    pub const PULL_OFFSET_MOVED: u8 = 21;
-}
+pub use crate::protocol::response as code;
 
-/// `LanguageCode` PYTHON.
-const LANGUAGE: u8 = 3;
-/// `MQVersion` ordinal of 4.9.8.
-const VERSION: u16 = 409;
 /// Byte of the first digit of the code in a JSON answer frame: behind `{"code":`.
 const JSON_CODE_AT: usize = PREFIX_BYTES + 8;
 /// Bytes of a binary header before its fields.
@@ -46,8 +36,8 @@ impl Pieces {
         send_json.extend_from_slice(trace.as_bytes());
         send_json.extend_from_slice(b"\",\"msgId\":\"");
         let mut send_binary = Vec::new();
-        push_field(&mut send_binary, b"MSG_REGION", region.as_bytes());
-        push_field(&mut send_binary, b"TRACE_ON", trace.as_bytes());
+        push_field(&mut send_binary, property::MSG_REGION, region.as_bytes());
+        push_field(&mut send_binary, property::TRACE_ON, trace.as_bytes());
         let mut host_hex = Vec::new();
         for byte in store_host {
             push_hex(&mut host_hex, u64::from(*byte), 2);

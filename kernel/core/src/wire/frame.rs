@@ -3,22 +3,14 @@
 //! A frame is a 4-byte length of what follows, a 4-byte word (serialize type in the top byte,
 //! header length in the rest), the header and the body; all integers are big-endian.
 
+use crate::protocol::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_SIZE_MASK};
 use std::fmt;
-
-/// Largest length a frame may announce (`com.rocketmq.remoting.frameMaxLength`).
-pub const FRAME_BYTES_MAX: usize = 16_777_216;
-
-/// Longest header; a frame that announces a longer one is refused before any of it is kept.
-pub const HEADER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes of the length field and of the word behind it.
 pub const PREFIX_BYTES: usize = 8;
 
 /// Bytes of the length field, which is judged as soon as it is there.
 const LENGTH_BYTES: usize = 4;
-
-/// Header length bits of the second word.
-const HEADER_LENGTH_MASK: u32 = 0x00FF_FFFF;
 
 /// One whole frame inside a larger buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +105,7 @@ pub fn cut(data: &[u8]) -> Result<Cut<'_>, FrameError> {
     let Some(word) = u32_at(data, 4) else {
         return Ok(Cut::Partial(PREFIX_BYTES));
     };
-    let header_length = (word & HEADER_LENGTH_MASK) as usize;
+    let header_length = (word & HEADER_SIZE_MASK) as usize;
     if header_length > size - 4 {
         return Err(FrameError::HeaderLength { header: header_length, frame: size });
     }

@@ -11,6 +11,13 @@
 use super::json::{Json, escape};
 use super::numbers::{integer, long};
 use super::swar;
+use crate::protocol::field::{
+    self, BATCH, BNAME, BORN_TIMESTAMP, COMMIT_OFFSET, CONSUMER_GROUP, COUNT,
+    DEFAULT_TOPIC_QUEUE_NUMS, EXPRESSION_TYPE, FLAG, LETTERS, MAX_MSG_NUMS, MAX_RECONSUME_TIMES,
+    PROPERTIES, PULL_KNOWN, PULL_REQUIRED, QUEUE_ID, QUEUE_OFFSET, RECONSUME_TIMES, SEND_KNOWN,
+    SEND_REQUIRED, SUB_VERSION, SUBSCRIPTION, SUSPEND_TIMEOUT_MILLIS, SYS_FLAG, TOPIC, UNIT_MODE,
+};
+use crate::protocol::{NAME_BYTES_MAX, SERIALIZE_JSON, SERIALIZE_ROCKETMQ, request};
 
 /// How a header is written; answers use the encoding of their request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,74 +34,12 @@ impl Encoding {
     #[must_use]
     pub const fn of(serialize_type: u8) -> Option<Self> {
         match serialize_type {
-            0 => Some(Self::Json),
-            1 => Some(Self::Binary),
+            SERIALIZE_JSON => Some(Self::Json),
+            SERIALIZE_ROCKETMQ => Some(Self::Binary),
             _ => None,
         }
     }
 }
-
-/// Request codes that the hot path answers.
-pub mod code {
-    pub const SEND_MESSAGE: i32 = 10;
-    pub const PULL_MESSAGE: i32 = 11;
-    pub const SEND_MESSAGE_V2: i32 = 310;
-    pub const SEND_BATCH_MESSAGE: i32 = 320;
-    /// A pull under the code that the lite consumers of 5.x use.
-    pub const LITE_PULL_MESSAGE: i32 = 361;
-}
-
-/// Flag bit of a response.
-pub const FLAG_RESPONSE: i32 = 1;
-/// Flag bit of a request that wants no answer.
-pub const FLAG_ONEWAY: i32 = 2;
-
-/// Transaction type bits of a message's sysFlag.
-pub const TRANSACTION_BITS: i32 = 12;
-
-// Fields by number. 0..=13 are the names of SEND_MESSAGE in the order of the letters a..n that
-// SEND_MESSAGE_V2 uses, 16..=29 are those letters, 32.. the further names of PULL_MESSAGE.
-const GROUP: u8 = 0;
-const TOPIC: u8 = 1;
-const DEFAULT_TOPIC: u8 = 2;
-const DEFAULT_QUEUES: u8 = 3;
-const QUEUE_ID: u8 = 4;
-const SYS_FLAG: u8 = 5;
-const BORN_TIMESTAMP: u8 = 6;
-const FLAG: u8 = 7;
-const PROPERTIES: u8 = 8;
-const RECONSUME_TIMES: u8 = 9;
-const UNIT_MODE: u8 = 10;
-const MAX_RECONSUME_TIMES: u8 = 11;
-const BATCH: u8 = 12;
-const BROKER_NAME: u8 = 13;
-const LETTERS: u8 = 16;
-const LETTER_PROPERTIES: u8 = LETTERS + PROPERTIES;
-const CONSUMER_GROUP: u8 = 32;
-const QUEUE_OFFSET: u8 = 33;
-const MAX_COUNT: u8 = 34;
-const COMMIT_OFFSET: u8 = 35;
-const SUSPEND_TIMEOUT: u8 = 36;
-const SUBSCRIPTION: u8 = 37;
-const SUBSCRIPTION_VERSION: u8 = 38;
-const EXPRESSION_TYPE: u8 = 39;
-/// Of 5.x clients; it means nothing here, as with a 4.x broker.
-const MAX_BYTES: u8 = 40;
-const FIELDS: usize = 41;
-
-const SEND_FIELDS: u64 = 0x3FFF;
-const SEND_REQUIRED: u64 = 0x00FF;
-const PULL_REQUIRED: u64 = 1 << TOPIC
-    | 1 << QUEUE_ID
-    | 1 << SYS_FLAG
-    | 1 << CONSUMER_GROUP
-    | 1 << QUEUE_OFFSET
-    | 1 << MAX_COUNT
-    | 1 << COMMIT_OFFSET
-    | 1 << SUSPEND_TIMEOUT
-    | 1 << SUBSCRIPTION_VERSION;
-const PULL_FIELDS: u64 =
-    PULL_REQUIRED | 1 << SUBSCRIPTION | 1 << EXPRESSION_TYPE | 1 << BROKER_NAME | 1 << MAX_BYTES;
 
 // Members of the command itself, for the check that none comes twice.
 const MEMBER_CODE: u8 = 1;
@@ -103,13 +48,11 @@ const MEMBER_OPAQUE: u8 = 4;
 const MEMBER_FIELDS: u8 = 8;
 const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 
+const LETTER_PROPERTIES: u8 = LETTERS + PROPERTIES;
+
 /// A text with escapes is unescaped in a buffer of this size at most; with more of the header
 /// behind its start the frame is cold. The longest property text of escapes alone fits.
 const ESCAPED_BYTES_MAX: usize = 256 << 10;
-
-/// Longest text of a field, those aside that may hold escapes, in bytes: names are no longer (the
-/// broker says so to whoever sends a longer one), and numbers much shorter.
-const NAME_BYTES_MAX: usize = 255;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
@@ -128,7 +71,7 @@ pub struct Header {
     present: u64,
     /// Which of them hold JSON escapes in their span.
     escaped: u64,
-    spans: [Span; FIELDS],
+    spans: [Span; COUNT],
     /// The unescaped property text or subscription; as long as the longest header, only the first bytes count.
     unescaped: Vec<u8>,
     unescaped_size: usize,
@@ -176,7 +119,7 @@ impl Default for Header {
             opaque: 0,
             present: 0,
             escaped: 0,
-            spans: [Span::default(); FIELDS],
+            spans: [Span::default(); COUNT],
             unescaped: Vec::new(),
             unescaped_size: 0,
         }
@@ -206,10 +149,10 @@ impl Header {
     /// the code, not of its type, or outside what the hot path does.
     #[must_use]
     pub fn send_fields<'a>(&'a self, header: &'a [u8]) -> Option<SendFields<'a>> {
-        let (shift, known) = if self.code == code::SEND_MESSAGE {
-            (0, SEND_FIELDS)
+        let (shift, known) = if self.code == request::SEND_MESSAGE {
+            (0, SEND_KNOWN)
         } else {
-            (LETTERS, SEND_FIELDS << LETTERS | 1 << BROKER_NAME)
+            (LETTERS, SEND_KNOWN << LETTERS | 1 << BNAME)
         };
         let required = SEND_REQUIRED << shift;
         let escaped = self.escaped & !(1 << (PROPERTIES + shift));
@@ -217,10 +160,10 @@ impl Header {
             return None;
         }
         let number = |field: u8| integer(self.text(header, field + shift));
-        number(DEFAULT_QUEUES)?;
+        number(DEFAULT_TOPIC_QUEUE_NUMS)?;
         let is_batch = self.boolean(header, BATCH + shift)?;
         if self.boolean(header, UNIT_MODE + shift)?
-            || is_batch != (self.code == code::SEND_BATCH_MESSAGE)
+            || is_batch != (self.code == request::SEND_BATCH_MESSAGE)
         {
             return None;
         }
@@ -247,7 +190,7 @@ impl Header {
     /// The fields of a pull request (codes 11 and 361) that filters by tags; else None.
     #[must_use]
     pub fn pull_fields<'a>(&'a self, header: &'a [u8]) -> Option<PullFields<'a>> {
-        if self.present & !PULL_FIELDS != 0
+        if self.present & !PULL_KNOWN != 0
             || self.present & PULL_REQUIRED != PULL_REQUIRED
             || self.escaped & !(1 << SUBSCRIPTION) != 0
         {
@@ -261,12 +204,12 @@ impl Header {
             topic: self.text(header, TOPIC),
             queue_id: integer(self.text(header, QUEUE_ID))?,
             queue_offset: long(self.text(header, QUEUE_OFFSET))?,
-            max_count: integer(self.text(header, MAX_COUNT))?,
+            max_count: integer(self.text(header, MAX_MSG_NUMS))?,
             sys_flag: integer(self.text(header, SYS_FLAG))?,
             commit_offset: long(self.text(header, COMMIT_OFFSET))?,
-            suspend_timeout_ms: long(self.text(header, SUSPEND_TIMEOUT))?,
+            suspend_timeout_ms: long(self.text(header, SUSPEND_TIMEOUT_MILLIS))?,
             subscription: self.long_text(header, SUBSCRIPTION),
-            subscription_version: long(self.text(header, SUBSCRIPTION_VERSION))?,
+            subscription_version: long(self.text(header, SUB_VERSION))?,
         })
     }
 
@@ -395,7 +338,7 @@ impl Header {
                 let (start, end) = json.plain_text()?;
                 json.take(b':')?;
                 json.take(b'"')?;
-                field_of(&json.data[start..end])?
+                field::number(&json.data[start..end])?
             };
             let start = json.at;
             if json.skip_plain()? != b'"' {
@@ -496,7 +439,7 @@ impl Header {
             if end > header.len() {
                 return None;
             }
-            let field = field_of(&header[key_start..key_end])?;
+            let field = field::number(&header[key_start..key_end])?;
             // A value of no length is a null, as in Java.
             if start < end {
                 self.put(field, start, end)?;
@@ -505,40 +448,4 @@ impl Header {
         }
         Some(())
     }
-}
-
-/// The number of a field by its name.
-#[inline]
-fn field_of(name: &[u8]) -> Option<u8> {
-    if let [letter @ b'a'..=b'n'] = name {
-        return Some(LETTERS + letter - b'a');
-    }
-    // Length and first letter leave one candidate, so that only one text is compared.
-    let (text, field): (&[u8], u8) = match (name.len(), name.first()?) {
-        (4, b'f') => (b"flag", FLAG),
-        (5, b'b') if name == b"batch" => (b"batch", BATCH),
-        (5, b'b') => (b"bname", BROKER_NAME),
-        (5, b't') => (b"topic", TOPIC),
-        (7, b'q') => (b"queueId", QUEUE_ID),
-        (7, b's') => (b"sysFlag", SYS_FLAG),
-        (8, b'u') => (b"unitMode", UNIT_MODE),
-        (10, b'm') => (b"maxMsgNums", MAX_COUNT),
-        (10, b'p') => (b"properties", PROPERTIES),
-        (10, b's') => (b"subVersion", SUBSCRIPTION_VERSION),
-        (11, b'm') => (b"maxMsgBytes", MAX_BYTES),
-        (11, b'q') => (b"queueOffset", QUEUE_OFFSET),
-        (12, b'c') => (b"commitOffset", COMMIT_OFFSET),
-        (12, b'd') => (b"defaultTopic", DEFAULT_TOPIC),
-        (12, b's') => (b"subscription", SUBSCRIPTION),
-        (13, b'b') => (b"bornTimestamp", BORN_TIMESTAMP),
-        (13, b'c') => (b"consumerGroup", CONSUMER_GROUP),
-        (13, b'p') => (b"producerGroup", GROUP),
-        (14, b'e') => (b"expressionType", EXPRESSION_TYPE),
-        (14, b'r') => (b"reconsumeTimes", RECONSUME_TIMES),
-        (17, b'm') => (b"maxReconsumeTimes", MAX_RECONSUME_TIMES),
-        (20, b's') => (b"suspendTimeoutMillis", SUSPEND_TIMEOUT),
-        (21, b'd') => (b"defaultTopicQueueNums", DEFAULT_QUEUES),
-        _ => return None,
-    };
-    (name == text).then_some(field)
 }

@@ -1,7 +1,8 @@
 //! Tests of the header reader, with a bounded random mutation loop.
 
-use super::header::{Encoding, Header, PullFields, SendFields, code};
+use super::header::{Encoding, Header, PullFields, SendFields};
 use super::numbers::{integer, long};
+use crate::protocol::request as code;
 
 /// A JSON header as a Java client writes it.
 fn json(code: i32, flag: i32, opaque: i32, fields: &[(&str, &str)]) -> String {

@@ -2,18 +2,11 @@
 //!
 //! Items are key 0x01 value, with 0x02 between them (and, from 4.6 clients, behind the last).
 
+use crate::protocol::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX, property};
 use hashbrown::HashSet;
 
 use super::swar;
 use crate::record::{Marks, Text};
-
-/// Between a name and its value.
-pub(crate) const NAME_END: u8 = 1;
-/// Between items.
-pub(crate) const ITEM_END: u8 = 2;
-
-/// Longest property text that a record can hold.
-pub const PROPERTIES_BYTES_MAX: usize = 32_767;
 
 /// Up to this many items, a name is compared with those before it; then with a set, at the end.
 const FEW_ITEMS: usize = 64;
@@ -79,10 +72,10 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
         names |= bit;
         count += 1;
         match name {
-            b"TAGS" => found.marks.tags = Some(value),
-            b"KEYS" => found.marks.keys = Some(value),
-            b"UNIQ_KEY" => found.marks.uniq_key = Some(value),
-            b"WAIT" => {
+            property::TAGS => found.marks.tags = Some(value),
+            property::KEYS => found.marks.keys = Some(value),
+            property::UNIQUE_KEY => found.marks.uniq_key = Some(value),
+            property::WAIT => {
                 // Boolean.parseBoolean: anything but true is false.
                 found.waits = value.eq_ignore_ascii_case(b"true");
                 found.kept = if end < whole.len() {
@@ -91,12 +84,12 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
                     [&whole[..start.saturating_sub(1)], &[]]
                 };
             }
-            b"DELAY"
-            | b"TRAN_MSG"
-            | b"CLUSTER"
-            | b"INNER_MULTI_DISPATCH"
-            | b"MSG_TYPE"
-            | b"__STARTDELIVERTIME" => return None,
+            property::DELAY
+            | property::TRANSACTION_PREPARED
+            | property::CLUSTER
+            | property::INNER_MULTI_DISPATCH
+            | property::MESSAGE_TYPE
+            | property::START_DELIVER_TIME => return None,
             _ => {}
         }
         if end >= whole.len() {

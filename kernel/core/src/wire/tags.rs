@@ -1,9 +1,7 @@
 //! The tag expression of a pull: tags joined by `||`, or `*`.
 
+use crate::protocol::TAGS_MAX;
 use crate::record::java_hash;
-
-/// A pull that wants more tags is cold: held pulls and connections keep the codes.
-const TAGS_MAX: usize = 4_096;
 
 /// What a subscription text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
