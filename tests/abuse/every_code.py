@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from kerolox.broker.broker import _ROUTER
+from kerolox.broker.requests import ROUTER
 from kerolox.namesrv import handlers as namesrv_handlers
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode
@@ -144,7 +144,7 @@ def _base(annotation: Any) -> type:
 
 
 def _broker_headers() -> dict[int, type[Header]]:
-    return {code: route[0].__self__ for code, route in _ROUTER._routes.items()}  # type: ignore[attr-defined]
+    return {code: route.decode.__self__ for code, route in ROUTER.routes.items()}  # type: ignore[attr-defined]
 
 
 def _namesrv_headers() -> dict[int, type[Header]]:
@@ -167,7 +167,7 @@ BROKER = Role(
     _broker_headers(),
     BROKER_BODIES,
     frozenset(
-        code for code, route in _ROUTER._routes.items() if route[0].__name__ == "decode_short"
+        code for code, route in ROUTER.routes.items() if route.decode.__name__ == "decode_short"
     ),
 )
 NAMESRV = Role("namesrv", _namesrv_headers(), NAMESRV_BODIES)

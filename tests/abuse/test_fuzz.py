@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.broker.broker import _ROUTER
+from kerolox.broker.requests import ROUTER
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from tests.malformed.test_frames import BODIES, TEXTS, request_members
@@ -34,7 +34,7 @@ EXAMPLES = int(os.environ.get("KEROLOX_FUZZ_EXAMPLES", "0"))
 MEMORY_MIB_MAX = 96
 LOG_LINES_MAX = 3000 + 100 * EXAMPLES
 
-CODES = sorted(_ROUTER.codes)
+CODES = sorted(ROUTER.codes)
 
 fuzz = settings(
     max_examples=EXAMPLES or 80,

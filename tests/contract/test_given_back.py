@@ -101,7 +101,7 @@ async def test_retries_go_through_the_third_delay_level_and_end_as_dead_letters(
             [dead] = await until_dead(here, "g", 1)
     assert tries == [(0, "T"), (1, "T"), (2, "T")]
     # One waited in the queue of the third level, one in that of the fourth.
-    waited = [here.broker.store.queue_bounds(SCHEDULE_TOPIC, level)[1] for level in range(6)]
+    waited = [here.broker.parts.store.queue_bounds(SCHEDULE_TOPIC, level)[1] for level in range(6)]
     assert waited == [0, 0, 1, 1, 0, 0]
     assert (dead.body, dead.keys, dead.tags, dead.reconsume_times) == (b"never", "k", "t", 3)
     assert dead.properties["RETRY_TOPIC"] == "T"

@@ -84,10 +84,10 @@ def differences(message: MessageExt, line: dict[str, Any]) -> dict[str, Any]:
 async def test_the_store_opens_clean(broker: Broker) -> None:
     assert broker.recovery.clean
     assert broker.recovery.truncated_bytes == 0
-    assert broker.topics.get("GoldenA") is not None
-    assert broker.groups.get("golden-retry") is not None
-    assert broker.offsets.query("golden-retry", "GoldenC", 0) == 37
-    assert broker.schedule.offsets == {1: 3, 3: 3}
+    assert broker.parts.topics.get("GoldenA") is not None
+    assert broker.parts.groups.get("golden-retry") is not None
+    assert broker.parts.offsets.query("golden-retry", "GoldenC", 0) == 37
+    assert broker.parts.schedule.offsets == {1: 3, 3: 3}
 
 
 async def test_every_message_of_the_manifest_is_pulled(golden: Golden, peer: Peer) -> None:
@@ -139,7 +139,7 @@ async def test_every_unique_key_of_the_manifest_is_found(golden: Golden, peer: P
 
 
 async def test_new_messages_follow_the_old_ones(broker: Broker, peer: Peer) -> None:
-    _, end = broker.store.queue_bounds("GoldenA", 0)
+    _, end = broker.parts.store.queue_bounds("GoldenA", 0)
     answer = await peer.send("GoldenA", b"new")
     assert answer.code == ResponseCode.SUCCESS
     assert int(answer.ext_fields["queueOffset"]) == end

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kerolox.broker.broker import _ROUTER, Broker
+from kerolox.broker.broker import Broker
+from kerolox.broker.requests import ROUTER
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
@@ -157,7 +158,7 @@ TRIES_PER_CODE = 40
 
 def request_members(code: int) -> dict[str, str]:
     """The wire names of a request's members, each with a value that fits."""
-    decode = _ROUTER._routes[code][0]
+    decode = ROUTER._routes[code][0]
     fields = msgspec.structs.fields(decode.__self__)  # type: ignore[attr-defined]
     short = {long: name for name, long in SEND_LONG_NAMES.items()}
     is_short = decode.__name__ == "decode_short"
@@ -201,7 +202,7 @@ async def test_wrong_types_are_answered_and_logged_as_no_fault_of_the_broker(
     chance = random.Random(seed)
     await peer.create_topic("T")
     await peer.send("T")
-    for code in sorted(_ROUTER.codes):
+    for code in sorted(ROUTER.codes):
         for _ in range(TRIES_PER_CODE):
             members = request_members(code)
             for name in chance.sample(sorted(members), min(chance.randint(0, 2), len(members))):
@@ -222,7 +223,7 @@ async def test_what_wrong_types_left_behind_is_no_hindrance_to_a_restart(tmp_pat
     chance = random.Random(3)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.send("T", b"before")
-        for code in sorted(_ROUTER.codes):
+        for code in sorted(ROUTER.codes):
             members = request_members(code)
             for name in members:
                 members[name] = chance.choice([members[name], chance.choice(TEXTS)])

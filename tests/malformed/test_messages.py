@@ -35,10 +35,10 @@ async def stored(broker: Broker) -> tuple[int, dict[str, int]]:
     """What is in the store besides the neighbour's messages."""
     queues = {
         f"{topic}-{queue_id}": high
-        for topic, queue_id, _, high in (queue[:4] for queue in broker.store.queues())
+        for topic, queue_id, _, high in (queue[:4] for queue in broker.parts.store.queues())
         if topic != "Neighbour"
     }
-    return len(broker.topics.names), queues
+    return len(broker.parts.topics.names), queues
 
 
 @ENCODINGS

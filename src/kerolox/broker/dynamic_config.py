@@ -6,28 +6,50 @@ kernel, the rules of retention, and tables that were made by the settings.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.broker.services.cleaning import retention_rules
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.identity import Identity
+    from kerolox.broker.services.cleaning import Cleaner
+    from kerolox.broker.services.registration import Registration
+    from kerolox.broker.services.write_gate import WriteGate
+    from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.groups import GroupTable
+    from kerolox.broker.tables.topics import TopicTable
+    from kerolox.kernel import StoreKernel
 
-__all__ = ["apply_settings"]
+__all__ = ["ConfigApplier"]
 
 
-async def apply_settings(broker: Broker, fields: frozenset[str]) -> None:
-    """Have the settings in force everywhere. ``fields`` are those that changed."""
-    if fields & {"region_id", "trace_on"}:
-        broker.set_identity()
-    broker.cleaner.retention.rules = retention_rules(broker.config)
-    broker.store.set_max_message_size(broker.config.max_message_size)
-    broker.allow_hot_sends()
-    broker.clients.take_heartbeats_anew()
-    broker.clients.notify_enable = broker.config.notify_consumer_ids_changed_enable
-    if "broker_permission" in fields:
-        broker.groups.push_all()
-        broker.topics.push_all()
-    if fields & {"broker_permission", "namesrv_addr"}:
-        await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigApplier:
+    """The parts of a broker that keep what settings say."""
+
+    config: BrokerConfig
+    identity: Identity
+    store: StoreKernel
+    topics: TopicTable
+    groups: GroupTable
+    clients: ClientTable
+    gate: WriteGate
+    cleaner: Cleaner
+    registration: Registration
+
+    async def __call__(self, fields: frozenset[str]) -> None:
+        """Have the settings in force everywhere. ``fields`` are those that changed."""
+        if fields & {"region_id", "trace_on"}:
+            self.identity.announce(self.store)
+        self.cleaner.retention.rules = retention_rules(self.config)
+        self.store.set_max_message_size(self.config.max_message_size)
+        self.gate.refresh()
+        self.clients.take_heartbeats_anew()
+        if "broker_permission" in fields:
+            self.groups.push_all()
+            self.topics.push_all()
+        if fields & {"broker_permission", "namesrv_addr"}:
+            await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)

@@ -19,11 +19,10 @@ from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
 
 __all__ = [
-    "ARRIVAL_ID_MIN",
     "FILTERED_HOLDS_MAX",
     "Arrivals",
     "Matches",
@@ -73,17 +72,17 @@ class PullPlace(NamedTuple):
     count_max: int
 
 
-def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
+def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: PullFilter) -> Read:
     """getMessage of RocketMQ, with a filter by properties."""
     topic, queue_id, offset, count = place
-    batch_max = _BatchMax(broker.config, broker.store.max_physical_offset, count)
+    batch_max = _BatchMax(config, store.max_physical_offset, count)
     found: list[bytes] = []
     size = 0
     scan_end = offset + max(SCAN_COUNT_MIN, count)
     matches, bits = wanted
     cpu_end = time.thread_time() + SCAN_CPU_SECONDS_MAX
     deadline = time.monotonic() + SCAN_SECONDS_MAX
-    result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
+    result = Read(*store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
     if result.status != GetMessageStatus.FOUND:
         return result
     while result.status == GetMessageStatus.FOUND:
@@ -95,23 +94,25 @@ def read(broker: Broker, place: PullPlace, wanted: PullFilter) -> Read:
             message, _ = decode_record(record, inflate=False)
             if matches(message.properties):
                 if found and batch_max.is_full(len(found), size, message.commit_log_offset, length):
-                    offset = _behind(broker, place, wanted, offset, number)
+                    offset = _behind(store, place, wanted, offset, number)
                     return _read_of(result, found, offset)
                 found.append(record)
                 size += length
             if time.thread_time() >= cpu_end or time.monotonic() >= deadline:
-                offset = _behind(broker, place, wanted, offset, number + 1)
+                offset = _behind(store, place, wanted, offset, number + 1)
                 return _read_of(result, found, offset)
         offset = result.next_offset
         if offset >= min(scan_end, result.max_offset):
             break
-        result = Read(*broker.store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
+        result = Read(*store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
         if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
             offset = result.next_offset
     return _read_of(result, found, offset)
 
 
-def _behind(broker: Broker, place: PullPlace, wanted: PullFilter, offset: int, count: int) -> int:
+def _behind(
+    store: StoreKernel, place: PullPlace, wanted: PullFilter, offset: int, count: int
+) -> int:
     """The offset behind the first ``count`` records of a read at an offset.
 
     The records can't tell: those of a light message queue have their offsets in another queue.
@@ -119,9 +120,7 @@ def _behind(broker: Broker, place: PullPlace, wanted: PullFilter, offset: int, c
     if count == 0:
         return offset
     topic, queue_id, _, _ = place
-    return Read(
-        *broker.store.read(topic, queue_id, offset, count, None, None, wanted.bits)
-    ).next_offset
+    return Read(*store.read(topic, queue_id, offset, count, None, None, wanted.bits)).next_offset
 
 
 class _BatchMax:
@@ -152,8 +151,10 @@ def _read_of(last: Read, found: list[bytes], next_offset: int) -> Read:
 class Arrivals:
     """Waits until a queue has a message at an offset."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, store: StoreKernel) -> None:
+        self._store = store
+        self.may_hold = True
+        """False once the broker stops: what is held, and what comes, is answered."""
         self._ids = itertools.count(ARRIVAL_ID_MIN)
         self._waits: dict[int, asyncio.Future[None]] = {}
 
@@ -162,18 +163,21 @@ class Arrivals:
         """No more can wait."""
         return len(self._waits) >= FILTERED_HOLDS_MAX
 
-    def wake(self, arrival_id: int) -> None:
-        """The kernel answered the held pull of a wait."""
-        future = self._waits.get(arrival_id)
+    def wake(self, connection_id: int) -> bool:
+        """The kernel answered a held pull. False: it is no wait, but that of a connection."""
+        if connection_id < ARRIVAL_ID_MIN:
+            return False
+        future = self._waits.get(connection_id)
         if future is not None and not future.done():
             future.set_result(None)
+        return True
 
     async def wait(self, group: str, place: PullPlace, deadline_ms: int) -> bool:
         """Wait for a record at or behind an offset, or the deadline. False: it can't wait."""
         arrival_id = next(self._ids)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         topic, queue_id, offset, _ = place
-        is_held = self._broker.store.hold(
+        is_held = self._store.hold(
             arrival_id, 0, 0, group, topic, queue_id, offset, 1, None, deadline_ms
         )
         if not is_held:

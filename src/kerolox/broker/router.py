@@ -8,9 +8,9 @@ of that code. A code without a handler is answered with code 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kerolox.errors import BrokerError
 from kerolox.message import pack_host
@@ -19,11 +19,11 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import HeaderFieldError
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.server import ServerConnection
 
-__all__ = ["Reply", "Request", "Router"]
+__all__ = ["Reply", "Request", "Route", "Router"]
 
 _Header = TypeVar("_Header")
 
@@ -56,32 +56,38 @@ class Reply:
     body: bytes = b""
 
 
-_Handler = Callable[["Broker", Any, Request], Coroutine[Any, Any, Reply | None]]
-_Route = tuple[Callable[[Mapping[str, str]], Any], _Handler]
+_Handler = Callable[["Context", _Header, Request], Awaitable[Reply | None]]
+
+
+class Route(NamedTuple):
+    """How one code is answered."""
+
+    decode: Callable[[Mapping[str, str]], object]
+    """Makes the header from the extFields."""
+    answer: Callable[[Context, Request], Awaitable[Reply | None]]
+    """Decodes the header and calls the handler."""
 
 
 class Router:
     """A table of handlers. Each module of handlers has one; the broker's includes them all."""
 
     def __init__(self) -> None:
-        self._routes: dict[int, _Route] = {}
+        self._routes: dict[int, Route] = {}
 
     def on(
         self, code: RequestCode, decode: Callable[[Mapping[str, str]], _Header]
-    ) -> Callable[
-        [Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]]],
-        Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]],
-    ]:
+    ) -> Callable[[_Handler[_Header]], _Handler[_Header]]:
         """Decorate the handler of a code; ``decode`` makes its header from the extFields.
 
         Raises:
             ValueError: the code has a handler already.
         """
 
-        def add(
-            handler: Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]],
-        ) -> Callable[[Broker, _Header, Request], Coroutine[Any, Any, Reply | None]]:
-            self._add(code, (decode, handler))
+        def add(handler: _Handler[_Header]) -> _Handler[_Header]:
+            def answer(broker: Context, request: Request) -> Awaitable[Reply | None]:
+                return handler(broker, decode(request.command.ext_fields), request)
+
+            self._add(code, Route(decode, answer))
             return handler
 
         return add
@@ -92,8 +98,13 @@ class Router:
         Raises:
             ValueError: a code has a handler in both.
         """
-        for code, route in other._routes.items():
+        for code, route in other.routes.items():
             self._add(code, route)
+
+    @property
+    def routes(self) -> Mapping[int, Route]:
+        """Code → how it is answered."""
+        return self._routes
 
     @property
     def codes(self) -> frozenset[int]:
@@ -101,16 +112,14 @@ class Router:
         return frozenset(self._routes)
 
     async def dispatch(
-        self, broker: Broker, command: RemotingCommand, connection: ServerConnection
+        self, broker: Context, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         """Answer one request; None: nothing is answered now."""
         route = self._routes.get(command.code)
         if route is None:
             return broker.unserved.answer(command, connection)
-        decode, handler = route
         try:
-            header = decode(command.ext_fields)
-            reply = await handler(broker, header, Request(command, connection))
+            reply = await route.answer(broker, Request(command, connection))
         except (HeaderFieldError, BodyError) as error:
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
         except BrokerError as error:
@@ -119,7 +128,7 @@ class Router:
             return None
         return command.response(reply.code, reply.remark, reply.fields, body=reply.body)
 
-    def _add(self, code: int, route: _Route) -> None:
+    def _add(self, code: int, route: Route) -> None:
         if code in self._routes:
             raise ValueError(f"request code {code} has a handler already")
         self._routes[code] = route

@@ -25,6 +25,7 @@ from kerolox.protocol.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.services.write_gate import WriteGate
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import Durability, RecordAppender
 
@@ -134,20 +135,31 @@ class RecordWriter:
         config: BrokerConfig,
         store: RecordAppender,
         filters: FilterTable,
+        gate: WriteGate,
         now_ms: Callable[[], int],
+        *,
+        on_delayed: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
+        """Nothing is written yet.
+
+        Args:
+            config: the broker's settings.
+            store: gets the records.
+            filters: say which bits a message gets.
+            gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
+            now_ms: the clock.
+            on_delayed: called with the schedule queue of each message that is to come later, and
+                the size of its record.
+        """
         self._config = config
         self._store = store
         self._filters = filters
+        self._gate = gate
+        self._on_delayed = on_delayed
         self._now_ms = now_ms
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
-        self.writable = True
-        """False: every put ends with SERVICE_NOT_AVAILABLE."""
         self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
-        self.on_delayed: Callable[[int, int], None] = _ignore
-        """Called with the schedule queue of each message that is to come later, and the size of its
-        record."""
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
         self._put_times: Counter[int] = Counter()
@@ -173,7 +185,7 @@ class RecordWriter:
         return done
 
     async def _put(self, record: NewRecord) -> Put:
-        if not self.writable:
+        if not self._gate.writable:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if len(record.body) > self._config.max_message_size:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -201,12 +213,12 @@ class RecordWriter:
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
         if record.topic == SCHEDULE_TOPIC:
-            self.on_delayed(record.queue_id, size)
+            self._on_delayed(record.queue_id, size)
         done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
         return await self._flushed(done, physical_offset + size, record.waits_for_flush)
 
     async def _put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
-        if not self.writable:
+        if not self._gate.writable:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -265,10 +277,6 @@ class RecordWriter:
         if await self.flush_waits.wait(end_offset):
             return done
         return done._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
-
-
-def _ignore(queue_id: int, size: int) -> None:
-    pass
 
 
 def memory_bytes() -> int:

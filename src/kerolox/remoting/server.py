@@ -206,6 +206,7 @@ class RemotingServer:
         feeder: Callable[[int, bytes], ConnectionKernel] | None = None,
         on_connect: Callable[[ServerConnection], None] | None = None,
         on_close: Callable[[ServerConnection], None] | None = None,
+        on_ready: Callable[[], None] = lambda: None,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         backlog: int = BACKLOG,
         in_flight_max: int = IN_FLIGHT_MAX,
@@ -224,6 +225,7 @@ class RemotingServer:
             feeder: makes the kernel of a connection from its id and its packed peer address.
             on_connect: called with each new connection.
             on_close: called with each connection after it closed.
+            on_ready: called after a feed that made answers for other connections.
             idle_seconds_max: a connection without traffic for so long is closed.
             backlog: connections the operating system may keep until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
@@ -238,8 +240,7 @@ class RemotingServer:
         self.port = port
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each address it listens on (after the start)."""
-        self.on_ready: Callable[[], None] = _nothing
-        """Called after a feed that made answers for other connections."""
+        self.on_ready = on_ready
         self._host = host
         self._backlog = backlog
         self.handler = handler
@@ -399,7 +400,3 @@ class _FrameFeeder:
 
     def close(self) -> None:
         pass
-
-
-def _nothing() -> None:
-    pass

@@ -55,8 +55,8 @@ async def subscribe(peer: Peer, group: str, expression: str, version: int = 1) -
 
 async def send_numbers(broker: Broker, peer: Peer, first: int, end: int) -> None:
     # What is stored in the millisecond of a filter's birth is not told by its bits.
-    born = broker.now_ms()
-    await until(lambda: broker.now_ms() > born)
+    born = broker.parts.now_ms()
+    await until(lambda: broker.parts.now_ms() > born)
     for number in range(first, end):
         text = encode_properties({"n": str(number), "UNIQ_KEY": f"U{number}"})
         answer = await peer.send("T", b"%d" % number, properties=text)
@@ -64,7 +64,7 @@ async def send_numbers(broker: Broker, peer: Peer, first: int, end: int) -> None
 
 
 def map_of(broker: Broker, offset: int) -> bytes:
-    unit = broker.store.queue_unit("T", 0, offset)
+    unit = broker.parts.store.queue_unit("T", 0, offset)
     assert unit is not None
     return unit[2]
 
@@ -85,7 +85,7 @@ async def test_a_map_has_the_bits_of_the_groups_that_want_the_message(
     await subscribe(peer, "low", "n < 2")
     await subscribe(peer, "high", "n > 0")
     await send_numbers(broker, peer, 1, 4)
-    low, high = (broker.filters.get("T", group) for group in ("low", "high"))
+    low, high = (broker.parts.filters.get("T", group) for group in ("low", "high"))
     assert low is not None
     assert high is not None
     assert map_of(broker, 0) == b"", "nobody filtered then"
@@ -101,7 +101,7 @@ async def test_what_the_map_rules_out_is_not_looked_at(
 ) -> None:
     await subscribe(peer, "readers", "n = 2")
     await send_numbers(broker, peer, 0, 5)
-    known = broker.filters.get("T", "readers")
+    known = broker.parts.filters.get("T", "readers")
     assert known is not None
     assert known.expression is not None
     seen = []
@@ -130,10 +130,10 @@ async def test_another_expression_counts_for_messages_from_then_on(
 async def test_batches_and_delayed_messages_have_maps_too(broker: Broker, peer: Peer) -> None:
     await send_numbers(broker, peer, 0, 1)
     await subscribe(peer, "readers", "n = 7")
-    known = broker.filters.get("T", "readers")
+    known = broker.parts.filters.get("T", "readers")
     assert known is not None
-    born = broker.now_ms()
-    await until(lambda: broker.now_ms() > born)
+    born = broker.parts.now_ms()
+    await until(lambda: broker.parts.now_ms() > born)
     item = b"".join(_batch_item(b"x", f"n\x01{number}") for number in (7, 8))
     answer = await peer.send("T", item, m=True, code=320)
     assert answer.code == ResponseCode.SUCCESS
@@ -142,7 +142,7 @@ async def test_batches_and_delayed_messages_have_maps_too(broker: Broker, peer: 
     assert set_bits(map_of(broker, 2)) == set()
     delayed = encode_properties({"n": "7", "DELAY": "1", "UNIQ_KEY": "U"})
     assert (await peer.send("T", b"late", properties=delayed)).code == ResponseCode.SUCCESS
-    await until(lambda: broker.store.queue_bounds("T", 0)[1] == 4)
+    await until(lambda: broker.parts.store.queue_bounds("T", 0)[1] == 4)
     assert set_bits(map_of(broker, 3)) == {*known.bloom_positions}
 
 
@@ -159,7 +159,7 @@ async def test_maps_are_calculated_again_after_a_restart(tmp_path: Path, kernel:
         await subscribe(peer, "readers", "n = 2")
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await send_numbers(broker, peer, 1, 3)
-        known = broker.filters.get("T", "readers")
+        known = broker.parts.filters.get("T", "readers")
         assert known is not None
         assert [set_bits(map_of(broker, n)) for n in (1, 2)] == [set(), {*known.bloom_positions}]
         await subscribe(peer, "readers", "n = 2")
@@ -182,7 +182,7 @@ async def test_operators_see_units_and_who_wants_their_messages(broker: Broker, 
     answer = await peer.ask(RequestCode.QUERY_CONSUME_QUEUE, fields)
     first, second = json.loads(answer.body)["queueData"]
     assert (first["eval"], second["eval"]) == (False, True)
-    known = broker.filters.get("T", "readers")
+    known = broker.parts.filters.get("T", "readers")
     assert known is not None
     shown = second["bitMap"].replace("\n", "")
     assert {BITS - 1 - at for at, bit in enumerate(shown) if bit == "1"} == {*known.bloom_positions}

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.retention import DELETE_FILES_MAX
 from kerolox.broker.services.cleaning import Cleaner
+from kerolox.broker.services.retention import DELETE_FILES_MAX
 from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -32,12 +32,12 @@ class Disk:
         self.later_ms = 0
         self.cleaner = Cleaner(
             broker.config,
-            broker.store,
-            lambda: broker.now_ms() + self.later_ms,
-            broker._set_writable,
+            broker.parts.store,
+            lambda: broker.parts.now_ms() + self.later_ms,
+            broker.parts.gate.set_writable,
             lambda _path: self.ratio,
         )
-        broker.cleaner = self.cleaner
+        broker._ports._broker = dataclasses.replace(broker.parts, cleaner=self.cleaner)
 
 
 def settings(**changes: object) -> dict[str, object]:
@@ -80,7 +80,7 @@ async def fill(peer: Peer, count: int = 100, topic: str = "T") -> None:
 
 
 def log_names(broker: Broker) -> list[str]:
-    last = broker.store.log_files()[-1][1]
+    last = broker.parts.store.log_files()[-1][1]
     names = (path.name for folder in broker.config.log_folders for path in folder.iterdir())
     # Without those that were made ahead.
     return sorted(name for name in names if int(name) <= last)
@@ -95,20 +95,20 @@ async def test_expired_files_go_ten_a_run_and_queues_follow(
     broker: Broker, peer: Peer, disk: Disk
 ) -> None:
     await fill(peer)
-    before = len(broker.store.log_files())
+    before = len(broker.parts.store.log_files())
     assert before > DELETE_FILES_MAX + 2
     disk.cleaner.retention.delete_manually()
     await disk.cleaner.clean()
-    assert len(broker.store.log_files()) == before, "none is old enough"
+    assert len(broker.parts.store.log_files()) == before, "none is old enough"
     disk.later_ms = 73 * 3_600_000
     await disk.cleaner.clean()
-    assert len(broker.store.log_files()) == before - DELETE_FILES_MAX
-    assert log_names(broker)[0] == f"{broker.store.min_physical_offset:020d}"
-    low, high = broker.store.queue_bounds("T", 0)
+    assert len(broker.parts.store.log_files()) == before - DELETE_FILES_MAX
+    assert log_names(broker)[0] == f"{broker.parts.store.min_physical_offset:020d}"
+    low, high = broker.parts.store.queue_bounds("T", 0)
     assert 0 < low < high == 50
     assert queue_names(broker)[0] == f"{low // 20 * 400:020d}"
     await disk.cleaner.clean()
-    assert len(broker.store.log_files()) == 1, "the last one stays"
+    assert len(broker.parts.store.log_files()) == 1, "the last one stays"
     assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
 
@@ -124,26 +124,26 @@ async def test_the_first_that_is_not_expired_ends_the_run(
     broker: Broker, peer: Peer, disk: Disk
 ) -> None:
     await fill(peer)
-    files = broker.store.log_files()
-    old = (broker.now_ms() - 80 * 3_600_000) / 1_000
+    files = broker.parts.store.log_files()
+    old = (broker.parts.now_ms() - 80 * 3_600_000) / 1_000
     for path, *_ in (files[0], files[1], files[4]):
         os.utime(path, (old, old))
     disk.ratio = 0.8
     await disk.cleaner.clean()
-    assert broker.store.log_files() == files[2:]
+    assert broker.parts.store.log_files() == files[2:]
 
 
 async def test_a_nearly_full_disk_takes_files_before_their_time(
     broker: Broker, peer: Peer, disk: Disk
 ) -> None:
     await fill(peer)
-    before = len(broker.store.log_files())
+    before = len(broker.parts.store.log_files())
     disk.ratio = 0.85
     await disk.cleaner.clean()
-    assert len(broker.store.log_files()) == before
+    assert len(broker.parts.store.log_files()) == before
     disk.ratio = 0.86
     await disk.cleaner.clean()
-    assert len(broker.store.log_files()) == before - DELETE_FILES_MAX
+    assert len(broker.parts.store.log_files()) == before - DELETE_FILES_MAX
 
 
 async def test_a_full_disk_refuses_writes_with_code_14_and_reads_go_on(
@@ -167,7 +167,7 @@ async def test_a_file_that_can_t_be_deleted_is_tried_again_and_none_is_skipped(
     broker: Broker, peer: Peer, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(peer)
-    first, second = (path for path, *_ in broker.store.log_files()[:2])
+    first, second = (path for path, *_ in broker.parts.store.log_files()[:2])
     names = [os.path.basename(path) for path in (first, second)]
     unlink = os.unlink
     is_stuck = True
@@ -182,7 +182,7 @@ async def test_a_file_that_can_t_be_deleted_is_tried_again_and_none_is_skipped(
     for _ in range(2):
         await disk.cleaner.clean()
         assert log_names(broker)[:2] == names
-        assert broker.store.min_physical_offset == LOG_FILE
+        assert broker.parts.store.min_physical_offset == LOG_FILE
         disk.later_ms += 10
     is_stuck = False
     await disk.cleaner.clean()
@@ -201,16 +201,16 @@ async def test_operators_clean_through_their_commands(
     disk.later_ms = 73 * 3_600_000
     assert (await peer.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == ResponseCode.SUCCESS
     await disk.cleaner.clean()
-    stored = {topic for topic, *_ in broker.store.queues()}
+    stored = {topic for topic, *_ in broker.parts.store.queues()}
     assert stored == {"Gone", "Unused", "T"}
     # The topic leaves the table without its queues, as after a lost topics.json.
-    broker.topics.delete("Unused")
+    broker.parts.topics.delete("Unused")
     assert (await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
-    assert {topic for topic, *_ in broker.store.queues()} == {"Gone", "T"}
+    assert {topic for topic, *_ in broker.parts.store.queues()} == {"Gone", "T"}
     assert (await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == ResponseCode.SUCCESS
-    assert {topic for topic, *_ in broker.store.queues()} == {"T"}
+    assert {topic for topic, *_ in broker.parts.store.queues()} == {"T"}
     assert (await peer.send("Gone")).ext_fields["queueOffset"] == "0", "it begins anew"
-    assert len(await peer.messages("T", 0, broker.store.queue_bounds("T", 0)[0])) > 0
+    assert len(await peer.messages("T", 0, broker.parts.store.queue_bounds("T", 0)[0])) > 0
 
 
 async def test_halves_are_looked_at_after_expired_queues_were_deleted(
@@ -222,15 +222,15 @@ async def test_halves_are_looked_at_after_expired_queues_were_deleted(
         end = {"tranStateTableOffset": sent.ext_fields["queueOffset"], "commitOrRollback": 12}
         place = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
         await peer.ask(37, {**end, "producerGroup": "nobody", "commitLogOffset": place})
-    await broker.transactions.check()
-    assert broker.transactions.open_halves == 0
+    await broker.parts.transactions.check()
+    assert broker.parts.transactions.open_halves == 0
     await fill(peer, 60)
     disk.later_ms = 73 * 3_600_000
-    broker.cleaner.retention.delete_manually()
+    broker.parts.cleaner.retention.delete_manually()
     await disk.cleaner.clean()
     await disk.cleaner.delete_expired_queues()
     assert (await peer.send("T", b"half", properties=half, f=4)).code == ResponseCode.SUCCESS
-    assert broker.transactions.open_halves == 1
+    assert broker.parts.transactions.open_halves == 1
 
 
 async def test_the_runtime_info_tells_how_full_the_disks_are(
@@ -256,7 +256,7 @@ async def test_the_cleaner_runs_by_itself(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await fill(peer, 40)
         assert (await peer.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == ResponseCode.SUCCESS
-        await until(lambda: len(broker.store.log_files()) == 1)
+        await until(lambda: len(broker.parts.store.log_files()) == 1)
 
 
 def told(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
@@ -278,7 +278,7 @@ async def test_files_that_go_before_their_time_are_a_warning_that_says_what_is_l
     disk.ratio = 0.86
     await disk.cleaner.clean()
     [line] = [line for line in told(caplog, "WARNING") if line.startswith("deleted ")]
-    lost = broker.store.min_physical_offset
+    lost = broker.parts.store.min_physical_offset
     assert line.startswith(f"deleted {DELETE_FILES_MAX} commit log files before their time")
     assert "fileReservedTime=72 hours" in line
     assert "the disk is 86% full, more than 85% (diskSpaceCleanForciblyRatio)" in line

@@ -16,7 +16,7 @@ from kerolox.message import encode_properties
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
-from tests.support.clients.peer import peer_of, small_config
+from tests.support.clients.peer import TurnedClock, peer_of, small_config
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ HELD = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 @pytest_asyncio.fixture
 async def sql_broker(tmp_path: Path, kernel: str) -> AsyncIterator[Broker]:
     config = small_config(tmp_path, enable_property_filter=True)
-    async with Broker(config, kernel=kernel) as started:
+    async with Broker(config, kernel=kernel, clock_ms=TurnedClock()) as started:
         yield started
 
 
@@ -147,9 +147,9 @@ async def test_the_expression_of_the_heartbeat_counts(sql_broker: Broker, sql_pe
 async def test_a_pull_waits_until_something_matches(sql_broker: Broker, sql_peer: Peer) -> None:
     await send_numbers(sql_peer, 3)
     waiting = asyncio.create_task(pull_sql(sql_peer, "n = 2", offset=3, flags=HELD, wait_ms=60_000))
-    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     await send_numbers(sql_peer, 2)
-    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     assert not waiting.done()
     await sql_peer.send("T", b"late", properties=encode_properties({"n": "2"}))
     answer = await waiting
@@ -166,7 +166,7 @@ async def test_a_waiting_group_gets_what_its_new_expression_wants(
     await sql_peer.heartbeat("c1", **members)
     pull = sql_peer.pull("T", offset=3, tags=None, sys_flag=held, suspendTimeoutMillis=60_000)
     waiting = asyncio.create_task(pull)
-    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     await sql_peer.heartbeat("c1", **{**members, "topics": {"T": "n = 1"}, "version": 2})
     await send_numbers(sql_peer, 2)
     answer = await waiting
@@ -174,15 +174,14 @@ async def test_a_waiting_group_gets_what_its_new_expression_wants(
 
 
 async def test_a_pull_that_finds_nothing_in_time_is_answered_and_goes_on_behind(
-    sql_broker: Broker, sql_peer: Peer, monkeypatch: pytest.MonkeyPatch
+    sql_broker: Broker, sql_peer: Peer
 ) -> None:
     await send_numbers(sql_peer, 1)
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 5", offset=1, flags=HELD, wait_ms=60_000))
-    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     await send_numbers(sql_peer, 1)
     assert not waiting.done()
-    later = sql_broker.now_ms() + 60_001
-    monkeypatch.setattr(sql_broker, "now_ms", lambda: later)
+    sql_broker.parts.now_ms.ahead_ms = 60_001
     answer = await waiting
     assert answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
     assert answer.ext_fields["nextBeginOffset"] == "2"
@@ -194,7 +193,7 @@ async def test_a_pull_that_is_passed_over_is_answered_before_its_time(
     monkeypatch.setattr("kerolox.broker.requests.pull.PASSED_OVER_MS", 100)
     await send_numbers(sql_peer, 1)
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 5", offset=1, flags=HELD, wait_ms=60_000))
-    await until(lambda: sql_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     await send_numbers(sql_peer, 1)
     answer = await waiting
     assert answer.ext_fields["nextBeginOffset"] == "2"
@@ -246,7 +245,7 @@ async def test_expressions_are_kept_in_consumer_filter_json(tmp_path: Path, kern
     assert item["bloomFilterData"]["bitNum"] == 112
     assert len(item["bloomFilterData"]["bitPos"]) == 3
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        known = broker.filters.get("T", "readers")
+        known = broker.parts.filters.get("T", "readers")
         assert known is not None
         assert known.dead_ms
         await peer.heartbeat("c1", topics=topics, expression_type="SQL92", version=7)
@@ -258,12 +257,12 @@ async def test_a_group_that_left_is_dead_and_later_forgotten(tmp_path: Path) -> 
     async with Broker(config) as broker:
         async with peer_of(broker) as peer:
             await peer.heartbeat("c1", topics={"T": "n > 1"}, expression_type="SQL92")
-            assert broker.filters.get("T", "readers") is not None
-        await until(lambda: broker.clients.group("readers") is None)
+            assert broker.parts.filters.get("T", "readers") is not None
+        await until(lambda: broker.parts.clients.group("readers") is None)
 
         def is_forgotten() -> bool:
-            broker.filters.clean()
-            return broker.filters.get("T", "readers") is None
+            broker.parts.filters.clean()
+            return broker.parts.filters.get("T", "readers") is None
 
         await until(is_forgotten)
 
@@ -288,7 +287,7 @@ async def test_more_waits_than_there_may_be_are_refused_as_busy(
     monkeypatch.setattr("kerolox.broker.filtered_pull.FILTERED_HOLDS_MAX", 1)
     await sql_peer.create_topic("T")
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=60_000))
-    await until(lambda: sql_broker.arrivals.is_full)
+    await until(lambda: sql_broker.parts.arrivals.is_full)
     refused = await pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=60_000)
     assert refused.code == ResponseCode.SYSTEM_BUSY
     assert refused.remark.startswith("[OVERLOAD]system busy, ")
@@ -301,7 +300,7 @@ async def test_a_waiting_group_that_is_switched_off_is_refused(
 ) -> None:
     await sql_peer.create_topic("T")
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=60_000))
-    await until(lambda: sql_broker.store.stats()["held_pulls"])
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"])
     body = encode_body({"groupName": "readers", "consumeEnable": False})
     await sql_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     answer = await waiting

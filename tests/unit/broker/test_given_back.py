@@ -24,9 +24,9 @@ pytestmark = pytest.mark.asyncio
 
 def given_back(broker: Broker, level: int) -> MessageExt:
     """The message in the schedule queue of a level."""
-    entry = broker.store.queue_entry("SCHEDULE_TOPIC_XXXX", level - 1, 0)
+    entry = broker.parts.store.queue_entry("SCHEDULE_TOPIC_XXXX", level - 1, 0)
     assert entry is not None
-    return decode_record(broker.store.lookup(entry[0]) or b"")[0]
+    return decode_record(broker.parts.store.lookup(entry[0]) or b"")[0]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ async def test_clients_from_3_4_9_on_say_how_often_a_message_is_retried(
     fields = {"offset": offset, "group": "readers", "delayLevel": 0, "maxReconsumeTimes": limit}
     answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields, version=version)
     assert answer.code == ResponseCode.SUCCESS
-    assert ("%DLQ%readers" in broker.topics) is is_dead
+    assert ("%DLQ%readers" in broker.parts.topics) is is_dead
     # A retry topic is there either way.
-    assert "%RETRY%readers" in broker.topics
+    assert "%RETRY%readers" in broker.parts.topics
 
 
 async def test_no_count_of_retries_is_too_much_for_a_record(peer: Peer, broker: Broker):
@@ -65,7 +65,7 @@ async def test_a_group_whose_name_is_no_folder_s_gives_nothing_back(peer: Peer, 
         answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "can't be the name of a folder" in (answer.remark or "")
-    assert broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0) == (0, 0)
+    assert broker.parts.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0) == (0, 0)
     assert (await peer.heartbeat("c1", "a/b", {"T": "*"})).code == ResponseCode.SUCCESS
 
 
@@ -88,7 +88,7 @@ async def test_a_message_given_back_waits_as_long_as_its_consumer_says(peer: Pee
         fields = {"offset": offset, "group": "readers", "delayLevel": said, "unitMode": True}
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
         assert given_back(broker, level).properties[PropertyKey.DELAY] == str(level)
-    topic = broker.topics.get("%RETRY%readers")
+    topic = broker.parts.topics.get("%RETRY%readers")
     assert topic is not None
     assert topic.topic_sys_flag == 2
 
@@ -115,7 +115,7 @@ async def test_a_group_without_retry_queues_gives_back_into_nothing(peer: Peer, 
     await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     fields = {"offset": 12345, "group": "readers", "delayLevel": 0}
     assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
-    assert "%RETRY%readers" not in broker.topics
+    assert "%RETRY%readers" not in broker.parts.topics
 
 
 async def test_nothing_is_given_back_into_a_topic_that_takes_no_messages(peer: Peer):
@@ -135,6 +135,6 @@ async def test_what_is_given_back_to_a_busy_store_is_refused_as_busy(broker: Bro
     offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
     busy = Appended(PutMessageStatus.OS_PAGECACHE_BUSY, 0, 0, 0, 0)
     fields = {"offset": offset, "group": "readers", "delayLevel": 0}
-    with patch.object(broker.writer, "_store", Mock(append=Mock(return_value=busy))):
+    with patch.object(broker.parts.writer, "_store", Mock(append=Mock(return_value=busy))):
         answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
     assert answer.code == ResponseCode.SYSTEM_BUSY

@@ -35,7 +35,7 @@ async def test_a_topic_is_made_changed_and_deleted(any_broker: Broker, any_peer:
     answer = await any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     assert answer.code == ResponseCode.SUCCESS
     assert (await any_peer.pull("T", 1)).code == ResponseCode.TOPIC_NOT_EXIST
-    assert any_broker.store.queue_bounds("T", 1) == (0, 0)
+    assert any_broker.parts.store.queue_bounds("T", 1) == (0, 0)
     await any_peer.create_topic("T", 2)
     answer = await any_peer.send("T", b"y", queue_id=1)
     assert answer.ext_fields["queueOffset"] == "0"
@@ -70,8 +70,8 @@ async def test_who_looks_for_an_unknown_topic_or_group_makes_none(broker: Broker
     answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert answer.remark == "No group in this broker"
-    assert "Nowhere" not in broker.topics
-    assert broker.groups.get("nobody") is None
+    assert "Nowhere" not in broker.parts.topics
+    assert broker.parts.groups.get("nobody") is None
 
 
 async def test_tools_of_5_learn_what_a_group_reads_and_wants(broker: Broker, peer: Peer):
@@ -98,7 +98,7 @@ async def test_tools_of_5_see_a_master_that_is_active_and_alone(broker: Broker, 
         "haConnectionInfo": [],
         "inSyncSlaveNums": 0,
         "master": True,
-        "masterCommitLogMaxOffset": broker.store.max_physical_offset,
+        "masterCommitLogMaxOffset": broker.parts.store.max_physical_offset,
     }
     table = fastjson.loads((await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
     assert table["brokerActive"] == "true"
@@ -147,8 +147,8 @@ async def test_a_group_is_made_and_deleted(peer: Peer, broker: Broker):
     await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
     fields = {"groupName": "g", "removeOffset": True}
     await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-    assert broker.groups.get("g") is None
-    assert broker.offsets.query("g", "T", 0) == -1
+    assert broker.parts.groups.get("g") is None
+    assert broker.parts.offsets.query("g", "T", 0) == -1
 
 
 async def test_a_group_without_a_name_is_code_1(peer: Peer):

@@ -52,8 +52,8 @@ async def test_a_group_that_may_not_be_made_is_code_26(tmp_path):
 async def test_a_first_pull_makes_its_group(peer: Peer, broker: Broker):
     await peer.create_topic("T")
     assert (await peer.pull("T", group="fresh")).code == ResponseCode.PULL_NOT_FOUND
-    assert broker.groups.get("fresh") is not None
-    await broker.groups.file.flush()
+    assert broker.parts.groups.get("fresh") is not None
+    await broker.parts.groups.file.flush()
     assert b'"fresh"' in (broker.config.config_folder / "subscriptionGroup.json").read_bytes()
 
 
@@ -132,7 +132,7 @@ async def test_a_message_for_new_tags_is_not_passed_over_by_a_pull_that_was_held
     await peer.heartbeat("c1", topics={"T": "a"}, codes=[java_hash("a")], version=1)
     held = {"tags": None, "sys_flag": int(PullSysFlag.SUSPEND), "suspendTimeoutMillis": 60_000}
     waiting = asyncio.create_task(peer.pull("T", **held, subVersion=1))
-    await until(lambda: broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: broker.parts.store.stats()["held_pulls"] == 1)
     codes = [java_hash("a"), java_hash("b")]
     await peer.heartbeat("c1", topics={"T": "a || b"}, codes=codes, version=2)
     for tag in ("b", "a"):
@@ -219,7 +219,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(
     await any_peer.create_topic("T")
     await any_peer.pull("T")
     held = asyncio.create_task(any_peer.pull("T", suspend_ms=60_000, tags="a", **extra))
-    await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: any_broker.parts.store.stats()["held_pulls"] == 1)
     await any_peer.send("T", b"no", properties="TAGS\x01b")
     await any_peer.send("T", b"yes", properties="TAGS\x01a", unknownMember=extra.get("x"))
     answer = await held
@@ -234,7 +234,7 @@ async def test_a_cold_send_wakes_held_pulls_of_other_connections(
     await any_peer.pull("T")
     async with peer_of(any_broker) as other:
         held = asyncio.create_task(other.pull("T", suspend_ms=60_000))
-        await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+        await until(lambda: any_broker.parts.store.stats()["held_pulls"] == 1)
         await any_peer.send("T", b"x", unknownMember="1")
         answer = await held
     assert [m.body for m in decode_records(answer.body)] == [b"x"]
@@ -255,9 +255,11 @@ async def test_more_waits_than_there_may_be_are_refused_as_busy(
 ):
     await peer.create_topic("T")
     await peer.pull("T")
-    later = broker.now_ms() + 60_000
+    later = broker.parts.now_ms() + 60_000
     for number in range(10):
-        while broker.store.hold(1 << 40 | number, 0, 0, "readers", "T", 0, 0, 32, None, later):
+        while broker.parts.store.hold(
+            1 << 40 | number, 0, 0, "readers", "T", 0, 0, 32, None, later
+        ):
             pass
     refused = await peer.pull("T", suspend_ms=60_000, **extra)
     assert refused.code == ResponseCode.SYSTEM_BUSY
@@ -273,7 +275,7 @@ async def test_a_waiting_group_that_is_switched_off_comes_again_and_is_refused(
     await any_peer.create_topic("T")
     await any_peer.pull("T")
     held = asyncio.create_task(any_peer.pull("T", suspend_ms=60_000))
-    await until(lambda: any_broker.store.stats()["held_pulls"] == 1)
+    await until(lambda: any_broker.parts.store.stats()["held_pulls"] == 1)
     body = encode_body({"groupName": "readers", "consumeEnable": False})
     await any_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     assert (await held).code == ResponseCode.PULL_NOT_FOUND
@@ -287,10 +289,10 @@ async def test_without_long_polling_a_pull_waits_the_short_time(tmp_path, kernel
         await peer.create_topic("T")
         await peer.pull("T")
         for cold in ({}, {"unknownMember": "1"}):
-            asked_ms = broker.now_ms()
+            asked_ms = broker.parts.now_ms()
             answer = await peer.pull("T", suspend_ms=60_000, **cold)
             assert answer.code == ResponseCode.PULL_NOT_FOUND
-            assert broker.now_ms() - asked_ms >= 100
+            assert broker.parts.now_ms() - asked_ms >= 100
 
 
 @pytest.mark.parametrize("extra", [{}, {"unknownMember": "1"}])
@@ -304,7 +306,7 @@ async def test_a_pull_commits_the_offset_that_it_carries(
     fields = {"consumerGroup": "readers", "topic": "T", "queueId": 0}
     answer = await any_peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert answer.ext_fields["offset"] == "5"
-    await any_broker.offsets.persist()
+    await any_broker.parts.offsets.persist()
     text = (any_broker.config.config_folder / "consumerOffset.json").read_text()
     assert fastjson.loads(text) == {"offsetTable": {"T@readers": {0: 5}}}
 
@@ -327,9 +329,9 @@ async def test_one_connection_can_t_take_all_the_room_for_waiting_pulls(
 ):
     await any_peer.create_topic("T")
     await any_peer.pull("T")
-    [connection] = any_broker._server.connections
-    mine, later = connection.connection_id, any_broker.now_ms() + 60_000
-    while any_broker.store.hold(mine, 0, 0, "readers", "T", 0, 0, 32, None, later):
+    [connection] = any_broker._ports._main.connections
+    mine, later = connection.connection_id, any_broker.parts.now_ms() + 60_000
+    while any_broker.parts.store.hold(mine, 0, 0, "readers", "T", 0, 0, 32, None, later):
         pass
     refused = await any_peer.pull("T", suspend_ms=60_000, **extra)
     assert refused.code == ResponseCode.SYSTEM_BUSY

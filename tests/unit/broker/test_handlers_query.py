@@ -30,7 +30,7 @@ async def test_messages_are_found_by_business_key_and_by_unique_key(
     text = f"KEYS\x01k1 k2\x02UNIQ_KEY\x01{unique}"
     await any_peer.send("T", b"one", properties=text)
     await any_peer.send("T", b"two", properties="KEYS\x01k2")
-    await until(lambda: any_broker.store.stats()["index_pending"] == 0)
+    await until(lambda: any_broker.parts.store.stats()["index_pending"] == 0)
     for key, bodies in (("k1", [b"one"]), ("k2", [b"one", b"two"]), (unique, [b"one"])):
         fields = {"topic": "T", "key": key, "maxNum": 32, **EVER}
         answer = await any_peer.ask(RequestCode.QUERY_MESSAGE, fields)
@@ -120,7 +120,7 @@ async def test_the_bounds_of_a_queue(any_peer: Peer):
 async def test_an_offset_is_found_by_time(any_broker: Broker, any_peer: Peer):
     await any_peer.create_topic("T")
     for at in (1_000_000, 2_000_000, 3_000_000):
-        any_broker.store.set_clock(at)
+        any_broker.parts.store.set_clock(at)
         await any_peer.send("T")
     for at, offset in ((0, "0"), (2_000_000, "1"), (9_000_000, "2")):
         fields = {"topic": "T", "queueId": 0, "timestamp": at}

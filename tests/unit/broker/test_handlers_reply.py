@@ -153,7 +153,7 @@ async def test_replies_are_not_stored_when_that_is_switched_off(tmp_path: Path):
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert "msgId" not in refused.ext_fields
         assert len(pushed(peer)) == 1
-        assert broker.store.queue_bounds(TOPIC, 0) == (0, 0)
+        assert broker.parts.store.queue_bounds(TOPIC, 0) == (0, 0)
 
 
 async def test_what_no_send_may_do_no_reply_may(broker: Broker, peer: Peer):
@@ -174,7 +174,7 @@ async def test_a_producer_is_found_where_it_was_heard_of_last(broker: Broker, pe
         await peer.heartbeat("asker", group="", producers=["askers"])
         await reply_to(peer)
         assert (len(pushed(old)), len(pushed(peer))) == (0, 1)
-    await until(lambda: broker.clients.producers("others") is None)
+    await until(lambda: broker.parts.clients.producers("others") is None)
     assert (await reply_to(peer)).code == ResponseCode.SUCCESS
     fields = {"clientID": "asker", "producerGroup": "askers"}
     await peer.ask(RequestCode.UNREGISTER_CLIENT, fields)
@@ -194,8 +194,8 @@ async def test_a_client_with_a_new_id_on_its_connection_has_that_one_only(
 ):
     for name in ("first", "second"):
         await peer.heartbeat(name, group="", producers=["askers"])
-    assert broker.clients.producer("first") is None
-    assert broker.clients.producer("second") is not None
+    assert broker.parts.clients.producer("first") is None
+    assert broker.parts.clients.producer("second") is not None
 
 
 async def test_thousands_of_replies_to_oneself_over_one_connection_do_not_wait_for_each_other(
@@ -207,7 +207,7 @@ async def test_thousands_of_replies_to_oneself_over_one_connection_do_not_wait_f
     answers = await asyncio.gather(*(reply_to(peer) for _ in range(IN_FLIGHT_MAX + 500)))
     assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
     assert len(pushed(peer)) == IN_FLIGHT_MAX + 500
-    assert not len(broker.replies)
+    assert not len(broker.parts.replies)
 
 
 async def test_replies_beyond_the_bound_are_refused_as_busy(
@@ -224,7 +224,7 @@ async def test_replies_beyond_the_bound_are_refused_as_busy(
         asker = Peer(f"127.0.0.1:{broker.port}", client)
         await asker.heartbeat("asker", group="", producers=["askers"])
         first = [asyncio.ensure_future(reply_to(asker)) for _ in range(2)]
-        await until(lambda: len(broker.replies) == 2)
+        await until(lambda: len(broker.parts.replies) == 2)
         refused = await reply_to(asker)
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"

@@ -101,9 +101,9 @@ async def test_hot_and_cold_sends_store_the_same_record(any_broker: Broker, any_
         assert (await any_peer.send("T", b"x", properties=text, **extra)).code == 0
     records = []
     for offset in (0, 1):
-        entry = any_broker.store.queue_entry("T", 0, offset)
+        entry = any_broker.parts.store.queue_entry("T", 0, offset)
         assert entry is not None
-        record = bytearray(any_broker.store.lookup(entry[0]) or b"")
+        record = bytearray(any_broker.parts.store.lookup(entry[0]) or b"")
         # Queue offset, physical offset and store time must differ; nothing else may.
         for start in (20, 28, 56):
             record[start : start + 8] = bytes(8)
@@ -114,7 +114,7 @@ async def test_hot_and_cold_sends_store_the_same_record(any_broker: Broker, any_
 async def test_a_missing_topic_is_made_after_the_template(peer: Peer, broker: Broker):
     answer = await peer.send("Fresh", queue_id=3, d=4)
     assert answer.code == ResponseCode.SUCCESS
-    topic = broker.topics.get("Fresh")
+    topic = broker.parts.topics.get("Fresh")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
     assert b'"Fresh"' in (broker.config.config_folder / "topics.json").read_bytes()
@@ -122,7 +122,7 @@ async def test_a_missing_topic_is_made_after_the_template(peer: Peer, broker: Br
 
 async def test_a_template_has_the_last_word_on_queues(peer: Peer, broker: Broker):
     assert (await peer.send("Many", d=100)).code == ResponseCode.SUCCESS
-    topic = broker.topics.get("Many")
+    topic = broker.parts.topics.get("Many")
     assert topic is not None
     assert topic.write_queue_nums == broker.config.default_topic_queue_nums
 
@@ -179,7 +179,7 @@ async def test_a_queue_that_does_not_exist_is_code_1(any_broker: Broker, any_pee
     assert answer.remark.startswith(
         "request queueId[4] is illegal, TopicConfig [topicName=T, readQueueNums=4"
     )
-    assert any_broker.store.queue_bounds("T", 4) == (0, 0)
+    assert any_broker.parts.store.queue_bounds("T", 4) == (0, 0)
 
 
 async def test_a_body_over_the_limit_is_code_13_and_nothing_is_stored(
@@ -191,7 +191,7 @@ async def test_a_body_over_the_limit_is_code_13_and_nothing_is_stored(
     answer = await any_peer.send("T", bytes(limit + 1))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert f"msg body length limit {limit}B" in (answer.remark or "")
-    assert any_broker.store.queue_bounds("T", 0) == (0, 1)
+    assert any_broker.parts.store.queue_bounds("T", 0) == (0, 1)
 
 
 async def test_properties_over_the_limit_are_code_13(any_peer: Peer):
@@ -213,8 +213,7 @@ async def test_a_header_of_wrong_types_is_code_1_and_names_the_member(
 
 async def test_a_store_that_takes_no_writes_is_code_14(any_broker: Broker, any_peer: Peer):
     await any_peer.create_topic("T")
-    any_broker.writer.writable = False
-    any_broker.store.set_writable(False)
+    any_broker.parts.gate.set_writable(False)
     answer = await any_peer.send("T")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "service not available now" in (answer.remark or "")
@@ -270,7 +269,7 @@ async def test_a_torn_batch_is_refused_whole(peer: Peer, broker: Broker, body: b
     await peer.create_topic("T")
     answer = await peer.send("T", body, code=RequestCode.SEND_BATCH_MESSAGE, m=True)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert broker.store.queue_bounds("T", 0) == (0, 0)
+    assert broker.parts.store.queue_bounds("T", 0) == (0, 0)
 
 
 async def test_a_delayed_or_transactional_batch_is_code_13(peer: Peer):
@@ -304,7 +303,7 @@ async def test_one_way_sends_are_stored_and_not_answered(any_broker: Broker, any
     for extra in ({}, {"unknownMember": "1"}):
         command = RemotingCommand.request(310, {**fields, **extra}, body=b"x", oneway=True)
         await any_peer.client.invoke_oneway(any_peer.address, command)
-    await until(lambda: any_broker.store.queue_bounds("T", 0) == (0, 2))
+    await until(lambda: any_broker.parts.store.queue_bounds("T", 0) == (0, 2))
     assert not any_peer.notices
 
 
@@ -316,13 +315,13 @@ async def test_sync_flush_answers_cold_sends_when_they_are_on_disk(tmp_path, ker
             answer = await peer.send("T", **extra)
             assert answer.code == ResponseCode.SUCCESS
             end = MessageId.parse(answer.ext_fields["msgId"]).physical_offset
-            assert broker.store.flushed_offset > end
+            assert broker.parts.store.flushed_offset > end
         body = encode_batch([(0, b"x", b"")])
         answer = await peer.send(
             "T", body, code=RequestCode.SEND_BATCH_MESSAGE, m=True, unknownMember="1"
         )
         assert answer.code == ResponseCode.SUCCESS
-        assert broker.store.flushed_offset == broker.store.max_physical_offset
+        assert broker.parts.store.flushed_offset == broker.parts.store.max_physical_offset
 
 
 async def test_a_flush_that_takes_too_long_is_code_10(tmp_path, monkeypatch):
@@ -334,7 +333,7 @@ async def test_a_flush_that_takes_too_long_is_code_10(tmp_path, monkeypatch):
             await asyncio.sleep(0)
             return False
 
-        monkeypatch.setattr(broker.writer.flush_waits, "wait", never)
+        monkeypatch.setattr(broker.parts.writer.flush_waits, "wait", never)
         answer = await peer.send("T", unknownMember="1")
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert "msgId" in answer.ext_fields
@@ -360,10 +359,10 @@ async def test_a_message_given_back_waits_in_the_schedule_topic(peer: Peer, brok
     fields = {"offset": offset, "group": "readers", "delayLevel": 0, "maxReconsumeTimes": 16}
     answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
     assert answer.code == ResponseCode.SUCCESS
-    assert broker.topics.get("%RETRY%readers") is not None
-    entry = broker.store.queue_entry("SCHEDULE_TOPIC_XXXX", 2, 0)
+    assert broker.parts.topics.get("%RETRY%readers") is not None
+    entry = broker.parts.store.queue_entry("SCHEDULE_TOPIC_XXXX", 2, 0)
     assert entry is not None
-    message, _ = decode_record(broker.store.lookup(entry[0]) or b"")
+    message, _ = decode_record(broker.parts.store.lookup(entry[0]) or b"")
     assert message.reconsume_times == 1
     assert message.properties[PropertyKey.REAL_TOPIC] == "%RETRY%readers"
     assert message.properties[PropertyKey.RETRY_TOPIC] == "T"
@@ -389,7 +388,7 @@ async def test_a_message_that_nobody_can_handle_becomes_a_dead_letter(
     [message] = await peer.messages("%DLQ%readers")
     assert message.body == b"poison"
     assert message.properties[PropertyKey.RETRY_TOPIC] == "T"
-    topic = broker.topics.get("%DLQ%readers")
+    topic = broker.parts.topics.get("%DLQ%readers")
     assert topic is not None
     assert topic.perm == 6
 
@@ -447,13 +446,13 @@ async def test_every_status_of_a_put_has_its_code_and_text(
     broker: Broker, peer: Peer, status: PutMessageStatus, code: int, text: str
 ):
     await peer.create_topic("T")
-    broker.store.set_writable(False)
+    broker.parts.store.set_writable(False)
     refused = Appended(status, 0, 0, 0, 0)
-    with patch.object(broker.writer, "_store", Mock(append=Mock(return_value=refused))):
+    with patch.object(broker.parts.writer, "_store", Mock(append=Mock(return_value=refused))):
         answer = await peer.send("T")
     assert answer.code == code
     assert text in (answer.remark or "")
-    assert broker.statistics.runtime()["putMessageFailedTimes"] == "1"
+    assert broker.parts.statistics.runtime()["putMessageFailedTimes"] == "1"
 
 
 async def test_without_a_free_buffer_of_the_transient_pool_the_broker_is_busy(tmp_path):
@@ -483,6 +482,6 @@ async def test_without_a_free_buffer_of_the_transient_pool_the_broker_is_busy(tm
         table = fastjson.loads(info.body)["table"]
         assert table["remainTransientStoreBufferNumbs"] == "0"
         assert table["remainHowManyDataToCommit"] != "0 B"
-        broker.store.flush()
+        broker.parts.store.flush()
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
         assert len(await peer.messages("T")) > 0

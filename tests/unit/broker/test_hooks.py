@@ -55,7 +55,7 @@ async def test_hooks_see_each_answer_and_stop_none(
         assert (first.group, first.topic, first.queue_id) == ("readers", "T", 0)
         assert (first.messages, first.size, first.owner) == (1, len(found.body), "me")
         assert first.client.startswith("127.0.0.1:")
-        assert broker.store.group_stats()[0][:5] == ("readers", "T", 0, 1, 1)
+        assert broker.parts.store.group_stats()[0][:5] == ("readers", "T", 0, 1, 1)
     assert "broken hook" in caplog.text
 
 
@@ -65,7 +65,7 @@ async def test_a_held_pull_runs_them_once_when_it_is_answered(tmp_path: Path, ke
     async with made as broker, peer_of(broker) as peer, peer_of(broker) as other:
         await peer.create_topic("T")
         waiting = asyncio.ensure_future(peer.pull("T", suspend_ms=60_000, tags="a"))
-        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        await until(lambda: broker.parts.store.stats()["held_pulls"] == 1)
         await other.send("T", b"no", properties="TAGS\x01b\x02")
         await other.send("T", b"yes", properties="TAGS\x01a\x02")
         answer = await waiting

@@ -39,8 +39,8 @@ async def test_a_message_is_pulled_from_each_light_queue_that_it_names(tmp_path:
         assert await bodies(peer, "%LMQ%a") == [b"1", b"2"]
         assert await bodies(peer, "%LMQ%b") == [b"1"]
         # Neither the queues nor their group are in a table, and they need not be.
-        assert "%LMQ%a" not in broker.topics.names
-        assert "%LMQ%reader" not in broker.groups.names
+        assert "%LMQ%a" not in broker.parts.topics.names
+        assert "%LMQ%reader" not in broker.parts.groups.names
         elsewhere = await peer.pull("%LMQ%a", queue_id=1, group="%LMQ%reader")
         assert elsewhere.code == ResponseCode.SYSTEM_ERROR
         assert (await peer.send("%LMQ%b", b"straight")).code == ResponseCode.SUCCESS
@@ -54,7 +54,7 @@ async def test_a_held_pull_of_a_light_queue_is_woken(tmp_path: Path, kernel: str
         waiting = asyncio.create_task(
             peer.pull("%LMQ%a", group="%LMQ%reader", suspend_ms=60_000, tags="a")
         )
-        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        await until(lambda: broker.parts.store.stats()["held_pulls"] == 1)
         await peer.send("T", b"wake", properties=to_queues("%LMQ%b", "%LMQ%a"))
         answer = await waiting
         assert [message.body for message in decode_records(answer.body)] == [b"wake"]
@@ -82,7 +82,7 @@ async def test_offsets_of_light_groups_are_kept_as_rocketmq_keeps_them(tmp_path:
     plain = {"consumerGroup": "g", "topic": "T", "queueId": 3}
     for _start in range(2):
         async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-            if not broker.store.queue_bounds("%LMQ%a", 0)[1]:
+            if not broker.parts.store.queue_bounds("%LMQ%a", 0)[1]:
                 await peer.create_topic("T")
                 await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
                 pulled = await peer.pull("%LMQ%a", group="%LMQ%g", sys_flag=5, commitOffset=1)
@@ -131,7 +131,7 @@ async def test_a_light_queue_is_deleted_as_a_topic_is(tmp_path: Path, kernel: st
         await peer.send("T", b"1", properties=to_queues("%LMQ%a"))
         answer = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%LMQ%a"})
         assert answer.code == ResponseCode.SUCCESS
-        assert broker.store.queue_bounds("%LMQ%a", 0) == (0, 0)
+        assert broker.parts.store.queue_bounds("%LMQ%a", 0) == (0, 0)
         await peer.send("T", b"2", properties=to_queues("%LMQ%a"))
         assert await bodies(peer, "%LMQ%a") == [b"2"]
 
@@ -153,13 +153,13 @@ async def test_light_queues_and_groups_have_one_figure_together(tmp_path: Path, 
             await bodies(peer, f"%LMQ%{name}", f"%LMQ%{name}")
         await bodies(peer, "T", "%LMQ%a")
         await bodies(peer, "T", "plain")
-        await broker.traffic.refresh()
+        await broker.parts.traffic.refresh()
         found = {
-            key: broker.traffic.view("GROUP_GET_NUMS", key) is not None
+            key: broker.parts.traffic.view("GROUP_GET_NUMS", key) is not None
             for key in ("%LMQ%@%LMQ%", "T@%LMQ%", "T@plain", "%LMQ%a@%LMQ%a", "T@%LMQ%a")
         }
         assert list(found.values()) == [True, True, True, False, False]
-        assert broker.traffic.view("GROUP_GET_LATENCY", "0@%LMQ%@%LMQ%") is not None
+        assert broker.parts.traffic.view("GROUP_GET_LATENCY", "0@%LMQ%@%LMQ%") is not None
 
 
 async def test_a_light_queue_has_a_longer_name_than_a_topic_may(tmp_path: Path, kernel: str):
@@ -168,7 +168,7 @@ async def test_a_light_queue_has_a_longer_name_than_a_topic_may(tmp_path: Path, 
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         held = asyncio.create_task(peer.pull(name, group="%LMQ%g", suspend_ms=60_000))
-        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        await until(lambda: broker.parts.store.stats()["held_pulls"] == 1)
         sent = await peer.send("T", b"1", properties=to_queues(name))
         assert sent.code == ResponseCode.SUCCESS, sent.remark
         assert [message.body for message in decode_records((await held).body)] == [b"1"]

@@ -58,7 +58,7 @@ async def test_region_and_traces_change_in_hot_answers_too(
 
 async def test_new_rules_of_retention_are_in_force(broker: Broker, peer: Peer) -> None:
     assert (await change(peer, fileReservedTime=5, deleteWhen="07")).code == 0
-    rules = broker.cleaner.retention.rules
+    rules = broker.parts.cleaner.retention.rules
     assert (rules.file_reserved_ms, set(rules.delete_when)) == (5 * 3_600_000, {7})
 
 
@@ -78,7 +78,7 @@ async def test_a_broker_that_is_to_accept_sends_later_takes_none_until_then(
     any_broker: Broker, any_peer: Peer
 ) -> None:
     await any_peer.create_topic("T")
-    later = any_broker.now_ms() + 86_400_000
+    later = any_broker.parts.now_ms() + 86_400_000
     assert (await change(any_peer, startAcceptSendRequestTimeStamp=later)).code == 0
     assert (await any_peer.send("T")).code == 1
     assert (await change(any_peer, startAcceptSendRequestTimeStamp=0)).code == 0
@@ -206,7 +206,7 @@ async def test_a_reload_of_other_name_servers_registers_with_them(tmp_path: Path
         path.write_text("namesrvAddr=127.0.0.1:2\n")
         await broker.reload_settings()
         assert broker.config.name_servers == ("127.0.0.1:2",)
-        await until(lambda: "127.0.0.1:2" in broker.registration.failing)
+        await until(lambda: "127.0.0.1:2" in broker.parts.registration.failing)
 
 
 async def test_a_broker_that_no_file_made_has_nothing_to_reload(broker: Broker) -> None:

@@ -60,7 +60,7 @@ async def test_a_store_that_can_not_read_is_code_1(
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(broker.store, "read", broken)
+            patch.setattr(broker.parts.store, "read", broken)
             answer = await peer.pull("T", unknownMember="1")
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "Input/output error" in (answer.remark or "")

@@ -52,7 +52,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def topics_on_disk(broker: Broker) -> set[str]:
-    return set(loads(broker.topics.file.path.read_bytes())["topicConfigTable"])
+    return set(loads(broker.parts.topics.file.path.read_bytes())["topicConfigTable"])
 
 
 async def test_no_send_to_a_new_topic_is_answered_before_the_topic_is_on_disk(
@@ -63,7 +63,7 @@ async def test_no_send_to_a_new_topic_is_answered_before_the_topic_is_on_disk(
         sends = [asyncio.ensure_future(any_peer.send("New", b"%d" % i)) for i in range(5)]
         await until(disk.waiting.is_set)
         # Sent when the topic is in the tables, but not in the file.
-        assert "New" in any_broker.topics
+        assert "New" in any_broker.parts.topics
         sends += [asyncio.ensure_future(other.send("New", b"5")) for _ in range(3)]
         assert (await other.pull("New")).code == ResponseCode.PULL_NOT_FOUND
         done = [send for send in sends if send.done()]
@@ -101,7 +101,7 @@ async def test_what_a_topic_gets_that_is_made_again_during_its_deletion_stays(
         any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     )
     await until(disk.waiting.is_set)
-    any_broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    any_broker.parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     async with peer_of(any_broker) as other:
         sent = await other.send("T", b"new")
         assert (sent.code, sent.ext_fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
@@ -111,18 +111,17 @@ async def test_what_a_topic_gets_that_is_made_again_during_its_deletion_stays(
 
 
 async def test_a_held_pull_of_a_deleted_topic_is_answered_and_sends_go_on(
-    any_broker: Broker, any_peer: Peer, monkeypatch: pytest.MonkeyPatch
+    any_broker: Broker, any_peer: Peer
 ) -> None:
     await any_peer.create_topic("T")
     await any_peer.create_topic("Other")
     async with peer_of(any_broker) as reader:
         held = asyncio.ensure_future(reader.pull("T", suspend_ms=60_000))
         other = asyncio.ensure_future(reader.pull("Other", suspend_ms=600_000))
-        await until(lambda: any_broker.store.stats().get("held_pulls", 2) == 2)
+        await until(lambda: any_broker.parts.store.stats().get("held_pulls", 2) == 2)
         deleted = await any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert deleted.code == ResponseCode.SUCCESS
-        later = any_broker.now_ms() + 60_001
-        monkeypatch.setattr(any_broker, "now_ms", lambda: later)
+        any_broker.parts.now_ms.ahead_ms = 60_001
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
         assert (await reader.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
         assert (await any_peer.send("Other", b"x")).code == ResponseCode.SUCCESS
@@ -155,7 +154,7 @@ async def test_sends_and_pulls_survive_a_topic_that_comes_and_goes(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         ResponseCode.TOPIC_NOT_EXIST,
     }
-    low, high = any_broker.store.queue_bounds("T", 0)
+    low, high = any_broker.parts.store.queue_bounds("T", 0)
     assert len(await any_peer.messages("T", 0)) == min(high - low, 32)
     sent = await any_peer.send("T", b"last")
     got = await any_peer.messages("T", 0, int(sent.ext_fields["queueOffset"]))
@@ -181,7 +180,7 @@ async def test_a_client_that_comes_back_over_a_new_connection_is_one_member(
         assert RequestCode.GET_CONSUMER_RUNNING_INFO in codes
         # The old connection's end takes nothing from the new one.
         await peer.client.close()
-        group = broker.clients.group("readers")
+        group = broker.parts.clients.group("readers")
         await until(lambda: group is not None and len(group.members) == 2)
         answer = await other.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
         assert loads(answer.body)["consumerIdList"] == ["c1", "c2"]
@@ -197,11 +196,11 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
         pull = asyncio.ensure_future(leaver.pull("TBW102", suspend_ms=60_000))
         await until(disk.waiting.is_set)
     await asyncio.gather(*sends, pull, return_exceptions=True)
-    assert any_broker._server is not None
-    connections = any_broker._server
+    assert any_broker._ports._main is not None
+    connections = any_broker._ports._main
     await until(lambda: len(connections.connections) <= 1)
     disk.release()
-    await until(lambda: any_broker.topics.is_settled("New"))
+    await until(lambda: any_broker.parts.topics.is_settled("New"))
     assert (await any_peer.send("New", b"after")).code == ResponseCode.SUCCESS
 
 
@@ -224,6 +223,6 @@ async def test_one_way_sends_that_the_broker_can_not_take_yet_are_held_back_and_
     assert not sent.done()
     disk.release()
     await sent
-    await until(lambda: any_broker.store.queue_bounds("New", 0)[1] == count)
+    await until(lambda: any_broker.parts.store.queue_bounds("New", 0)[1] == count)
     writer.close()
     await writer.wait_closed()

@@ -93,8 +93,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock_ms = int(time.time() * 1000)
         config = small_config(folder, enable_property_filter=True)
-        self.broker = Broker(config, kernel="python")
-        self.broker.now_ms = lambda: self.clock_ms  # type: ignore[method-assign]
+        self.broker = Broker(config, kernel="python", clock_ms=lambda: self.clock_ms)
         self.peers: list[Peer] = []
 
     async def take(self, number: int, what: int | str) -> int | None:
@@ -113,13 +112,13 @@ class World:
         return (await peer.ask(code, fields, body)).code
 
     def connections(self) -> list[object]:
-        server = self.broker._server
+        server = self.broker._ports._main
         assert server is not None
         return [connection for connection in server.connections if not connection.closed]
 
     def state(self) -> dict[str, object]:
         """All that heartbeats decide; the connections by their numbers."""
-        clients, numbers = self.broker.clients, {}
+        clients, numbers = self.broker.parts.clients, {}
         groups = {}
         for name in "gh":
             group = clients.group(name)
@@ -144,13 +143,13 @@ class World:
                 name: [client.last_heartbeat_ms for client in members]
                 for name, members in clients.producer_groups.items()
             },
-            "topics": sorted(self.broker.topics.names),
-            "known groups": sorted(self.broker.groups.snapshot().subscription_group_table),
+            "topics": sorted(self.broker.parts.topics.names),
+            "known groups": sorted(self.broker.parts.groups.snapshot().subscription_group_table),
             "filters": {
                 (topic, name): (found.text, found.version, found.dead_ms)
                 for topic in ("T", "U")
                 for name in "gh"
-                if (found := self.broker.filters.get(topic, name)) is not None
+                if (found := self.broker.parts.filters.get(topic, name)) is not None
             },
         }
 

@@ -156,8 +156,8 @@ async def test_one_queue_of_a_group_that_is_not_online_is_reset_by_the_broker(
     answer = await peer.ask(RESET, {**ONE_QUEUE, "offset": 1})
     assert answer.code == ResponseCode.SUCCESS
     assert fastjson.loads(answer.body)["offsetTable"] == {MessageQueue("T", "broker-t", 1): 1}
-    assert broker.offsets.query("readers", "T", 1) == 1
-    assert broker.offsets.query("readers", "T", 0) == -1
+    assert broker.parts.offsets.query("readers", "T", 1) == 1
+    assert broker.parts.offsets.query("readers", "T", 0) == -1
 
 
 async def test_an_offset_outside_the_queue_and_an_unknown_queue_are_no_reset(
@@ -173,4 +173,4 @@ async def test_an_offset_outside_the_queue_and_an_unknown_queue_are_no_reset(
     ):
         answer = await peer.ask(RESET, {**ONE_QUEUE, **more})
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.offsets.query("readers", "T", 1) == 1
+    assert broker.parts.offsets.query("readers", "T", 1) == 1

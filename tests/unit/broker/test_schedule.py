@@ -20,9 +20,9 @@ pytestmark = pytest.mark.asyncio
 
 async def deliver_at(broker: Broker, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Deliver as if so much time had gone by."""
-    later = broker.now_ms() + milliseconds
-    monkeypatch.setattr(broker.schedule, "_now_ms", lambda: later)
-    return await broker.schedule.deliver_due()
+    later = broker.parts.now_ms() + milliseconds
+    monkeypatch.setattr(broker.parts.schedule, "_now_ms", lambda: later)
+    return await broker.parts.schedule.deliver_due()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kerne
         assert await peer.messages("T", 3) == []
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
         assert await deliver_at(broker, 7_200_000, monkeypatch) == 1
-        assert await broker.schedule.deliver_due() == 0
+        assert await broker.parts.schedule.deliver_due() == 0
         [message] = await peer.messages("T", 3)
         assert message.body == b"later"
         assert message.tags == "a"
@@ -52,7 +52,7 @@ async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kerne
         assert message.born_timestamp == 1_700_000_000_000
         answer = await peer.pull("T", 3, tags="a")
         assert answer.code == ResponseCode.SUCCESS
-        assert broker.schedule.offsets == {2: 1}
+        assert broker.parts.schedule.offsets == {2: 1}
 
 
 async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
@@ -61,10 +61,10 @@ async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
     async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         # The clock goes on between a handler and the store.
-        monkeypatch.setattr(broker.writer, "_now_ms", lambda: broker.now_ms() - 1_000)
+        monkeypatch.setattr(broker.parts.writer, "_now_ms", lambda: broker.parts.now_ms() - 1_000)
         await peer.send("T", b"later", properties="DELAY\x011")
-        place, _size, due = broker.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, 0)
-        [record] = decode_records(broker.store.lookup(place))
+        place, _size, due = broker.parts.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, 0)
+        [record] = decode_records(broker.parts.store.lookup(place))
         assert due == record.store_timestamp + 3_600_000
 
 
@@ -84,7 +84,7 @@ async def test_many_messages_of_one_level_hold_up_no_other(long_delays, monkeypa
 async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.send("T", properties="DELAY\x0199")
-        assert broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 1) == (0, 1)
+        assert broker.parts.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 1) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_a_message_that_can_t_be_stored_holds_up_no_other(
                 born_host=host,
                 store_host=host,
             )
-            assert (await broker.writer.put(record)).is_stored
+            assert (await broker.parts.writer.put(record)).is_stored
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 2
         assert [m.body for m in await peer.messages("T")] == [b"x"]
     assert "to a/b: MESSAGE_ILLEGAL; dropped" in caplog.text
@@ -166,21 +166,21 @@ async def test_a_message_for_one_light_queue_too_many_waits_once_more(
         assert (await peer.send("%LMQ%a", b"x")).code == ResponseCode.SUCCESS
         await deliver_at(broker, 3_600_000, monkeypatch)
         assert [m.body for m in await peer.messages("T")] == [b"later"]
-        assert broker.store.queue_bounds("%LMQ%b", 0) == (0, 0)
+        assert broker.parts.store.queue_bounds("%LMQ%b", 0) == (0, 0)
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%LMQ%a"})
         await deliver_at(broker, 3_600_000, monkeypatch)
-        assert broker.store.queue_bounds("%LMQ%b", 0) == (0, 1)
-        assert broker.store.queue_bounds("T", 0) == (0, 1)
+        assert broker.parts.store.queue_bounds("%LMQ%b", 0) == (0, 1)
+        assert broker.parts.store.queue_bounds("T", 0) == (0, 1)
 
 
 async def test_on_a_full_disk_what_is_due_waits(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         await peer.send("T", b"later", properties="DELAY\x011")
-        broker._set_writable(False)
+        broker.parts.gate.set_writable(False)
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
-        assert broker.schedule.offsets == {}
-        broker._set_writable(True)
+        assert broker.parts.schedule.offsets == {}
+        broker.parts.gate.set_writable(True)
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
 
 
@@ -196,8 +196,8 @@ async def test_with_sync_flush_what_is_delivered_goes_to_the_disk_at_once(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.send("T", b"later", properties="DELAY\x011")
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
-        end = broker.store.max_physical_offset
-        await until(lambda: broker.store.flushed_offset == end)
+        end = broker.parts.store.max_physical_offset
+        await until(lambda: broker.parts.store.flushed_offset == end)
 
 
 async def test_positions_are_written_as_often_as_the_settings_say(tmp_path, monkeypatch):
@@ -232,14 +232,14 @@ async def test_positions_outlive_a_restart_and_nothing_comes_twice(long_delays, 
     assert "1:250" in (long_delays.config_folder / "delayOffset.json").read_text()
     async with Broker(long_delays) as broker:
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
-        assert broker.store.queue_bounds("T", 0) == (0, 250)
+        assert broker.parts.store.queue_bounds("T", 0) == (0, 250)
 
 
 async def test_a_position_outside_its_queue_is_brought_inside(long_delays):
     long_delays.config_folder.mkdir(parents=True)
     (long_delays.config_folder / "delayOffset.json").write_text('{"offsetTable":{1:77,2:0}}')
     async with Broker(long_delays) as broker:
-        assert broker.schedule.offsets == {1: 0, 2: 0}
+        assert broker.parts.schedule.offsets == {1: 0, 2: 0}
 
 
 async def test_a_real_second_of_delay_wakes_a_waiting_consumer(tmp_path, kernel):
@@ -260,7 +260,7 @@ async def test_a_message_given_back_comes_again_to_its_group(long_delays, kernel
         held = asyncio.create_task(
             peer.pull("%RETRY%readers", tags=None, subVersion=1, suspend_ms=60_000)
         )
-        await until(lambda: broker.store.stats()["held_pulls"] == 1)
+        await until(lambda: broker.parts.store.stats()["held_pulls"] == 1)
         fields = {"offset": offset, "group": "readers", "delayLevel": 0}
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
         assert await deliver_at(broker, 7_200_000, monkeypatch) == 1

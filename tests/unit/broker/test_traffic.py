@@ -249,7 +249,7 @@ async def test_a_broker_counts_hot_pulls_filtered_ones_and_what_is_given_back(
         await peer.pull("T", group="filters", tags="a = '1'", expressionType="SQL92")
         back = {"group": "readers", "delayLevel": 1, "offset": messages[0].commit_log_offset}
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
-        broker.traffic.sample()
+        broker.parts.traffic.sample()
         sums = {
             (name, key): (await view(peer, name, key))["statsMinute"]["sum"]
             for name, key in (
@@ -282,7 +282,7 @@ async def test_what_was_counted_before_a_deletion_is_part_of_the_figures(
             await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
             fields = {"groupName": "readers", "removeOffset": "true"}
             await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-        broker.traffic.sample()
+        broker.parts.traffic.sample()
         for name, key in (("TOPIC_PUT_NUMS", "T"), ("GROUP_GET_NUMS", "T@readers")):
             assert (await view(peer, name, key))["statsMinute"]["sum"] == 8
 
@@ -295,7 +295,7 @@ async def test_delayed_messages_count_where_they_wait_and_where_they_come(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         await peer.send("T", b"x", properties="DELAY\x012")
-        await until(lambda: broker.store.queue_bounds("T", 0)[1])
+        await until(lambda: broker.parts.store.queue_bounds("T", 0)[1])
         topic, reader = "SCHEDULE_TOPIC_XXXX", "SCHEDULE_CONSUMER"
         for name, key in (
             ("TOPIC_PUT_NUMS", topic),
@@ -309,9 +309,11 @@ async def test_delayed_messages_count_where_they_wait_and_where_they_come(
             ("QUEUE_GET_NUMS", f"{topic}@1@{reader}"),
             ("QUEUE_GET_SIZE", f"{topic}@1@{reader}"),
         ):
-            assert (broker.traffic.view(name, key) is not None) is is_detailed
-        broker.traffic.sample()
-        [delayed] = decode_records(broker.store.lookup(broker.store.min_physical_offset) or b"")
+            assert (broker.parts.traffic.view(name, key) is not None) is is_detailed
+        broker.parts.traffic.sample()
+        [delayed] = decode_records(
+            broker.parts.store.lookup(broker.parts.store.min_physical_offset) or b""
+        )
         sizes = await view(peer, "GROUP_GET_SIZE", f"{topic}@{reader}")
         # The record that came is shorter by what the other topic's name is longer.
         assert sizes["statsMinute"]["sum"] == delayed.store_size - len(topic) + len("T")
@@ -321,9 +323,9 @@ async def test_deliveries_are_not_counted_when_that_is_switched_off(tmp_path: Pa
     config = small_config(tmp_path, message_delay_level="0s", enable_schedule_message_stats=False)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.send("T", b"x", properties="DELAY\x011")
-        await until(lambda: broker.store.queue_bounds("T", 0)[1])
+        await until(lambda: broker.parts.store.queue_bounds("T", 0)[1])
         key = "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER"
-        assert broker.traffic.view("GROUP_GET_NUMS", key) is None
+        assert broker.parts.traffic.view("GROUP_GET_NUMS", key) is None
 
 
 async def test_an_unknown_figure_is_told_apart(any_peer: Peer) -> None:
@@ -342,7 +344,7 @@ async def test_progress_of_all_groups_has_rates_and_the_whole_distance(tmp_path:
         await peer.messages("T")
         commit = {"consumerGroup": "readers", "topic": "T", "queueId": 0, "commitOffset": 1}
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-        broker.traffic.sample()
+        broker.parts.traffic.sample()
         code = RequestCode.GET_BROKER_CONSUME_STATS
         answer = await peer.ask(code, {"isOrder": "false"})
         ordered = await peer.ask(code, {"isOrder": "true"})

@@ -91,7 +91,7 @@ async def test_an_end_waits_for_a_half_that_is_in_the_transient_pool(
         kept, dropped = await prepare(peer, "kept"), await prepare(peer, "dropped")
         assert (await end(peer, kept, COMMIT)).code == ResponseCode.SUCCESS
         assert (await end(peer, dropped, ROLLBACK)).code == ResponseCode.SUCCESS
-        await until(lambda: broker.store.queue_bounds("T", 2)[1] == 1)
+        await until(lambda: broker.parts.store.queue_bounds("T", 2)[1] == 1)
         assert await bodies(peer) == [b"kept"]
         assert (await end(peer, kept, COMMIT, commitLogOffset=1 << 40)).code == 1
 
@@ -164,7 +164,7 @@ async def test_an_open_half_is_asked_about_and_its_answer_counts(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         half = await prepare(peer)
-        await until(broker.transactions.check)
+        await until(broker.parts.transactions.check)
         await until(lambda: asked(peer))
         [question] = await asked(peer)
         message, _ = decode_record(question.body)
@@ -185,9 +185,9 @@ async def test_an_open_half_is_asked_about_and_its_answer_counts(
         # The producer's own end comes late: nothing is stored twice.
         assert (await end(peer, half, COMMIT)).code == ResponseCode.SUCCESS
         assert await bodies(peer) == [b"U1"]
-        await broker.transactions.check()
-        assert broker.transactions.open_halves == 0
-        assert broker.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
+        await broker.parts.transactions.check()
+        assert broker.parts.transactions.open_halves == 0
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
 
 
 async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
@@ -199,8 +199,8 @@ async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
         half = await prepare(peer)
         command = RemotingCommand.request(RequestCode.END_TRANSACTION, end_fields(half, UNDECIDED))
         await peer.client.invoke_oneway(peer.address, command)
-        await until(broker.transactions.check)
-        assert broker.transactions.open_halves == 1
+        await until(broker.parts.transactions.check)
+        assert broker.parts.transactions.open_halves == 1
 
 
 @pytest.mark.parametrize(
@@ -229,19 +229,19 @@ async def test_an_undecided_end_is_told_with_the_id_that_there_is(
 
 async def test_a_young_half_is_left_alone(broker: Broker, peer: Peer) -> None:
     text = half_properties("U1")
-    await peer.send("T", b"x", properties=text, g=broker.now_ms())
-    assert await broker.transactions.check() == 0
+    await peer.send("T", b"x", properties=text, g=broker.parts.now_ms())
+    assert await broker.parts.transactions.check() == 0
     assert len(await peer.messages(HALF_TOPIC)) == 1
 
 
 async def test_an_immunity_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
     config = small_config(tmp_path, transaction_time_out=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
-        now = broker.now_ms() - 5
+        now = broker.parts.now_ms() - 5
         immune = half_properties("U1", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
         await peer.send("T", b"immune", properties=immune, g=now)
         await peer.send("T", b"other", properties=half_properties("U2"), g=now)
-        await until(broker.transactions.check)
+        await until(broker.parts.transactions.check)
         halves = await peer.messages(HALF_TOPIC)
         again = [h for h in halves if "TRAN_PREPARED_QUEUE_OFFSET" in h.properties]
         assert [h.body for h in again] == [b"immune"] * len(again)
@@ -257,13 +257,13 @@ async def test_after_too_many_checks_a_half_is_set_aside_until_an_operator_resum
         await prepare(peer)
 
         async def is_set_aside() -> bool:
-            await broker.transactions.check()
-            return CHECK_MAX_TIME_TOPIC in broker.topics
+            await broker.parts.transactions.check()
+            return CHECK_MAX_TIME_TOPIC in broker.parts.topics
 
         await until(is_set_aside)
         [message] = await peer.messages(CHECK_MAX_TIME_TOPIC)
         assert message.body == b"U1"
-        assert broker.transactions.open_halves == 0
+        assert broker.parts.transactions.open_halves == 0
 
         named = {"msgId": MessageId("127.0.0.1", 1, message.commit_log_offset).text}
         answer = await peer.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, named)
@@ -283,12 +283,12 @@ async def test_every_state_survives_a_restart(tmp_path: Path, kernel: str) -> No
         await end(peer, halves["U1"], COMMIT)
         await end(peer, halves["U3"], ROLLBACK)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        assert broker.transactions.open_halves == 1
+        assert broker.parts.transactions.open_halves == 1
         assert await bodies(peer) == [b"U1"]
         for key, decision in (("U1", COMMIT), ("U2", COMMIT), ("U3", ROLLBACK)):
             assert (await end(peer, halves[key], decision)).code == ResponseCode.SUCCESS
         assert await bodies(peer) == [b"U1", b"U2"]
-        assert broker.transactions.open_halves == 0
+        assert broker.parts.transactions.open_halves == 0
 
 
 async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
@@ -301,16 +301,16 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
         async def forget(_: object) -> None:
             """As when the process dies before the note."""
 
-        monkeypatch.setattr(broker.transactions, "_note", forget)
+        monkeypatch.setattr(broker.parts.transactions, "_note", forget)
         await end(peer, half, COMMIT)
         assert await bodies(peer) == [b"U1"]
     monkeypatch.undo()
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         await end(peer, half, COMMIT)
-        await broker.transactions.check()
+        await broker.parts.transactions.check()
         assert await bodies(peer) == [b"U1"]
-        assert broker.transactions.open_halves == 0
+        assert broker.parts.transactions.open_halves == 0
 
 
 async def test_a_half_that_was_ended_while_it_was_immune_is_not_asked_about(
@@ -321,18 +321,18 @@ async def test_a_half_that_was_ended_while_it_was_immune_is_not_asked_about(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         half = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-        end_of_immunity = broker.now_ms() + 1000
+        end_of_immunity = broker.parts.now_ms() + 1000
 
         async def is_put_again() -> bool:
-            await broker.transactions.check()
+            await broker.parts.transactions.check()
             return len(await peer.messages(HALF_TOPIC)) > 1
 
         await until(is_put_again)
         # Its producer knows it by the place where it was first.
         await end(peer, half, COMMIT)
-        await until(lambda: broker.now_ms() > end_of_immunity)
-        assert await broker.transactions.check() == 0
-        assert broker.transactions.open_halves == 0
+        await until(lambda: broker.parts.now_ms() > end_of_immunity)
+        assert await broker.parts.transactions.check() == 0
+        assert broker.parts.transactions.open_halves == 0
         assert await bodies(peer) == [b"U1"]
 
 
@@ -340,11 +340,11 @@ async def test_an_immunity_that_is_no_number_is_the_time_out_of_the_broker(
     broker: Broker, peer: Peer
 ) -> None:
     text = half_properties("U1", CHECK_IMMUNITY_TIME_IN_SECONDS="soon")
-    await peer.send("T", b"x", properties=text, g=broker.now_ms())
+    await peer.send("T", b"x", properties=text, g=broker.parts.now_ms())
     stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
-    await until(lambda: broker.now_ms() > stored_ms)
-    assert await broker.transactions.check() == 0
-    assert broker.transactions.open_halves == 1
+    await until(lambda: broker.parts.now_ms() > stored_ms)
+    assert await broker.parts.transactions.check() == 0
+    assert broker.parts.transactions.open_halves == 1
 
 
 async def test_the_immunity_of_a_producer_whose_clock_is_ahead_counts_from_its_time(
@@ -352,12 +352,12 @@ async def test_the_immunity_of_a_producer_whose_clock_is_ahead_counts_from_its_t
 ) -> None:
     config = small_config(tmp_path, transaction_time_out=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
-        born = broker.now_ms() + 60_000
+        born = broker.parts.now_ms() + 60_000
         for key, more in (("U1", {"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}), ("U2", {})):
             await peer.send("T", key.encode(), properties=half_properties(key, **more), g=born)
         stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
-        await until(lambda: broker.now_ms() > stored_ms)
-        assert await broker.transactions.check() == 1
+        await until(lambda: broker.parts.now_ms() > stored_ms)
+        assert await broker.parts.transactions.check() == 1
         checked = {
             half.body: half.properties.get("TRANSACTION_CHECK_TIMES")
             for half in await peer.messages(HALF_TOPIC)
@@ -369,16 +369,16 @@ async def test_a_half_that_can_not_be_set_aside_stays_a_half(tmp_path: Path) -> 
     config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await prepare(peer)
-        await until(broker.transactions.check)
+        await until(broker.parts.transactions.check)
         stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
-        await until(lambda: broker.now_ms() > stored_ms)
-        broker.writer.writable = False
+        await until(lambda: broker.parts.now_ms() > stored_ms)
+        broker.parts.gate.set_writable(False)
         with pytest.raises(StoreError, match=r"half message 1 is not set aside: SERVICE_NOT"):
-            await broker.transactions.check()
-        assert broker.transactions.open_halves == 1
-        broker.writer.writable = True
-        assert await broker.transactions.check() == 0
-        assert broker.transactions.open_halves == 0
+            await broker.parts.transactions.check()
+        assert broker.parts.transactions.open_halves == 1
+        broker.parts.gate.set_writable(True)
+        assert await broker.parts.transactions.check() == 0
+        assert broker.parts.transactions.open_halves == 0
         assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"U1"]
 
 
@@ -387,19 +387,19 @@ async def test_a_half_is_asked_about_once_even_when_no_check_is_allowed(tmp_path
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         await prepare(peer)
-        await until(broker.transactions.check)
+        await until(broker.parts.transactions.check)
         await until(lambda: asked(peer))
 
 
 async def test_a_half_older_than_the_log_s_files_is_set_aside_unasked(tmp_path: Path) -> None:
     config = small_config(tmp_path, transaction_time_out=1, file_reserved_time=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
-        born = broker.now_ms() - 3_600_001
+        born = broker.parts.now_ms() - 3_600_001
         await peer.send("T", b"old", properties=half_properties("U1"), g=born)
 
         async def is_set_aside() -> bool:
-            assert await broker.transactions.check() == 0
-            return CHECK_MAX_TIME_TOPIC in broker.topics
+            assert await broker.parts.transactions.check() == 0
+            return CHECK_MAX_TIME_TOPIC in broker.parts.topics
 
         await until(is_set_aside)
         assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"old"]
@@ -411,8 +411,8 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
     config = small_config(tmp_path, transaction_time_out=1, message_index_enable=False)
     async with Broker(config) as broker, peer_of(broker) as peer:
         half = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-        end_of_immunity = broker.now_ms() + 1000
-        put = broker.writer.put
+        end_of_immunity = broker.parts.now_ms() + 1000
+        put = broker.parts.writer.put
 
         async def ended_meanwhile(record: NewRecord) -> Put:
             monkeypatch.undo()
@@ -421,27 +421,27 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
             return done
 
         stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
-        await until(lambda: broker.now_ms() > stored_ms)
-        monkeypatch.setattr(broker.writer, "put", ended_meanwhile)
-        await broker.transactions.check()
+        await until(lambda: broker.parts.now_ms() > stored_ms)
+        monkeypatch.setattr(broker.parts.writer, "put", ended_meanwhile)
+        await broker.parts.transactions.check()
         assert len(await peer.messages(HALF_TOPIC)) == 2
-        await until(lambda: broker.now_ms() > end_of_immunity)
-        assert await broker.transactions.check() == 0
-        assert broker.transactions.open_halves == 0
+        await until(lambda: broker.parts.now_ms() > end_of_immunity)
+        assert await broker.parts.transactions.check() == 0
+        assert broker.parts.transactions.open_halves == 0
         # Both notes are passed, that of the half and that of its copy.
-        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
 
 
 def kept_numbers(broker: Broker) -> int:
     """How much the transactions of a broker remember."""
-    values = vars(broker.transactions).values()
+    values = vars(broker.parts.transactions).values()
     return sum(len(value) for value in values if isinstance(value, (set, dict, list)))
 
 
 async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_path: Path) -> None:
     count = 100_000
     async with Broker(small_config(tmp_path)) as broker:
-        transactions = broker.transactions
+        transactions = broker.parts.transactions
         assert transactions.open_halves == 0
         transactions._know(count, 0)
         most = 0
@@ -450,21 +450,21 @@ async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_p
             assert transactions._pass_ended()
             most = max(most, kept_numbers(broker)) if half % 1_000 == 0 else most
         transactions._keep_positions()
-        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
         assert most < 12_000
         assert transactions._pass_ended()
         transactions._keep_positions()
-        assert broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
 
 
 async def test_the_op_position_waits_for_notes_on_their_way_but_not_for_all(tmp_path: Path) -> None:
     async with Broker(small_config(tmp_path)) as broker:
-        transactions = broker.transactions
+        transactions = broker.parts.transactions
         assert transactions.open_halves == 0
 
         def position() -> int:
             transactions._keep_positions()
-            return broker.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
+            return broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
 
         transactions._know(0, 0)
         transactions._know(1, 2)

@@ -1,1 +1,27 @@
-"""The answers of the cold path, one file per family of requests."""
+"""The answers of the slow path, one module per family of requests.
+
+A new request code is a function in one of these modules, under ``@router.on(code, decode)``.
+"""
+
+from __future__ import annotations
+
+from kerolox.broker.requests import (
+    admin,
+    client,
+    metrics,
+    monitor,
+    pull,
+    query,
+    reply,
+    send,
+    transaction,
+)
+from kerolox.broker.router import Router
+
+__all__ = ["ROUTER"]
+
+ROUTER = Router()
+"""All handlers of a broker."""
+
+for _module in (send, reply, transaction, pull, query, client, admin, monitor, metrics):
+    ROUTER.include(_module.router)

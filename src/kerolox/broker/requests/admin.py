@@ -38,7 +38,7 @@ from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -56,7 +56,7 @@ router = Router()
 
 # -- topics -----------------------------------------------------------------------------------
 @router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode)
-async def create_topic(broker: Broker, header: CreateTopicHeader, request: Request) -> Reply:
+async def create_topic(broker: Context, header: CreateTopicHeader, request: Request) -> Reply:
     """Add or replace a topic; answered when it is on disk and the name servers were told."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
@@ -88,7 +88,7 @@ async def create_topic(broker: Broker, header: CreateTopicHeader, request: Reque
 
 
 @router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode)
-async def delete_topic(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+async def delete_topic(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
@@ -104,13 +104,13 @@ async def delete_topic(broker: Broker, header: TopicHeader, request: Request) ->
 
 
 @router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
-async def all_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def all_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The table of topics."""
     return Reply(body=await asyncio.to_thread(encode_body, broker.topics.snapshot()))
 
 
 @router.on(RequestCode.GET_TOPIC_CONFIG, TopicHeader.decode)
-async def topic_config(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+async def topic_config(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """The settings of one topic, which tools of 5.x ask for; they take a missing mapping of
     static topics (``TopicConfigAndQueueMapping``) for none."""
     topic = broker.topics.get(header.topic)
@@ -122,14 +122,14 @@ async def topic_config(broker: Broker, header: TopicHeader, request: Request) ->
 
 
 @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
-async def system_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def system_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The names that users may not take."""
     return Reply(body=encode_body({"topicList": broker.topics.system_names}))
 
 
 # -- consumer groups --------------------------------------------------------------------------
 @router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode)
-async def create_group(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def create_group(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Add or replace a consumer group."""
     group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
@@ -141,13 +141,13 @@ async def create_group(broker: Broker, header: EmptyHeader, request: Request) ->
 
 
 @router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader.decode)
-async def all_groups(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def all_groups(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The table of consumer groups."""
     return Reply(body=await asyncio.to_thread(encode_body, broker.groups.snapshot()))
 
 
 @router.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader.decode)
-async def group_config(broker: Broker, header: GroupHeader, request: Request) -> Reply:
+async def group_config(broker: Context, header: GroupHeader, request: Request) -> Reply:
     """The settings of one consumer group, which tools of 5.x ask for. Unlike RocketMQ 5 it makes
     no group that is not there."""
     group = broker.groups.get(header.group)
@@ -157,7 +157,7 @@ async def group_config(broker: Broker, header: GroupHeader, request: Request) ->
 
 
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
-async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Request) -> Reply:
+async def delete_group(broker: Context, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
     await broker.traffic.refresh()
     deleted = broker.groups.delete(header.group_name)
@@ -172,7 +172,7 @@ async def delete_group(broker: Broker, header: DeleteGroupHeader, request: Reque
 
 # -- settings and figures ---------------------------------------------------------------------
 @router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
-async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def broker_config(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All settings as ``key=value`` lines: those in force, and under ``pendingRestart.<key>``
     those that wait for a restart."""
     shown = {
@@ -189,7 +189,7 @@ async def broker_config(broker: Broker, header: EmptyHeader, request: Request) -
 
 
 @router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode)
-async def update_broker_config(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def update_broker_config(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Change settings, given as ``key=value`` lines. The remark of a success says what is not in
     force yet."""
     if not request.body:
@@ -203,7 +203,7 @@ async def update_broker_config(broker: Broker, header: EmptyHeader, request: Req
 
 
 @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
-async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The figures that ``mqadmin clusterList`` and ``brokerStatus`` show."""
     store, config = broker.store, broker.config
     values: dict[str, object] = dict(broker.statistics.runtime())
@@ -250,7 +250,7 @@ async def runtime_info(broker: Broker, header: EmptyHeader, request: Request) ->
 
 
 @router.on(RequestCode.GET_BROKER_HA_STATUS, EmptyHeader.decode)
-async def replication_status(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def replication_status(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """What ``haStatus`` of 5.x shows: a master that has no slaves."""
     body = {
         "haConnectionInfo": [],
@@ -263,7 +263,9 @@ async def replication_status(broker: Broker, header: EmptyHeader, request: Reque
 
 # -- queues of the store ----------------------------------------------------------------------
 @router.on(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueHeader.decode)
-async def consume_queue(broker: Broker, header: QueryConsumeQueueHeader, request: Request) -> Reply:
+async def consume_queue(
+    broker: Context, header: QueryConsumeQueueHeader, request: Request
+) -> Reply:
     """The entries of a queue, as they are on disk."""
     low, high = broker.store.queue_bounds(header.topic, header.queue_id)
     if low == high == 0:
@@ -320,32 +322,32 @@ def _unit_fields(unit: ExtUnit) -> dict[str, object]:
 
 # -- cleaning ---------------------------------------------------------------------------------
 @router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode)
-async def clean_unused_topics(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues of topics that are in no table any more."""
     await broker.cleaner.delete_unused_topics(broker.topics.__contains__)
     return Reply()
 
 
 @router.on(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, EmptyHeader.decode)
-async def clean_expired_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues whose messages the log lost, all of them."""
     await broker.cleaner.delete_expired_queues()
     return Reply()
 
 
 @router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode)
-async def delete_expired_log_files(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def delete_expired_log_files(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Let the next runs of the cleaner delete expired log files, whatever the hour."""
     broker.cleaner.retention.delete_manually()
     return Reply()
 
 
-def _check_no_system_topic(broker: Broker, topic: str) -> None:
+def _check_no_system_topic(broker: Context, topic: str) -> None:
     if broker.topics.is_system(topic):
         raise _system_error(f"The topic[{topic}] is conflict with system topic.")
 
 
-def _earliest(broker: Broker) -> int:
+def _earliest(broker: Context) -> int:
     """Store time of the oldest message; -1 when there is none."""
     data = broker.store.lookup(broker.store.min_physical_offset)
     if data is not None:

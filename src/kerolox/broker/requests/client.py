@@ -29,7 +29,7 @@ from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -39,7 +39,7 @@ router = Router()
 
 
 @router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)
-async def heartbeat(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """A client's groups and subscriptions; the retry topic of each consumer group is made.
 
     One with a great many of them takes several turns; one that closes its connection between them
@@ -107,7 +107,7 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
 
 
 def _make_retry_topic(
-    broker: Broker, consumer: ConsumerData, group: SubscriptionGroupConfig
+    broker: Context, consumer: ConsumerData, group: SubscriptionGroupConfig
 ) -> bool:
     """False: there was one before, or there can be none."""
     topic = RETRY_PREFIX + consumer.group_name
@@ -128,7 +128,7 @@ def _make_retry_topic(
 
 
 @router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)
-async def unregister(broker: Broker, header: UnregisterClientHeader, request: Request) -> Reply:
+async def unregister(broker: Context, header: UnregisterClientHeader, request: Request) -> Reply:
     """A client leaves a producer group, a consumer group, or both."""
     if header.producer_group is not None:
         broker.clients.remove_producer(header.producer_group, request.connection)
@@ -140,7 +140,7 @@ async def unregister(broker: Broker, header: UnregisterClientHeader, request: Re
 
 
 @router.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader.decode)
-async def consumer_list(broker: Broker, header: ConsumerGroupHeader, request: Request) -> Reply:
+async def consumer_list(broker: Context, header: ConsumerGroupHeader, request: Request) -> Reply:
     """The client ids of a group's members."""
     group = broker.clients.group(header.consumer_group)
     if group is None:
@@ -152,7 +152,7 @@ async def consumer_list(broker: Broker, header: ConsumerGroupHeader, request: Re
 
 
 @router.on(RequestCode.LOCK_BATCH_MQ, EmptyHeader.decode)
-async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def lock_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Lock queues for an orderly consumer; the answer names those it holds."""
     data = decode_request(request.body, LockBatchBody)
     held = broker.locks.lock(data.consumer_group, data.queues, data.client_id)
@@ -162,7 +162,7 @@ async def lock_queues(broker: Broker, header: EmptyHeader, request: Request) -> 
 
 
 @router.on(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader.decode)
-async def unlock_queues(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def unlock_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Give up locks."""
     data = decode_request(request.body, LockBatchBody)
     broker.locks.unlock(data.consumer_group, data.queues, data.client_id)
@@ -170,7 +170,7 @@ async def unlock_queues(broker: Broker, header: EmptyHeader, request: Request) -
 
 
 @router.on(RequestCode.CHECK_CLIENT_CONFIG, EmptyHeader.decode)
-async def check_client(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def check_client(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Can this subscription be served?"""
     if not request.body:
         return Reply()

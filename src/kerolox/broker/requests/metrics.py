@@ -21,7 +21,7 @@ from kerolox.remoting.turns import Turns
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -31,7 +31,7 @@ _Progress = dict[MessageQueue, dict[str, int]]
 
 
 @router.on(RequestCode.GET_CONSUME_STATS, ConsumerStatsHeader.decode)
-async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Request) -> Reply:
+async def consume_stats(broker: Context, header: ConsumerStatsHeader, request: Request) -> Reply:
     """How far a group is in each queue, and how fast."""
     group = header.consumer_group
     topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
@@ -50,7 +50,7 @@ async def consume_stats(broker: Broker, header: ConsumerStatsHeader, request: Re
 
 @router.on(RequestCode.GET_BROKER_CONSUME_STATS, ConsumeStatsInBrokerHeader.decode)
 async def all_consume_stats(
-    broker: Broker, header: ConsumeStatsInBrokerHeader, request: Request
+    broker: Context, header: ConsumeStatsInBrokerHeader, request: Request
 ) -> Reply:
     """The same of all groups, topic by topic; of ordered topics only, if that is wanted.
 
@@ -74,12 +74,12 @@ async def all_consume_stats(
             rate = broker.traffic.got_per_second(group, name)
             found.append({"consumeTps": rate, "offsetTable": table})
         groups.append({group: found})
-    body = {"brokerAddr": broker.address, "consumeStatsList": groups, "totalDiff": behind}
+    body = {"brokerAddr": broker.identity.address, "consumeStatsList": groups, "totalDiff": behind}
     return Reply(body=await asyncio.to_thread(encode_body, body))
 
 
 @router.on(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsHeader.decode)
-async def view_stats(broker: Broker, header: ViewBrokerStatsHeader, request: Request) -> Reply:
+async def view_stats(broker: Context, header: ViewBrokerStatsHeader, request: Request) -> Reply:
     """One figure over the last minute, hour and day."""
     await broker.traffic.refresh()
     found = broker.traffic.view(header.stats_name, header.stats_key)
@@ -91,7 +91,7 @@ async def view_stats(broker: Broker, header: ViewBrokerStatsHeader, request: Req
     return Reply(body=encode_body(found))
 
 
-def _progress(broker: Broker, group: str, topic: str, queues: int) -> _Progress:
+def _progress(broker: Context, group: str, topic: str, queues: int) -> _Progress:
     """``OffsetWrapper`` by queue."""
     table: _Progress = {}
     for queue_id in range(queues):

@@ -34,7 +34,7 @@ from kerolox.protocol.headers import (
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
     from kerolox.broker.tables.clients import Client, ConsumerGroup
 
 __all__ = ["consumes", "router"]
@@ -54,7 +54,7 @@ router = Router()
 # -- connections ------------------------------------------------------------------------------
 @router.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader.decode)
 async def consumer_connections(
-    broker: Broker, header: ConsumerGroupHeader, request: Request
+    broker: Context, header: ConsumerGroupHeader, request: Request
 ) -> Reply:
     """The members of a consumer group and what they subscribe to."""
     group = broker.clients.group(header.consumer_group)
@@ -75,7 +75,7 @@ async def consumer_connections(
 
 @router.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader.decode)
 async def producer_connections(
-    broker: Broker, header: ProducerGroupHeader, request: Request
+    broker: Context, header: ProducerGroupHeader, request: Request
 ) -> Reply:
     """The members of a producer group."""
     members = broker.clients.producers(header.producer_group)
@@ -85,7 +85,7 @@ async def producer_connections(
 
 
 @router.on(RequestCode.GET_ALL_PRODUCER_INFO, EmptyHeader.decode)
-async def all_producers(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def all_producers(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All producers by group."""
     data = {
         group: [
@@ -105,22 +105,22 @@ async def all_producers(broker: Broker, header: EmptyHeader, request: Request) -
 
 # -- progress ---------------------------------------------------------------------------------
 @router.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader.decode)
-async def consumed_by(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+async def consumed_by(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """The groups that consume a topic, online or not."""
     groups = {*broker.clients.groups_of(header.topic), *broker.offsets.groups_of(header.topic)}
     return Reply(body=encode_body({"groupList": sorted(groups)}))
 
 
 @router.on(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupHeader.decode)
-async def topics_consumed(broker: Broker, header: GroupHeader, request: Request) -> Reply:
+async def topics_consumed(broker: Context, header: GroupHeader, request: Request) -> Reply:
     """The topics that a group has offsets for; asked by tools of 5.x."""
     topics = sorted(broker.offsets.topics_of(header.group))
-    return Reply(body=encode_body({"brokerAddr": broker.address, "topicList": topics}))
+    return Reply(body=encode_body({"brokerAddr": broker.identity.address, "topicList": topics}))
 
 
 @router.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, GroupTopicHeader.decode)
 async def subscription_of_group(
-    broker: Broker, header: GroupTopicHeader, request: Request
+    broker: Context, header: GroupTopicHeader, request: Request
 ) -> Reply:
     """What a group that is online wants of a topic; asked by tools of 5.x."""
     body: dict[str, object] = {"group": header.group}
@@ -131,7 +131,7 @@ async def subscription_of_group(
 
 
 @router.on(RequestCode.QUERY_CONSUME_TIME_SPAN, GroupTopicHeader.decode)
-async def consume_time_span(broker: Broker, header: GroupTopicHeader, request: Request) -> Reply:
+async def consume_time_span(broker: Context, header: GroupTopicHeader, request: Request) -> Reply:
     """From when to when the messages of each queue are, and where a group stands."""
     topic = _known_topic(broker, header.topic)
     spans = []
@@ -162,7 +162,7 @@ async def consume_time_span(broker: Broker, header: GroupTopicHeader, request: R
 
 @router.on(RequestCode.QUERY_CORRECTION_OFFSET, CorrectionOffsetHeader.decode)
 async def correction_offset(
-    broker: Broker, header: CorrectionOffsetHeader, request: Request
+    broker: Context, header: CorrectionOffsetHeader, request: Request
 ) -> Reply:
     """The lowest offset of all groups per queue, compared with one group's."""
     without = {name for name in header.filter_groups.split(",") if name.strip()}
@@ -175,19 +175,19 @@ async def correction_offset(
 
 # -- offsets ----------------------------------------------------------------------------------
 @router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader.decode)
-async def all_offsets(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def all_offsets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The offsets of all groups."""
     return Reply(body=await asyncio.to_thread(encode_body, broker.offsets.snapshot()))
 
 
 @router.on(RequestCode.GET_ALL_DELAY_OFFSET, EmptyHeader.decode)
-async def all_delay_offsets(broker: Broker, header: EmptyHeader, request: Request) -> Reply:
+async def all_delay_offsets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """How far the schedule queues are delivered."""
     return Reply(body=encode_body({"offsetTable": broker.schedule.offsets}))
 
 
 @router.on(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetHeader.decode)
-async def clone_offsets(broker: Broker, header: CloneGroupOffsetHeader, request: Request) -> Reply:
+async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request: Request) -> Reply:
     """Give a group the offsets of another one, for one topic or all."""
     topics = [header.topic]
     if not header.topic.strip():
@@ -200,7 +200,7 @@ async def clone_offsets(broker: Broker, header: CloneGroupOffsetHeader, request:
 
 
 @router.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetHeader.decode)
-async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Request) -> Reply:
+async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Request) -> Reply:
     """Make the members of a group go on at another time; -1 is the end of each queue.
 
     A 5.x tool may name one queue, and an offset of it; then the broker sets the offset itself where
@@ -256,7 +256,7 @@ async def reset_offset(broker: Broker, header: ResetOffsetHeader, request: Reque
 
 
 @router.on(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusHeader.decode)
-async def consumer_status(broker: Broker, header: ConsumerStatusHeader, request: Request) -> Reply:
+async def consumer_status(broker: Context, header: ConsumerStatusHeader, request: Request) -> Reply:
     """The offsets that the members of a group hold in memory."""
     group = broker.clients.group(header.group)
     if group is None:
@@ -277,7 +277,7 @@ async def consumer_status(broker: Broker, header: ConsumerStatusHeader, request:
 
 # -- passed on to a consumer ------------------------------------------------------------------
 @router.on(RequestCode.GET_CONSUMER_RUNNING_INFO, RunningInfoHeader.decode)
-async def running_info(broker: Broker, header: RunningInfoHeader, request: Request) -> Reply:
+async def running_info(broker: Context, header: RunningInfoHeader, request: Request) -> Reply:
     """What a consumer says of itself."""
     fields = request.command.ext_fields
     return await _call_consumer(
@@ -287,7 +287,7 @@ async def running_info(broker: Broker, header: RunningInfoHeader, request: Reque
 
 @router.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeDirectlyHeader.decode)
 async def consume_directly(
-    broker: Broker, header: ConsumeDirectlyHeader, request: Request
+    broker: Context, header: ConsumeDirectlyHeader, request: Request
 ) -> Reply:
     """Let a consumer handle one stored message now."""
     try:
@@ -304,7 +304,7 @@ async def consume_directly(
 
 
 async def _call_consumer(
-    broker: Broker,
+    broker: Context,
     request: Request,
     group_name: str,
     client_id: str,
@@ -355,7 +355,7 @@ async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | N
 
 
 def _reset_table(
-    broker: Broker, header: ResetOffsetHeader, topic: TopicConfig
+    broker: Context, header: ResetOffsetHeader, topic: TopicConfig
 ) -> dict[MessageQueue, int]:
     table = {}
     queue_ids = range(topic.write_queue_nums)
@@ -381,7 +381,7 @@ def _reset_table(
     return table
 
 
-def _checked_offset(broker: Broker, header: ResetOffsetHeader) -> int:
+def _checked_offset(broker: Context, header: ResetOffsetHeader) -> int:
     low, high = broker.store.queue_bounds(header.topic, header.queue_id)
     if not low <= header.offset <= high:
         raise _system_error(
@@ -390,20 +390,20 @@ def _checked_offset(broker: Broker, header: ResetOffsetHeader) -> int:
     return header.offset
 
 
-def consumes(broker: Broker, group: str, topic: str) -> bool:
+def consumes(broker: Context, group: str, topic: str) -> bool:
     """False: the group is online and does not subscribe to the topic."""
     online: ConsumerGroup | None = broker.clients.group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 
-def _known_topic(broker: Broker, name: str) -> TopicConfig:
+def _known_topic(broker: Context, name: str) -> TopicConfig:
     topic = broker.topics.get(name)
     if topic is None:
         raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
     return topic
 
 
-def _queue(broker: Broker, topic: str, queue_id: int) -> MessageQueue:
+def _queue(broker: Context, topic: str, queue_id: int) -> MessageQueue:
     return MessageQueue(topic, broker.config.broker_name, queue_id)
 
 

@@ -31,7 +31,7 @@ from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -44,7 +44,9 @@ router = Router()
 
 @router.on(RequestCode.LITE_PULL_MESSAGE, PullMessageHeader.decode)
 @router.on(RequestCode.PULL_MESSAGE, PullMessageHeader.decode)
-async def pull_message(broker: Broker, header: PullMessageHeader, request: Request) -> Reply | None:
+async def pull_message(
+    broker: Context, header: PullMessageHeader, request: Request
+) -> Reply | None:
     """Read messages of a queue, or hold the request until there are some.
 
     The lite consumers of 5.x ask under a code of their own, so that a 5.x broker may answer them
@@ -77,7 +79,7 @@ async def pull_message(broker: Broker, header: PullMessageHeader, request: Reque
 
 
 def _run_hooks(
-    broker: Broker, header: PullMessageHeader, request: Request, code: ResponseCode, result: Read
+    broker: Context, header: PullMessageHeader, request: Request, code: ResponseCode, result: Read
 ) -> None:
     context = PullContext(
         header.consumer_group,
@@ -92,7 +94,7 @@ def _run_hooks(
     run_pull_hooks(broker.pull_hooks, context)
 
 
-def _read(broker: Broker, header: PullMessageHeader, place: PullPlace, wanted: _Wanted) -> Read:
+def _read(broker: Context, header: PullMessageHeader, place: PullPlace, wanted: _Wanted) -> Read:
     """Read what is wanted, and count what was found."""
     if wanted.filter is None:
         return Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
@@ -100,11 +102,11 @@ def _read(broker: Broker, header: PullMessageHeader, place: PullPlace, wanted: _
 
 
 def _read_filtered(
-    broker: Broker, header: PullMessageHeader, place: PullPlace, wanted: PullFilter
+    broker: Context, header: PullMessageHeader, place: PullPlace, wanted: PullFilter
 ) -> Read:
     """Read with a filter, and count what was found."""
     begin = time.monotonic()
-    result = filtered_pull.read(broker, place, wanted)
+    result = filtered_pull.read(broker.config, broker.store, place, wanted)
     if result.count:
         broker.traffic.note_got(
             header.consumer_group,
@@ -127,7 +129,7 @@ def _reply(code: ResponseCode, result: Read) -> Reply:
     return Reply(code, GetMessageStatus(result.status).name, fields, result.records)
 
 
-def _checked_group(broker: Broker, header: PullMessageHeader) -> SubscriptionGroupConfig:
+def _checked_group(broker: Context, header: PullMessageHeader) -> SubscriptionGroupConfig:
     config = broker.config
     if not config.broker_permission & Perm.READ:
         raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden")
@@ -142,7 +144,7 @@ def _checked_group(broker: Broker, header: PullMessageHeader) -> SubscriptionGro
     return group
 
 
-def _checked_topic(broker: Broker, header: PullMessageHeader, request: Request) -> TopicConfig:
+def _checked_topic(broker: Context, header: PullMessageHeader, request: Request) -> TopicConfig:
     topic = broker.topics.get(header.topic)
     if topic is None:
         raise BrokerError(
@@ -170,7 +172,7 @@ class _Wanted(NamedTuple):
     """What else has to hold."""
 
 
-def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupConfig) -> _Wanted:
+def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroupConfig) -> _Wanted:
     """What the pull itself or the group's heartbeat says."""
     if header.sys_flag & PullSysFlag.SUBSCRIPTION:
         if header.expression_type not in (None, "", "TAG"):
@@ -226,7 +228,7 @@ def _wanted(broker: Broker, header: PullMessageHeader, group: SubscriptionGroupC
     return _Wanted(filter=PullFilter(kept.expression.matches, broker.filters.bits_of(kept)))
 
 
-def _by_expression(broker: Broker, header: PullMessageHeader) -> _Wanted:
+def _by_expression(broker: Context, header: PullMessageHeader) -> _Wanted:
     """An expression that came with the pull."""
     if not header.subscription:
         raise _parse_failed()
@@ -239,7 +241,7 @@ def _by_expression(broker: Broker, header: PullMessageHeader) -> _Wanted:
     return _Wanted(filter=PullFilter(expression.matches))
 
 
-def _retry_filter(broker: Broker, header: PullMessageHeader) -> PullFilter | None:
+def _retry_filter(broker: Context, header: PullMessageHeader) -> PullFilter | None:
     """``ExpressionForRetryMessageFilter``: a retried message is filtered by what the group wants of
     the topic that it came from."""
     if not broker.config.filter_support_retry or not header.topic.startswith(RETRY_PREFIX):
@@ -254,7 +256,7 @@ def _retry_filter(broker: Broker, header: PullMessageHeader) -> PullFilter | Non
 
 
 def _held(
-    broker: Broker,
+    broker: Context,
     header: PullMessageHeader,
     request: Request,
     place: PullPlace,
@@ -267,7 +269,7 @@ def _held(
     """
     if not header.sys_flag & PullSysFlag.SUSPEND or request.command.is_oneway:
         return False
-    if request.connection.closed or not broker.may_hold_pulls:
+    if request.connection.closed or not broker.arrivals.may_hold:
         # Nobody would take the pull out of the table again before its time, which may be far.
         return False
     config = broker.config
@@ -279,7 +281,7 @@ def _held(
     if wanted.filter is not None or broker.pull_hooks:
         if broker.arrivals.is_full:
             raise _too_many_held(FILTERED_HOLDS_MAX)
-        broker.in_background(_wait_for_match(broker, header, request, place, wanted, wait_ms))
+        broker.background.run(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
     is_held = broker.store.hold(
         request.connection.connection_id,
@@ -298,7 +300,7 @@ def _held(
 
 
 async def _wait_for_match(
-    broker: Broker,
+    broker: Context,
     header: PullMessageHeader,
     request: Request,
     place: PullPlace,
@@ -316,7 +318,7 @@ async def _wait_for_match(
         if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
             # Behind what was looked at there is more; whoever asks again goes on there.
             break
-        if not broker.may_hold_pulls:
+        if not broker.arrivals.may_hold:
             break
         if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
             break
@@ -341,7 +343,7 @@ async def _wait_for_match(
         request.connection.send_command(answer)
 
 
-async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_offset: int) -> None:
+async def _tell_offset_moved(broker: Context, header: PullMessageHeader, next_offset: int) -> None:
     """Write ``OFFSET_MOVED_EVENT``, which monitoring tools consume."""
     _log.warning(
         "offset moved: group %s, topic %s, queue %d asked for %d, goes on at %d",
@@ -371,8 +373,8 @@ async def _tell_offset_moved(broker: Broker, header: PullMessageHeader, next_off
             properties={**properties, PropertyKey.WAIT: "false"},
             property_text=encode_properties(properties),
             born_timestamp=broker.now_ms(),
-            born_host=broker.store_host,
-            store_host=broker.store_host,
+            born_host=broker.identity.store_host,
+            store_host=broker.identity.store_host,
         )
     )
 

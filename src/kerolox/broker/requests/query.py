@@ -23,7 +23,7 @@ from kerolox.protocol.headers import (
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -33,7 +33,7 @@ router = Router()
 
 
 @router.on(RequestCode.QUERY_MESSAGE, QueryMessageHeader.decode)
-async def query_message(broker: Broker, header: QueryMessageHeader, request: Request) -> Reply:
+async def query_message(broker: Context, header: QueryMessageHeader, request: Request) -> Reply:
     """Messages by business key or unique key, in a time range."""
     count = header.max_num
     if request.command.ext_fields.get(UNIQUE_KEY_FLAG) == "true":
@@ -53,7 +53,7 @@ async def query_message(broker: Broker, header: QueryMessageHeader, request: Req
 
 
 @router.on(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader.decode)
-async def view_message(broker: Broker, header: ViewMessageHeader, request: Request) -> Reply:
+async def view_message(broker: Context, header: ViewMessageHeader, request: Request) -> Reply:
     """One message by its physical offset."""
     record = broker.store.lookup(header.offset) if header.offset >= 0 else None
     if record is None:
@@ -66,7 +66,7 @@ async def view_message(broker: Broker, header: ViewMessageHeader, request: Reque
 
 @router.on(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader.decode)
 async def query_offset(
-    broker: Broker, header: QueryConsumerOffsetHeader, request: Request
+    broker: Context, header: QueryConsumerOffsetHeader, request: Request
 ) -> Reply:
     """A group's offset. Without one: 0 when the queue's start is still there and warm."""
     offset = broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
@@ -83,7 +83,7 @@ async def query_offset(
 
 @router.on(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader.decode)
 async def update_offset(
-    broker: Broker, header: UpdateConsumerOffsetHeader, request: Request
+    broker: Context, header: UpdateConsumerOffsetHeader, request: Request
 ) -> Reply:
     """Set a group's offset."""
     broker.offsets.commit(
@@ -97,32 +97,32 @@ async def update_offset(
 
 
 @router.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, QueueTimestampHeader.decode)
-async def search_offset(broker: Broker, header: QueueTimestampHeader, request: Request) -> Reply:
+async def search_offset(broker: Context, header: QueueTimestampHeader, request: Request) -> Reply:
     """The offset of the message stored at a time, or nearest to it."""
     offset = broker.store.offset_by_time(header.topic, header.queue_id, header.timestamp)
     return Reply(fields={"offset": offset})
 
 
 @router.on(RequestCode.GET_MAX_OFFSET, QueueHeader.decode)
-async def max_offset(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+async def max_offset(broker: Context, header: QueueHeader, request: Request) -> Reply:
     """The offset that the next message of a queue gets."""
     return Reply(fields={"offset": broker.store.queue_bounds(header.topic, header.queue_id)[1]})
 
 
 @router.on(RequestCode.GET_MIN_OFFSET, QueueHeader.decode)
-async def min_offset(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+async def min_offset(broker: Context, header: QueueHeader, request: Request) -> Reply:
     """The offset of the oldest message of a queue."""
     return Reply(fields={"offset": broker.store.queue_bounds(header.topic, header.queue_id)[0]})
 
 
 @router.on(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader.decode)
-async def earliest_time(broker: Broker, header: QueueHeader, request: Request) -> Reply:
+async def earliest_time(broker: Context, header: QueueHeader, request: Request) -> Reply:
     """When the oldest message of a queue was stored; -1 when there is none."""
     return Reply(fields={"timestamp": earliest_store_time(broker, header.topic, header.queue_id)})
 
 
 @router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
-async def topic_state(broker: Broker, header: TopicHeader, request: Request) -> Reply:
+async def topic_state(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """Bounds and last store time of each queue of a topic."""
     topic = broker.topics.get(header.topic)
     if topic is None:
@@ -138,13 +138,13 @@ async def topic_state(broker: Broker, header: TopicHeader, request: Request) -> 
     return Reply(body=encode_body({"offsetTable": offsets}))
 
 
-def earliest_store_time(broker: Broker, topic: str, queue_id: int) -> int:
+def earliest_store_time(broker: Context, topic: str, queue_id: int) -> int:
     """``getEarliestMessageTime``: -1 when there is no message."""
     low, high = broker.store.queue_bounds(topic, queue_id)
     return broker.store.store_time(topic, queue_id, low) if low < high else -1
 
 
-def _is_cold_start(broker: Broker, topic: str, queue_id: int) -> bool:
+def _is_cold_start(broker: Context, topic: str, queue_id: int) -> bool:
     """The queue's first message is so far behind the end of the log that it is on disk only."""
     entry = broker.store.queue_entry(topic, queue_id, 0)
     if entry is None:

@@ -29,7 +29,7 @@ from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.headers import SendMessageHeader
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
 
 __all__ = ["router"]
 
@@ -42,20 +42,20 @@ router = Router()
 
 
 @router.on(RequestCode.SEND_REPLY_MESSAGE, SendMessageHeader.decode)
-async def send_reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply | None:
+async def send_reply(broker: Context, header: SendMessageHeader, request: Request) -> Reply | None:
     """Hand a reply to the client that waits for it, and store it."""
     return await _reply(broker, header, request)
 
 
 @router.on(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageHeader.decode_short)
 async def send_reply_v2(
-    broker: Broker, header: SendMessageHeader, request: Request
+    broker: Context, header: SendMessageHeader, request: Request
 ) -> Reply | None:
     """As SEND_REPLY_MESSAGE, with one-letter names in the header."""
     return await _reply(broker, header, request)
 
 
-async def _reply(broker: Broker, header: SendMessageHeader, request: Request) -> Reply | None:
+async def _reply(broker: Context, header: SendMessageHeader, request: Request) -> Reply | None:
     fields: dict[str, object] = {
         PropertyKey.MSG_REGION: broker.config.region_id,
         PropertyKey.TRACE_ON: broker.config.trace_on,
@@ -66,12 +66,12 @@ async def _reply(broker: Broker, header: SendMessageHeader, request: Request) ->
         broker.replies.begin(len(request.body))
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
-    broker.in_background(_bring(broker, header, request, queue_id, fields))
+    broker.background.run(_bring(broker, header, request, queue_id, fields))
     return None
 
 
 async def _bring(
-    broker: Broker,
+    broker: Context,
     header: SendMessageHeader,
     request: Request,
     queue_id: int,
@@ -90,7 +90,7 @@ async def _bring(
 
 
 async def _brought(
-    broker: Broker,
+    broker: Context,
     header: SendMessageHeader,
     request: Request,
     queue_id: int,
@@ -105,7 +105,8 @@ async def _brought(
     if broker.config.store_reply_message_enable:
         put = await _stored(broker, header, request, queue_id)
         if put.is_stored:
-            stored_id = MessageId(*unpack_host(broker.store_host), put.physical_offsets[0]).text
+            host = unpack_host(broker.identity.store_host)
+            stored_id = MessageId(*host, put.physical_offsets[0]).text
             fields |= {"msgId": stored_id, "queueId": queue_id, "queueOffset": put.queue_offset}
         else:
             _log.warning("a reply in topic %s was not stored: %s", header.topic, put.status.name)
@@ -114,7 +115,7 @@ async def _brought(
     return Reply(ResponseCode.SUCCESS, None, fields)
 
 
-async def _push(broker: Broker, header: SendMessageHeader, request: Request) -> str | None:
+async def _push(broker: Context, header: SendMessageHeader, request: Request) -> str | None:
     """Bring the reply to the client that asked; why that failed, or None."""
     properties = decode_properties(header.properties)
     asked_by = properties.get(PropertyKey.REPLY_TO_CLIENT)
@@ -125,7 +126,7 @@ async def _push(broker: Broker, header: SendMessageHeader, request: Request) -> 
         return f"push reply message fail, channel of <{asked_by}> not found."
     now_ms = broker.now_ms()
     properties[PropertyKey.PUSH_REPLY_TIME] = str(now_ms)
-    store_host, store_port = unpack_host(broker.store_host)
+    store_host, store_port = unpack_host(broker.identity.store_host)
     born_host, born_port = request.connection.peer
     fields = {
         "producerGroup": header.producer_group,
@@ -158,7 +159,7 @@ async def _push(broker: Broker, header: SendMessageHeader, request: Request) -> 
 
 
 async def _stored(
-    broker: Broker, header: SendMessageHeader, request: Request, queue_id: int
+    broker: Context, header: SendMessageHeader, request: Request, queue_id: int
 ) -> Put:
     return await broker.writer.put(
         NewRecord(
@@ -169,7 +170,7 @@ async def _stored(
             property_text=header.properties,
             born_timestamp=header.born_timestamp,
             born_host=request.born_host,
-            store_host=broker.store_host,
+            store_host=broker.identity.store_host,
             flag=header.flag,
             # RocketMQ stores no flags at all, so that nobody can read a compressed reply.
             sys_flag=header.sys_flag & COMPRESSION_MASK,

@@ -35,7 +35,7 @@ from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFI
 from kerolox.protocol.records import decode_record, iterate_batch
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
     from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
 __all__ = ["SEE_FAQ", "checked_topic", "chosen_queue", "code_of", "router"]
@@ -58,24 +58,24 @@ router = Router()
 
 
 @router.on(RequestCode.SEND_MESSAGE, SendMessageHeader.decode)
-async def send_message(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def send_message(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
     """Store one message, or a batch when the header says so."""
     return await _send(broker, header, request)
 
 
 @router.on(RequestCode.SEND_MESSAGE_V2, SendMessageHeader.decode_short)
-async def send_message_v2(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def send_message_v2(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
     """As SEND_MESSAGE, with one-letter names in the header."""
     return await _send(broker, header, request)
 
 
 @router.on(RequestCode.SEND_BATCH_MESSAGE, SendMessageHeader.decode_short)
-async def send_batch(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def send_batch(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
     """As SEND_MESSAGE_V2; whether the body is a batch, the header says."""
     return await _send(broker, header, request)
 
 
-def refuse_without_buffers(broker: Broker) -> None:
+def refuse_without_buffers(broker: Context) -> None:
     """``rejectRequest``: no buffer of the transient store pool is free.
 
     Raises:
@@ -102,7 +102,7 @@ def _busy() -> BrokerError:
     )
 
 
-async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> Reply:
+async def _send(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
     refuse_without_buffers(broker)
     # RocketMQ adds these to every answer of a send, the refusals included.
     fields = {
@@ -119,7 +119,8 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
     identifiers = [
-        MessageId(*unpack_host(broker.store_host), offset).text for offset in put.physical_offsets
+        MessageId(*unpack_host(broker.identity.store_host), offset).text
+        for offset in put.physical_offsets
     ]
     done = {
         "msgId": ",".join(identifiers),
@@ -129,7 +130,9 @@ async def _send(broker: Broker, header: SendMessageHeader, request: Request) -> 
     return Reply(code, None, {**done, **fields})
 
 
-async def checked_topic(broker: Broker, header: SendMessageHeader, request: Request) -> TopicConfig:
+async def checked_topic(
+    broker: Context, header: SendMessageHeader, request: Request
+) -> TopicConfig:
     """``preSend`` and ``msgCheck``; the topic is made when it may be."""
     config = broker.config
     if broker.now_ms() < config.start_accept_send_request_time_stamp:
@@ -153,7 +156,7 @@ async def checked_topic(broker: Broker, header: SendMessageHeader, request: Requ
     return topic
 
 
-def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig:
+def _created_topic(broker: Context, header: SendMessageHeader) -> TopicConfig:
     is_retry = header.topic.startswith(RETRY_PREFIX)
     sys_flag = 0
     if header.unit_mode:
@@ -168,7 +171,7 @@ def _created_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig:
     return topic
 
 
-async def _settled(broker: Broker, topic: str, *, is_new: bool) -> None:
+async def _settled(broker: Context, topic: str, *, is_new: bool) -> None:
     # Acknowledged messages of a topic that a crash forgets could not be read. That goes for all
     # who send to it now, not only for the one whose message made it.
     await broker.topics.settle(topic)
@@ -196,7 +199,7 @@ def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
 
 
 async def _store_one(
-    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+    broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
 ) -> Put:
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
@@ -223,7 +226,7 @@ async def _store_one(
 
 
 async def _store_batch(
-    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+    broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
 ) -> Put:
     if len(request.body) > broker.config.max_message_size:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -248,7 +251,7 @@ async def _store_batch(
 
 
 def _new_record(
-    broker: Broker, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
+    broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
 ) -> NewRecord:
     properties = decode_properties(header.properties)
     properties[PropertyKey.CLUSTER] = broker.config.broker_cluster_name
@@ -260,14 +263,14 @@ def _new_record(
         properties=properties,
         born_timestamp=header.born_timestamp,
         born_host=request.born_host,
-        store_host=broker.store_host,
+        store_host=broker.identity.store_host,
         flag=header.flag,
         sys_flag=header.sys_flag | (MessageSysFlag.MULTI_TAGS if multiple else 0),
         reconsume_times=header.reconsume_times,
     )
 
 
-def _dead_letter_topic(broker: Broker, header: SendMessageHeader, request: Request) -> str | None:
+def _dead_letter_topic(broker: Context, header: SendMessageHeader, request: Request) -> str | None:
     """``handleRetryAndDLQ``: where a message to a retry topic goes that was retried too often."""
     if not header.topic.startswith(RETRY_PREFIX):
         return None
@@ -282,7 +285,7 @@ def _dead_letter_topic(broker: Broker, header: SendMessageHeader, request: Reque
 
 
 @router.on(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackHeader.decode)
-async def send_back(broker: Broker, header: SendBackHeader, request: Request) -> Reply:
+async def send_back(broker: Context, header: SendBackHeader, request: Request) -> Reply:
     """Store a message again that a consumer could not handle: later into the group's retry topic,
     or, after too many times, into its dead letters."""
     refuse_without_buffers(broker)
@@ -324,7 +327,7 @@ async def send_back(broker: Broker, header: SendBackHeader, request: Request) ->
 
 
 def _retry_topic(
-    broker: Broker, header: SendBackHeader, group: SubscriptionGroupConfig
+    broker: Context, header: SendBackHeader, group: SubscriptionGroupConfig
 ) -> TopicConfig:
     sys_flag = UNIT_SUBSCRIBED_FLAG if header.unit_mode else 0
     try:
@@ -335,7 +338,7 @@ def _retry_topic(
         raise _system_error(f"MESSAGE_ILLEGAL: {error.remark}") from None
 
 
-def _run_hooks(broker: Broker, header: SendBackHeader, request: Request) -> None:
+def _run_hooks(broker: Context, header: SendBackHeader, request: Request) -> None:
     context = GiveBackContext(
         header.group,
         header.origin_topic or "",
@@ -346,7 +349,7 @@ def _run_hooks(broker: Broker, header: SendBackHeader, request: Request) -> None
     run_give_back_hooks(broker.pull_hooks, context)
 
 
-def _look_up(broker: Broker, offset: int) -> MessageExt:
+def _look_up(broker: Context, offset: int) -> MessageExt:
     data = broker.store.lookup(offset) if offset >= 0 else None
     if data is None:
         raise _system_error(f"look message by offset failed, {offset}")
@@ -372,7 +375,7 @@ def _record_given_back(message: MessageExt) -> NewRecord:
     )
 
 
-def _known_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
+def _known_group(broker: Context, name: str) -> SubscriptionGroupConfig:
     group = broker.groups.find(name)
     if group is None:
         raise BrokerError(
@@ -382,7 +385,7 @@ def _known_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
     return group
 
 
-def code_of(broker: Broker, put: Put) -> ResponseCode:
+def code_of(broker: Context, put: Put) -> ResponseCode:
     """The response code of a put that stored; the texts are those of ``handlePutMessageResult``.
 
     Raises:
@@ -420,13 +423,13 @@ def code_of(broker: Broker, put: Put) -> ResponseCode:
     raise _system_error("UNKNOWN_ERROR")
 
 
-def _trouble(broker: Broker) -> str:
+def _trouble(broker: Context) -> str:
     """What the store says beyond RocketMQ's words."""
     trouble = broker.store.trouble
     return f" {trouble}" if trouble else ""
 
 
-def _disk_use(broker: Broker) -> str:
+def _disk_use(broker: Context) -> str:
     queues = broker.cleaner.queue_ratio()
     used = {"CL": min(broker.cleaner.log_ratios().values()), "CQ": queues, "INDEX": queues}
     return " ".join(f"{name}: {ratio:5.2f}" for name, ratio in used.items())

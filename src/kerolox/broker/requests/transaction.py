@@ -16,7 +16,7 @@ from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.context import Context
     from kerolox.message import MessageExt
 
 __all__ = ["router"]
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @router.on(RequestCode.END_TRANSACTION, EndTransactionHeader.decode)
 async def end_transaction(
-    broker: Broker, header: EndTransactionHeader, request: Request
+    broker: Context, header: EndTransactionHeader, request: Request
 ) -> Reply | None:
     """Commit or roll back. A producer that has not decided is not answered; it will be asked."""
     if header.commit_or_rollback not in (
@@ -58,7 +58,7 @@ async def end_transaction(
 
 
 @router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode)
-async def resume_check(broker: Broker, header: ResumeCheckHeader, request: Request) -> Reply:
+async def resume_check(broker: Context, header: ResumeCheckHeader, request: Request) -> Reply:
     """Ask again, from the first time on, about a message that was given up after many questions."""
     try:
         offset = MessageId.parse(header.msg_id).physical_offset
@@ -71,7 +71,7 @@ async def resume_check(broker: Broker, header: ResumeCheckHeader, request: Reque
     return Reply()
 
 
-async def _until_readable(broker: Broker, offset: int) -> None:
+async def _until_readable(broker: Context, offset: int) -> None:
     """Producers end a transaction as soon as its half is acknowledged, which a transient store pool
     commits a little later. RocketMQ refuses such an end, and asks the producer in a minute."""
     store = broker.store
@@ -81,7 +81,7 @@ async def _until_readable(broker: Broker, offset: int) -> None:
         await asyncio.sleep(COMMIT_LOOK_SECONDS)
 
 
-def _checked_half(broker: Broker, header: EndTransactionHeader) -> MessageExt:
+def _checked_half(broker: Context, header: EndTransactionHeader) -> MessageExt:
     """The half that is meant (``checkPrepareMessage``)."""
     half = broker.transactions.half_at(header.commit_log_offset)
     if half is None:

@@ -32,6 +32,7 @@ from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.identity import Identity
     from kerolox.protocol.bodies import TopicConfigTable
 
 __all__ = ["ANSWER_SECONDS_MAX", "OPERATOR_SECONDS_MAX", "Registration"]
@@ -71,23 +72,27 @@ class Registration:
     def __init__(
         self,
         config: BrokerConfig,
-        address: str,
-        ha_address: str,
+        identity: Identity,
         topics: Callable[[], TopicConfigTable],
         on_order_topics: Callable[[list[str]], None],
+        *,
+        wanted: asyncio.Event,
     ) -> None:
+        """Nobody is told before :meth:`start`.
+
+        Args:
+            config: the broker's settings.
+            identity: its addresses.
+            topics: gives the table to register.
+            on_order_topics: called with the topics that a name server says are ordered.
+            wanted: set by whoever has changed what name servers must hear of.
+        """
         self._config = config
-        self._identity = {
-            "brokerAddr": address,
-            "brokerId": config.broker_id,
-            "brokerName": config.broker_name,
-            "clusterName": config.broker_cluster_name,
-        }
-        self._ha_address = ha_address
+        self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
         self._client = RemotingClient(on_disconnect=self._disconnected)
-        self._wanted = asyncio.Event()
+        self._wanted = wanted
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
         self._refusals: dict[str, str] = {}
@@ -100,6 +105,15 @@ class Registration:
         self._rest_until = 0.0
         """No other registration before: the time of the loop."""
         self._turn_done = asyncio.Condition()
+
+    def _fields(self) -> dict[str, object]:
+        """How a broker names itself in the header of a request."""
+        return {
+            "brokerAddr": self._identity.address,
+            "brokerId": self._config.broker_id,
+            "brokerName": self._config.broker_name,
+            "clusterName": self._config.broker_cluster_name,
+        }
 
     @property
     def _servers(self) -> tuple[str, ...]:
@@ -132,13 +146,9 @@ class Registration:
 
     async def start(self) -> None:
         """Register with all name servers once, then keep on doing it."""
+        self._wanted.clear()
         await self._register_all()
         self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def soon(self) -> None:
-        """Something changed: register with all name servers, without waiting for it."""
-        if self._servers:
-            self._wanted.set()
 
     async def now(self, *, timeout_seconds: float) -> None:
         """Something changed: register, and wait until it was tried, at most ``timeout_seconds``."""
@@ -204,10 +214,10 @@ class Registration:
         else:
             body, is_compressed = await asyncio.to_thread(_encoded, content, may_compress)
         header = {
-            **self._identity,
+            **self._fields(),
             "bodyCrc32": body_crc(body),
             "compressed": is_compressed,
-            "haServerAddr": self._ha_address,
+            "haServerAddr": self._identity.ha_address,
         }
         self._registered.intersection_update(servers)
         for kept in (self._failures, self._refusals, self._reasons, self._told_at):
@@ -248,7 +258,7 @@ class Registration:
         self._reasons.pop(server, None)
         if server not in self._registered:
             self._registered.add(server)
-            _log.info("name server %s: registered as %s", server, self._identity["brokerAddr"])
+            _log.info("name server %s: registered as %s", server, self._identity.address)
         return _order_topics(response.body)
 
     def _failed(self, server: str, error: KeroloxError) -> None:
@@ -273,7 +283,7 @@ class Registration:
             )
 
     async def _unregister(self, server: str) -> None:
-        request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, self._identity)
+        request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, self._fields())
         try:
             await self._client.invoke(server, request, timeout_seconds=UNREGISTER_SECONDS_MAX)
         except KeroloxError as error:

@@ -26,6 +26,7 @@ from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.services.write_gate import WriteGate
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.kernel import RecordStore
     from kerolox.message import MessageExt
@@ -55,19 +56,31 @@ class DelaySchedule:
         config: BrokerConfig,
         store: RecordStore,
         filters: FilterTable,
+        gate: WriteGate,
         now_ms: Callable[[], int],
+        *,
+        on_delivered: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
+        """Without positions before :meth:`load`.
+
+        Args:
+            config: the broker's settings.
+            store: has the delayed messages and gets them anew.
+            filters: say which bits a message gets.
+            gate: while it is closed what is due waits.
+            now_ms: the clock.
+            on_delivered: called with the queue of each message that was delivered and the size of
+                its record.
+        """
         self._store = store
         self._filters = filters
+        self._gate = gate
+        self._on_delivered = on_delivered
         self._now_ms = now_ms
         self._levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[int, int] = {}
         self._told_ms = 0
-        self.writable = True
-        """False: nothing is delivered, what is due waits until it may be stored."""
-        self.on_delivered: Callable[[int, int], None] = _ignore
-        """Called with the queue of each message that was delivered and the size of its record."""
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
     def load(self) -> None:
@@ -94,7 +107,7 @@ class DelaySchedule:
         The levels take turns: a great many messages of one hold up no other.
         """
         delivered = 0
-        levels = list(range(1, len(self._levels_ms) + 1)) if self.writable else []
+        levels = list(range(1, len(self._levels_ms) + 1)) if self._gate.writable else []
         while levels:
             unfinished = []
             for level in levels:
@@ -156,7 +169,7 @@ class DelaySchedule:
             return True
         status, size = self._append(topic, queue_id, message)
         if status == PutMessageStatus.PUT_OK:
-            self.on_delivered(schedule_queue, size)
+            self._on_delivered(schedule_queue, size)
             return True
         name = PutMessageStatus(status).name
         if status in _NEVER:
@@ -197,7 +210,3 @@ class DelaySchedule:
 
     def _snapshot(self) -> object:
         return {"offsetTable": dict(self._offsets)}
-
-
-def _ignore(queue_id: int, size: int) -> None:
-    pass

@@ -31,7 +31,13 @@ from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOP
 from kerolox.protocol.records import decode_record, decode_records, encode_record
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.identity import Identity
+    from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.offsets import OffsetTable
+    from kerolox.broker.tables.topics import TopicTable
+    from kerolox.broker.writer import RecordWriter
+    from kerolox.kernel import StoreKernel
 
 __all__ = ["TRANSACTION_GROUP", "Transactions"]
 
@@ -73,9 +79,27 @@ _log = logging.getLogger(__name__)
 class Transactions:
     """Half messages of one broker."""
 
-    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        now_ms: Callable[[], int],
+        *,
+        identity: Identity,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        clients: ClientTable,
+        writer: RecordWriter,
+    ) -> None:
+        """Halves and positions are read when they are first needed."""
+        self._config = config
+        self._store = store
         self._now_ms = now_ms
+        self._identity = identity
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._writer = writer
         self._ended: dict[int, int] = {}
         """Queue offset of a half that is done → that of its op message."""
         self._waiting_ops: list[tuple[int, int]] = []
@@ -100,7 +124,7 @@ class Transactions:
     def open_halves(self) -> int:
         """Halves between position and end that no op message is known of."""
         self._load()
-        end = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
         return max(0, end - self._half_position - len(self._ended))
 
     # -- the producer's requests ----------------------------------------------------------------
@@ -114,7 +138,7 @@ class Transactions:
         record.sys_flag &= ~_KIND
         record.topic, record.queue_id = await self._topic(HALF_TOPIC), QUEUE
         record.property_text = encode_properties(record.properties)
-        return await self._broker.writer.put(record)
+        return await self._writer.put(record)
 
     def half_at(self, physical_offset: int) -> MessageExt | None:
         """The half message that a transaction's end names."""
@@ -128,7 +152,7 @@ class Transactions:
         """Store it as a half message that nobody was asked about yet."""
         properties = {**message.properties, PropertyKey.TRANSACTION_CHECK_TIMES: "0"}
         topic = await self._topic(HALF_TOPIC)
-        return await self._broker.writer.put(_copy_of(message, topic, QUEUE, properties))
+        return await self._writer.put(_copy_of(message, topic, QUEUE, properties))
 
     async def commit(self, half: MessageExt) -> Put:
         """Store the message under its real topic, once, and note that its half is done."""
@@ -140,7 +164,7 @@ class Transactions:
         try:
             put = Put(PutMessageStatus.PUT_OK)
             if not self._was_committed(half):
-                put = await self._broker.writer.put(self._final(half))
+                put = await self._writer.put(self._final(half))
             if put.is_stored:
                 await self._note(half)
             return put
@@ -159,7 +183,7 @@ class Transactions:
         start_ms = self._now_ms()
         deadline = asyncio.get_running_loop().time() + CHECK_SECONDS_MAX
         asked = looked_at = 0
-        end = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
         while self._half_position < end and asyncio.get_running_loop().time() < deadline:
             if not self._pass_ended():
                 half = self._half(self._half_position)
@@ -190,7 +214,7 @@ class Transactions:
     def _immunity_ms(self, half: MessageExt) -> int:
         """For how long nobody is asked about a half."""
         seconds = _number(half.properties.get(PropertyKey.CHECK_IMMUNITY_TIME), -1)
-        return self._broker.config.transaction_time_out if seconds == -1 else seconds * 1000
+        return self._config.transaction_time_out if seconds == -1 else seconds * 1000
 
     async def _resolve(self, half: MessageExt) -> int:
         """Deal with an open half that is old enough; 1 when its producer was asked."""
@@ -201,7 +225,7 @@ class Transactions:
         # Whoever was never asked about is asked once, even where transactionCheckMax is 0.
         told = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
         checks = _number(told, 0)
-        config = self._broker.config
+        config = self._config
         age = self._now_ms() - half.born_timestamp
         is_asked_out = told is not None and checks >= config.transaction_check_max
         if is_asked_out or age > config.file_reserved_time * 3_600_000:
@@ -236,7 +260,7 @@ class Transactions:
         Raises:
             StoreError: it was not stored; the round ends, and the next one begins with this half.
         """
-        put = await self._broker.writer.put(_copy_of(half, half.topic, QUEUE, properties))
+        put = await self._writer.put(_copy_of(half, half.topic, QUEUE, properties))
         if not put.is_stored:
             raise StoreError(
                 f"half message {half.queue_offset} is not stored again: {put.status.name}"
@@ -256,7 +280,7 @@ class Transactions:
             half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "no"),
             CHECK_MAX_TIME_TOPIC,
         )
-        put = await self._broker.writer.put(_copy_of(half, topic, QUEUE, half.properties))
+        put = await self._writer.put(_copy_of(half, topic, QUEUE, half.properties))
         if not put.is_stored:
             raise StoreError(
                 f"half message {half.queue_offset} is not set aside: {put.status.name}"
@@ -265,7 +289,7 @@ class Transactions:
     def _ask(self, half: MessageExt, properties: dict[str, str], put: Put) -> None:
         """CHECK_TRANSACTION_STATE to one producer of the group, without waiting for an answer."""
         group = properties.get(PropertyKey.PRODUCER_GROUP, "")
-        producers = self._broker.clients.producers(group) or []
+        producers = self._clients.producers(group) or []
         if not producers:
             _log.warning("no producer of group %s is here to be asked", group)
             return
@@ -301,7 +325,7 @@ class Transactions:
         end_ms = self._now_ms() + 1000
         # Whole seconds count in the index.
         begin_ms = half.born_timestamp - 1000
-        _, _, data = self._broker.store.query_key(topic, key, COPIES_MAX, begin_ms, end_ms)
+        _, _, data = self._store.query_key(topic, key, COPIES_MAX, begin_ms, end_ms)
         return any(
             copy.unique_key == key
             and copy.topic == topic
@@ -314,7 +338,7 @@ class Transactions:
         """Write the op message of a half."""
         if half.queue_offset in self._ended:
             return
-        host = self._broker.store_host
+        host = self._identity.store_host
         record = NewRecord(
             topic=await self._topic(OP_HALF_TOPIC),
             queue_id=half.queue_id,
@@ -327,7 +351,7 @@ class Transactions:
             born_host=host,
             store_host=host,
         )
-        put = await self._broker.writer.put(record)
+        put = await self._writer.put(record)
         if not put.is_stored:
             _log.error("half message %d is done, but not noted", half.queue_offset)
             return
@@ -375,7 +399,7 @@ class Transactions:
         firsts = [next(iter(self._unknown_ops), self._op_end)]
         firsts += [op_offset for op_offset, _half in waiting[:1]]
         self._op_position = max(self._op_position, min(firsts))
-        offsets = self._broker.offsets
+        offsets = self._offsets
         for topic, offset in (
             (HALF_TOPIC, self._half_position),
             (OP_HALF_TOPIC, self._op_position),
@@ -391,7 +415,7 @@ class Transactions:
         self._half_position = self._position(HALF_TOPIC)
         self._op_position = self._position(OP_HALF_TOPIC)
         self._op_end = self._op_position
-        end = self._broker.store.queue_bounds(OP_HALF_TOPIC, QUEUE)[1]
+        end = self._store.queue_bounds(OP_HALF_TOPIC, QUEUE)[1]
         for offset in range(self._op_position, end):
             op = self._message(OP_HALF_TOPIC, offset)
             half_offset = -1 if op is None or op.tags != REMOVE_TAG else _number(op.body, -1)
@@ -399,15 +423,15 @@ class Transactions:
                 self._know_op(offset)
             else:
                 self._know(half_offset, offset)
-        self._recovered_below = self._broker.store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        self._recovered_below = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
 
     def _position(self, topic: str) -> int:
-        low, high = self._broker.store.queue_bounds(topic, QUEUE)
-        kept = self._broker.offsets.query(TRANSACTION_GROUP, topic, QUEUE)
+        low, high = self._store.queue_bounds(topic, QUEUE)
+        kept = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE)
         return min(max(kept, low), high)
 
     def _message_at(self, physical_offset: int, topics: tuple[str, ...]) -> MessageExt | None:
-        data = self._broker.store.lookup(physical_offset) if physical_offset >= 0 else None
+        data = self._store.lookup(physical_offset) if physical_offset >= 0 else None
         if data is None:
             return None
         message = decode_record(data, inflate=False)[0]
@@ -420,8 +444,8 @@ class Transactions:
         return half
 
     def _message(self, topic: str, offset: int) -> MessageExt | None:
-        entry = self._broker.store.queue_entry(topic, QUEUE, offset)
-        data = None if entry is None else self._broker.store.lookup(entry[0])
+        entry = self._store.queue_entry(topic, QUEUE, offset)
+        data = None if entry is None else self._store.lookup(entry[0])
         if data is None:
             return None
         try:
@@ -432,10 +456,10 @@ class Transactions:
     # -- records ----------------------------------------------------------------------------------
     async def _topic(self, name: str) -> str:
         """One of the three topics, made when it is first needed."""
-        if name not in self._broker.topics:
-            self._broker.topics.create_for_group(name, 1)
-        if not self._broker.topics.is_settled(name):
-            await self._broker.topics.settle(name)
+        if name not in self._topics:
+            self._topics.create_for_group(name, 1)
+        if not self._topics.is_settled(name):
+            await self._topics.settle(name)
         return name
 
     def _final(self, half: MessageExt) -> NewRecord:

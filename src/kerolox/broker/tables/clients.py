@@ -19,6 +19,7 @@ from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import FastPathTables
     from kerolox.remoting.server import ServerConnection
 
@@ -109,26 +110,25 @@ class ClientTable:
 
     def __init__(
         self,
+        config: BrokerConfig,
         store: FastPathTables,
         now_ms: Callable[[], int],
         *,
-        may_broadcast: Callable[[str], bool],
-        notify_enable: bool,
         on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
         """Without clients.
 
         Args:
+            config: the broker's settings.
             store: gets the subscriptions.
             now_ms: the clock.
-            may_broadcast: a group's consumeBroadcastEnable.
-            notify_enable: the broker's notifyConsumerIdsChangedEnable.
             on_group_gone: called when the last member of a consumer group left.
         """
+        self._config = config
         self._store = store
         self._now_ms = now_ms
-        self._may_broadcast = may_broadcast
-        self.notify_enable = notify_enable
+        self._no_broadcast: set[str] = set()
+        """Consumer groups whose consumeBroadcastEnable is false."""
         self._on_group_gone = on_group_gone
         self._groups: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ServerConnection, Client]] = {}
@@ -212,7 +212,7 @@ class ClientTable:
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
         changed = self._subscribe(group, data.subscription_data_set) or is_new
         if model_changed:
-            self.refresh(group.name)
+            self._refresh(group.name)
         if changed and notify:
             self._notify(group)
         return changed
@@ -271,8 +271,12 @@ class ClientTable:
             self.connection_closed(client.connection)
             client.connection.close()
 
-    def refresh(self, group: str) -> None:
-        """The group's configuration changed: tell the kernel again what its hot pulls may do."""
+    def set_may_broadcast(self, group: str, may_broadcast: bool) -> None:
+        """A group's consumeBroadcastEnable, which its fast pulls depend on."""
+        (self._no_broadcast.discard if may_broadcast else self._no_broadcast.add)(group)
+        self._refresh(group)
+
+    def _refresh(self, group: str) -> None:
         found = self._groups.get(group)
         if found is not None:
             for subscription in found.subscriptions.values():
@@ -390,7 +394,7 @@ class ClientTable:
         return changed
 
     def _push(self, group: ConsumerGroup, subscription: SubscriptionData) -> None:
-        refused = group.message_model == "BROADCASTING" and not self._may_broadcast(group.name)
+        refused = group.message_model == "BROADCASTING" and group.name in self._no_broadcast
         if refused or not subscription.is_tag_type:
             # Its pulls must come to Python, which refuses them.
             self._store.delete_subscription(group.name, subscription.topic)
@@ -410,7 +414,7 @@ class ClientTable:
             self._store.delete_subscription(group.name, topic)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if not self.notify_enable:
+        if not self._config.notify_consumer_ids_changed_enable:
             return
         for member in group.members.values():
             notice = RemotingCommand.request(

@@ -126,13 +126,20 @@ def _compiled(text: str) -> Sql92Expression | str:
 class FilterTable:
     """The expressions of all groups, by topic."""
 
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+        *,
+        on_topic: Callable[[str, bool], None] = lambda topic, needs_bit_map: None,
+    ) -> None:
+        """Without expressions before :meth:`load`. ``on_topic``: called with a topic and whether
+        messages to it need bit maps, when that changes."""
         self._now_ms = now_ms
         self._bloom = config.bloom_filter
         self._kept_ms = config.filter_data_clean_time_span
         self._is_calculated = config.enable_calc_filter_bit_map and config.enable_consume_queue_ext
-        self.on_topic: Callable[[str], None] = _nothing
-        """Called with a topic when messages to it begin or cease to need bit maps."""
+        self._on_topic = on_topic
         self._filters: dict[str, dict[str, GroupFilter]] = {}
         self._topics_of: dict[str, set[str]] = {}
         """Group → the topics that it filters."""
@@ -337,7 +344,7 @@ class FilterTable:
         self._filters.setdefault(item.topic, groups)[item.group] = item
         self.file.touch()
         if is_first and self._is_calculated:
-            self.on_topic(item.topic)
+            self._on_topic(item.topic, True)
 
     def _drop(self, topic: str, group: str) -> None:
         groups = self._filters.get(topic, {})
@@ -355,7 +362,7 @@ class FilterTable:
         if not groups:
             del self._filters[topic]
             if self._is_calculated:
-                self.on_topic(topic)
+                self._on_topic(topic, False)
 
     def _die(self, known: GroupFilter) -> None:
         known.dead_ms = self._now_ms()
@@ -382,10 +389,6 @@ class FilterTable:
                 for topic, groups in self._filters.items()
             }
         }
-
-
-def _nothing(_topic: str) -> None:
-    pass
 
 
 def _values(topic: _TopicFilters) -> Iterable[_Filter]:

@@ -55,17 +55,27 @@ class GroupTable:
         store: FastPathTables,
         now_ms: Callable[[], int],
         *,
-        may_be_hot: bool = True,
+        may_be_fast: bool = True,
+        on_change: Callable[[str, bool], None] = lambda group, may_broadcast: None,
     ) -> None:
-        self._may_be_hot = may_be_hot
+        """Without groups before :meth:`load`.
+
+        Args:
+            config: the broker's settings.
+            store: gets what its fast path must know of each group.
+            now_ms: the clock.
+            may_be_fast: False: no pull of any group is answered by the fast path.
+            on_change: called with the name of each group that is loaded, added, replaced or taken
+                out, and its consumeBroadcastEnable.
+        """
+        self._may_be_fast = may_be_fast
+        self._on_change = on_change
         self._config = config
         self._store = store
         self._now_ms = now_ms
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._bytes = 0
         self.version = DataVersion(counter=0, timestamp=now_ms())
-        self.on_change: Callable[[str], None] = _ignore
-        """Called with the name of each group that is added, replaced or taken out."""
         self.file = JsonFile(config.config_folder / "subscriptionGroup.json", self.snapshot)
 
     def load(self) -> None:
@@ -83,6 +93,7 @@ class GroupTable:
             self.version = loaded.data_version
         for group in self._groups.values():
             self._push(group)
+            self._on_change(group.group_name, group.consume_broadcast_enable)
         self._bytes = sum(map(_bytes_of, self._groups))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -140,13 +151,15 @@ class GroupTable:
         self._push(group)
         self._changed(group.group_name)
 
-    def disable_slow(self, lag: Iterable[tuple[str, str, int, int]], bytes_max: int) -> None:
-        """``protectBroker``: switch off the groups that read so far back that others suffer.
+    def disable_slow(self, lag: Iterable[tuple[str, str, int, int]]) -> None:
+        """``protectBroker``: switch off the groups that read so far back that others suffer
+        (``consumerFallbehindThreshold``), if ``disableConsumeIfConsumerReadSlowly`` says so.
 
-        Args:
-            lag: as ``StoreMetrics.lag`` tells it.
-            bytes_max: how far behind the end of the log a group may read.
+        ``lag`` is as ``StoreMetrics.lag`` tells it.
         """
+        if not self._config.disable_consume_if_consumer_read_slowly:
+            return
+        bytes_max = self._config.consumer_fallbehind_threshold
         for name, topic, queue_id, size in lag:
             group = self._groups.get(name)
             if size > bytes_max and group is not None and group.consume_enable:
@@ -184,17 +197,14 @@ class GroupTable:
     def _changed(self, group: str) -> None:
         self.version = self.version.next(self._now_ms())
         self.file.write_soon()
-        self.on_change(group)
+        config = self._groups.get(group)
+        self._on_change(group, config is None or config.consume_broadcast_enable)
 
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
-        hot = self._may_be_hot and readable and group.consume_enable
+        fast = self._may_be_fast and readable and group.consume_enable
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
-        self._store.set_group(group.group_name, hot, MASTER_ID)
-
-
-def _ignore(group: str) -> None:
-    pass
+        self._store.set_group(group.group_name, fast, MASTER_ID)
 
 
 def _bytes_of(name: str) -> int:

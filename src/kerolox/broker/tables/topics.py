@@ -99,8 +99,21 @@ class TopicTable:
     """All topics of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, store: FastPathTables, now_ms: Callable[[], int]
+        self,
+        config: BrokerConfig,
+        store: FastPathTables,
+        now_ms: Callable[[], int],
+        *,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """Without topics before :meth:`load`.
+
+        Args:
+            config: the broker's settings.
+            store: gets what its fast path must know of each topic.
+            now_ms: the clock.
+            on_change: called after each change that name servers must hear of.
+        """
         self._config = config
         self._store = store
         self._now_ms = now_ms
@@ -110,10 +123,9 @@ class TopicTable:
         self._unsettled: set[str] = set()
         """Topics that were made on the way of a request and may not be in the file yet."""
         self.version = DataVersion(counter=0, timestamp=now_ms())
-        self.is_filtered: Callable[[str], bool] = _never
-        """Whether messages to a topic get bit maps, which only the cold path can calculate."""
-        self.on_change: Callable[[], None] = _nothing
-        """Called after each change that name servers must hear of."""
+        self._filtered: set[str] = set()
+        """Topics whose messages get bit maps, which only the slow path can calculate."""
+        self._on_change = on_change
         self.file = JsonFile(config.config_folder / "topics.json", self.snapshot)
 
     def load(self) -> None:
@@ -241,7 +253,7 @@ class TopicTable:
         """
         await self.file.flush()
         self._unsettled.discard(topic)
-        self.refresh(topic)
+        self._refresh(topic)
 
     def put(self, topic: TopicConfig, *, is_settled: bool = True) -> None:
         """Add or replace a topic; nothing to do for a light message queue. ``is_settled``: see
@@ -263,8 +275,12 @@ class TopicTable:
         self._push(topic)
         self._changed()
 
-    def refresh(self, topic: str) -> None:
-        """``is_filtered`` may say another thing of a topic than before."""
+    def set_filtered(self, topic: str, is_filtered: bool) -> None:
+        """Say whether messages to a topic, known or not, get bit maps."""
+        (self._filtered.add if is_filtered else self._filtered.discard)(topic)
+        self._refresh(topic)
+
+    def _refresh(self, topic: str) -> None:
         config = self._topics.get(topic)
         if config is not None:
             self._push(config)
@@ -326,7 +342,7 @@ class TopicTable:
     def _changed(self) -> None:
         self.version = self.version.next(self._now_ms())
         self.file.write_soon()
-        self.on_change()
+        self._on_change()
 
     def _push(self, topic: TopicConfig) -> None:
         name = topic.topic_name
@@ -339,7 +355,7 @@ class TopicTable:
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)
             and name not in self._unsettled
-            and not self.is_filtered(name)
+            and name not in self._filtered
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, hot)
 
@@ -366,14 +382,6 @@ def _topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicC
     return TopicConfig(
         topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm)
     )
-
-
-def _never(_topic: str) -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass
 
 
 def _bytes_of(topic: TopicConfig) -> int:

@@ -1,0 +1,68 @@
+"""The parts of a broker, as requests get them: all typed, all made before the ports open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.filtered_pull import Arrivals
+    from kerolox.broker.hooks import PullHook
+    from kerolox.broker.identity import Identity
+    from kerolox.broker.metrics.broker_stats import Traffic
+    from kerolox.broker.metrics.store_stats import Statistics
+    from kerolox.broker.services.background import BackgroundTasks
+    from kerolox.broker.services.cleaning import Cleaner
+    from kerolox.broker.services.registration import Registration
+    from kerolox.broker.services.replies import RepliesUnderWay
+    from kerolox.broker.services.schedule import DelaySchedule
+    from kerolox.broker.services.transactions import Transactions
+    from kerolox.broker.services.write_gate import WriteGate
+    from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.filters import FilterTable
+    from kerolox.broker.tables.groups import GroupTable
+    from kerolox.broker.tables.locks import QueueLocks
+    from kerolox.broker.tables.offsets import OffsetTable
+    from kerolox.broker.tables.topics import TopicTable
+    from kerolox.broker.writer import RecordWriter
+    from kerolox.dynamic_config import LiveSettings
+    from kerolox.kernel import StoreKernel
+    from kerolox.remoting.unserved import UnservedCodes
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a handler may use. ``now_ms`` gives milliseconds since the epoch."""
+
+    config: BrokerConfig
+    live_settings: LiveSettings[BrokerConfig]
+    now_ms: Callable[[], int]
+    identity: Identity
+    store: StoreKernel
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    filters: FilterTable
+    clients: ClientTable
+    locks: QueueLocks
+
+    gate: WriteGate
+    writer: RecordWriter
+    schedule: DelaySchedule
+    transactions: Transactions
+    arrivals: Arrivals
+    replies: RepliesUnderWay
+    cleaner: Cleaner
+    registration: Registration
+    background: BackgroundTasks
+
+    statistics: Statistics
+    traffic: Traffic
+
+    pull_hooks: tuple[PullHook, ...]
+    unserved: UnservedCodes

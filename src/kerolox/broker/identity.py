@@ -1,0 +1,61 @@
+"""Who the broker is: the addresses that it tells others, and the host in its records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.addresses import join_address
+from kerolox.message import pack_host
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import StoreKernel
+
+__all__ = ["Identity"]
+
+HA_PORT_DISTANCE = 1
+
+
+class Identity:
+    """The addresses of one broker, by its settings and the port that it listens on.
+
+    Attributes:
+        port: ``listenPort``; with 0 the port that the system gave, after the start.
+        store_host: the host that new records name, packed; empty before :meth:`resolve`.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._store_address = ""
+        self.port = config.listen_port
+        self.store_host = b""
+
+    @property
+    def address(self) -> str:
+        """What name servers tell clients: ``advertisedAddress``, else ``brokerIP1:port``."""
+        return join_address(*self._config.advertised(self.port))
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves would connect (``haServerAddr``)."""
+        return join_address(self._config.broker_ip2, self.port + HA_PORT_DISTANCE)
+
+    def resolve(self) -> None:
+        """Look the advertised host up: records hold an IP address.
+
+        Raises:
+            ConfigError: it can't be resolved.
+        """
+        self._store_address = self._config.store_address()
+
+    def announce(self, store: StoreKernel) -> None:
+        """Tell the kernel what its answers and records say of the broker."""
+        config = self._config
+        self.store_host = pack_host(self._store_address, config.advertised(self.port)[1])
+        store.set_identity(
+            cluster=config.broker_cluster_name,
+            region=config.region_id,
+            trace_on=config.trace_on,
+            store_host=self.store_host,
+            broker_id=config.broker_id,
+        )

@@ -1,0 +1,74 @@
+"""Opening the store of a broker, with errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerolox.errors import StoreError
+from kerolox.kernel import RecoveryReport
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.kernel import Kernel, StoreKernel
+
+__all__ = ["open_store"]
+
+_log = logging.getLogger(__name__)
+
+
+def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, RecoveryReport]:
+    """Make the folders, open and recover the store.
+
+    Raises:
+        StoreError: it can't be opened: in use, not writable, a file of the wrong size.
+    """
+    root = config.store_path_root_dir
+    try:
+        config.config_folder.mkdir(parents=True, exist_ok=True)
+        for folder in config.log_folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        _check_writable(root, config)
+    except OSError as error:
+        raise StoreError(_folder_error(root, error)) from error
+    store = kernel.Store(config.store_settings())
+    try:
+        report = RecoveryReport(*store.open())
+    except BlockingIOError as error:
+        raise StoreError(
+            f"store {root} is in use by another broker process; stop it, or give this broker "
+            "a folder of its own (storePathRootDir)"
+        ) from error
+    except OSError as error:
+        raise StoreError(_folder_error(root, error)) from error
+    except ValueError as error:
+        raise StoreError(f"store {root} can't be opened: {error}") from error
+    for note in report.notes:
+        _log.warning("store %s: %s", root, note)
+    _log.info("store %s: %s", root, report.summary())
+    return store, report
+
+
+def _check_writable(root: Path, config: BrokerConfig) -> None:
+    """Without this a folder that is closed to us would show at the first send only.
+
+    Raises:
+        OSError: there is one; it names it.
+    """
+    for folder in (root, *config.log_folders, root / "consumequeue", root / "index"):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    probe = config.config_folder / f".writable-{os.getpid()}"
+    probe.touch()
+    probe.unlink()
+
+
+def _folder_error(root: Path, error: OSError) -> str:
+    where = error.filename or root
+    return (
+        f"store {root} can't be used: {where}: {error.strerror or error}; give this user write "
+        "permission, free space if the disk is full, or choose another folder (storePathRootDir)"
+    )

@@ -1,0 +1,125 @@
+"""The ports of a broker: the main one, whose fast requests the kernel answers, and the VIP port."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.broker.requests import ROUTER
+from kerolox.errors import ConfigError
+from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.gathering import Gathering
+from kerolox.remoting.server import RemotingServer
+from kerolox.remoting.unserved import UnservedCodes
+
+if TYPE_CHECKING:
+    from kerolox.broker.context import Context
+    from kerolox.kernel import ConnectionKernel
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.server import Handler, ServerConnection
+
+__all__ = ["Ports"]
+
+VIP_PORT_DISTANCE = -2
+
+Feeder = Callable[[int, bytes], "ConnectionKernel"]
+"""Makes the kernel of a connection from its id and its packed peer address."""
+
+
+class Ports:
+    """Listens for one broker and brings each request to its handler."""
+
+    def __init__(self, broker: Context, feeder: Feeder) -> None:
+        """Nothing is opened before :meth:`open`."""
+        self._broker = broker
+        self._feeder = feeder
+        self._main: RemotingServer | None = None
+        self._unserved_by_vip = UnservedCodes("VIP port of the broker")
+        self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
+        self._cleanup = contextlib.AsyncExitStack()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses that it listens on, the VIP port's aside."""
+        return () if self._main is None else self._main.addresses
+
+    async def open(self) -> None:
+        """Listen; the broker's identity gets the port that the system gave.
+
+        Raises:
+            ConfigError: a port can't be opened; some may be open then, see :meth:`close`.
+        """
+        config, identity = self._broker.config, self._broker.identity
+        self._gathering.start()
+        self._cleanup.callback(self._gathering.stop)
+        try:
+            self._main = await self._listen(config.listen_port, self._handle, self._feeder)
+        except ConfigError as error:
+            if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+                raise
+            raise ConfigError(
+                f"{error}; it may also be the VIP port of a broker with "
+                f"listenPort={config.listen_port - VIP_PORT_DISTANCE}"
+            ) from error
+        identity.port = self._main.port
+        identity.announce(self._broker.store)
+        if config.vip_port_enable and config.listen_port:
+            await self._listen_vip(config.listen_port)
+
+    async def close(self) -> None:
+        """Close all connections, in bounded time. Idempotent."""
+        await self._cleanup.aclose()
+
+    def deliver_ready(self) -> None:
+        """Send the answers that became ready outside a feed."""
+        if self._main is None:
+            return
+        for connection_id, data in self._broker.store.drain_ready():
+            if not self._broker.arrivals.wake(connection_id):
+                self._main.deliver(connection_id, data)
+
+    async def _listen_vip(self, listen_port: int) -> None:
+        try:
+            await self._listen(listen_port + VIP_PORT_DISTANCE, self._handle_vip, None)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the VIP port, {-VIP_PORT_DISTANCE} below listenPort={listen_port}, which only "
+                f"clients with vipChannelEnabled use, can't be opened: {error}; or do without it "
+                "(vipPortEnable=false)"
+            ) from error
+
+    async def _listen(self, port: int, handler: Handler, feeder: Feeder | None) -> RemotingServer:
+        config = self._broker.config
+        server = RemotingServer(
+            handler,
+            host=config.listen_host,
+            port=port,
+            feeder=feeder,
+            on_close=self._broker.clients.connection_closed,
+            on_ready=self.deliver_ready,
+            idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
+            backlog=config.server_socket_backlog,
+            connections_per_address_max=config.max_connections_per_address,
+            gathering=self._gathering,
+        )
+        await server.start()
+        self._cleanup.push_async_callback(server.stop)
+        return server
+
+    async def _handle(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        return await ROUTER.dispatch(self._broker, command, connection)
+
+    async def _handle_vip(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            return self._unserved_by_vip.answer(command, connection)
+        return await ROUTER.dispatch(self._broker, command, connection)
+
+    def _messages_moved(self) -> int:
+        stats = self._broker.store.stats()
+        return stats["put_count"] + stats["get_count"]

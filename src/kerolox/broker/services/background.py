@@ -1,0 +1,61 @@
+"""Tasks beside the requests: periodic ones, and work that outlives its request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+
+__all__ = ["BackgroundTasks"]
+
+_log = logging.getLogger(__name__)
+
+
+class BackgroundTasks:
+    """All of one broker; :meth:`stop` ends them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[object, None, None]) -> None:
+        """Run something that outlives its request. What it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def repeat(
+        self, seconds: float, work: Callable[[], Awaitable[object]], *, first: float | None = None
+    ) -> None:
+        """Do something again and again.
+
+        Args:
+            seconds: the pause before each run.
+            work: what to do. What it raises is logged.
+            first: the pause before the first run; None: the same.
+        """
+        self.run(_repeat(seconds, work, seconds if first is None else first))
+
+    async def stop(self) -> None:
+        """Cancel all and wait until they have ended."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("background work failed", exc_info=task.exception())
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[object]], first: float) -> None:
+    pause = first
+    while True:
+        await asyncio.sleep(pause)
+        pause = seconds
+        try:
+            await work()
+        except OSError as error:
+            _log.error("%s; tried again in %.1f s", error, seconds)
+        except Exception:
+            _log.exception("background work failed; tried again in %.1f s", seconds)
