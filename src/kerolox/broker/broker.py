@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
@@ -74,6 +74,16 @@ WATCH_SECONDS = 0.25
 again."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Tables(NamedTuple):
+    topics_changed: asyncio.Event
+    """Set when name servers must hear of the topics."""
+    topics: TopicTable
+    filters: FilterTable
+    clients: ClientTable
+    groups: GroupTable
+    offsets: OffsetTable
 
 
 class Broker:
@@ -188,9 +198,8 @@ class Broker:
         await self.stop()
 
     # -- starting -----------------------------------------------------------------------------
-    def _made_parts(self, store: StoreKernel) -> Context:
-        """All parts: each gets those that it uses, so they are made from the bottom up."""
-        config, now_ms, identity = self.config, self._now_ms, self._identity
+    def _made_tables(self, store: StoreKernel) -> _Tables:
+        config, now_ms = self.config, self._now_ms
         topics_changed = asyncio.Event()
         topics = TopicTable(config, store, now_ms, on_change=topics_changed.set)
         filters = FilterTable(config, now_ms, on_topic=topics.set_filtered)
@@ -203,6 +212,12 @@ class Broker:
             on_change=clients.set_may_broadcast,
         )
         offsets = OffsetTable(config.config_folder, store, has_lmq=config.enable_lmq)
+        return _Tables(topics_changed, topics, filters, clients, groups, offsets)
+
+    def _made_parts(self, store: StoreKernel) -> Context:
+        """All parts: each gets those that it uses, so they are made from the bottom up."""
+        config, now_ms, identity = self.config, self._now_ms, self._identity
+        topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
         traffic = Traffic(config, store, now_ms)
         schedule = DelaySchedule(
@@ -214,15 +229,10 @@ class Broker:
             config, identity, topics.registration, topics.set_ordered, wanted=topics_changed
         )
         apply = ConfigApplier(
-            config=config,
-            identity=identity,
-            store=store,
-            topics=topics,
-            groups=groups,
-            clients=clients,
-            gate=gate,
-            cleaner=cleaner,
-            registration=registration,
+            config, identity, store, topics, groups, clients, gate, cleaner, registration
+        )
+        transactions = Transactions(
+            config, store, now_ms, identity, topics, offsets, clients, writer
         )
         return Context(
             config=config,
@@ -239,16 +249,7 @@ class Broker:
             gate=gate,
             writer=writer,
             schedule=schedule,
-            transactions=Transactions(
-                config,
-                store,
-                now_ms,
-                identity=identity,
-                topics=topics,
-                offsets=offsets,
-                clients=clients,
-                writer=writer,
-            ),
+            transactions=transactions,
             arrivals=Arrivals(store),
             replies=RepliesUnderWay(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,

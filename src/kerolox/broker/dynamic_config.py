@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ConfigApplier"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConfigApplier:
     """The parts of a broker that keep what settings say."""
 

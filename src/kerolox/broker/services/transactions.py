@@ -84,7 +84,6 @@ class Transactions:
         config: BrokerConfig,
         store: StoreKernel,
         now_ms: Callable[[], int],
-        *,
         identity: Identity,
         topics: TopicTable,
         offsets: OffsetTable,
