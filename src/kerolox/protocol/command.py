@@ -81,6 +81,12 @@ class RemotingCommand:
             serialize_type=self.serialize_type,
         )
 
+    def not_supported(self) -> RemotingCommand:
+        """The response to a request whose code nobody handles."""
+        return self.response(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {self.code} not supported"
+        )
+
     @property
     def is_response(self) -> bool:
         """It answers a request."""

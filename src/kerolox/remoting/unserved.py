@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.protocol.codes import VERSION, ResponseCode
+from kerolox.protocol.codes import VERSION
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
@@ -40,9 +40,7 @@ class UnservedCodes:
         if client not in self._told and len(self._told) <= TOLD_MAX:
             self._told.add(client)
             self._tell(command, connection)
-        return command.response(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-        )
+        return command.not_supported()
 
     def _tell(self, command: RemotingCommand, connection: ServerConnection) -> None:
         if len(self._told) > TOLD_MAX:

@@ -7,6 +7,7 @@ message now. Anything else is answered with code 3.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.consumers.consuming import ConsumeStatus
@@ -18,13 +19,32 @@ from kerolox.protocol.fastjson import FastjsonError, dumps, loads
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.consumers.push_consumer import PushConsumer
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from kerolox.client.aio.consumers.consuming import Assignment, Consuming
+    from kerolox.client.aio.consumers.offset_store import OffsetStore
+    from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["answer_broker", "parse_reset_offsets"]
+__all__ = ["ConsumerView", "answer_broker", "parse_reset_offsets"]
 
 
-async def answer_broker(consumer: PushConsumer, command: RemotingCommand) -> RemotingCommand:
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """What of a push consumer brokers may ask about."""
+
+    group: str
+    start_ms: int
+    name_servers: tuple[str, ...]
+    consume_concurrency: int
+    subscriptions: Iterable[Subscription]
+    assignments: Mapping[MessageQueue, Assignment]
+    offsets: OffsetStore
+    consuming: Consuming
+    reset_offsets: Callable[[dict[MessageQueue, int]], Awaitable[None]]
+
+
+async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> RemotingCommand:
     """Do what the broker asks; the answer to it."""
     fields = command.ext_fields
     group = fields.get("consumerGroup") or fields.get("group") or consumer.group
@@ -42,9 +62,7 @@ async def answer_broker(consumer: PushConsumer, command: RemotingCommand) -> Rem
         return command.response()
     if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
         return command.response(body=await _consume_directly(consumer, command))
-    return command.response(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-    )
+    return command.not_supported()
 
 
 def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
@@ -66,47 +84,42 @@ def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
         raise RemoteProtocolError(f"reset offsets are unreadable: {error!r}") from None
 
 
-def _running_info(consumer: PushConsumer) -> bytes:
+def _running_info(consumer: ConsumerView) -> bytes:
     return running_info_body(
         properties={
             "PROP_CLIENT_VERSION": "V4_9_8",
             "PROP_CONSUMEORDERLY": "false",
-            "PROP_CONSUMER_START_TIMESTAMP": str(consumer._start_ms),
+            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.start_ms),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": ";".join(consumer._open_cluster().name_servers),
-            "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.consume_concurrency),
+            "PROP_NAMESERVER_ADDR": ";".join(consumer.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": str(consumer.consume_concurrency),
         },
-        subscriptions=consumer._subscriptions.values(),
+        subscriptions=consumer.subscriptions,
         queues={
-            queue: (assignment.process_queue, _committed(consumer, queue))
-            for queue, assignment in consumer._assignments.items()
+            queue: (assignment.process_queue, consumer.offsets.table.read(queue))
+            for queue, assignment in consumer.assignments.items()
         },
-        stats=consumer._consuming.stats if consumer._consuming else {},
+        stats=consumer.consuming.stats,
         now_ms=time.time_ns() // 1_000_000,
     )
 
 
-def _committed(consumer: PushConsumer, queue: MessageQueue) -> int:
-    return consumer._offsets.table.read(queue) if consumer._offsets else -1
-
-
-def _offsets(consumer: PushConsumer, topic: str) -> bytes:
+def _offsets(consumer: ConsumerView, topic: str) -> bytes:
     table = {
-        queue: _committed(consumer, queue)
-        for queue in consumer._assignments
+        queue: consumer.offsets.table.read(queue)
+        for queue in consumer.assignments
         if queue.topic == topic or not topic
     }
     return dumps({"messageQueueTable": table})
 
 
-async def _consume_directly(consumer: PushConsumer, command: RemotingCommand) -> bytes:
+async def _consume_directly(consumer: ConsumerView, command: RemotingCommand) -> bytes:
     broker_name = command.ext_fields.get("brokerName", "")
     message, _ = decode_record(command.body, broker_name=broker_name)
     start = time.monotonic()
     remark = ""
-    assert consumer._consuming is not None
     try:
-        status = await consumer._consuming.consume_directly(message)
+        status = await consumer.consuming.consume_directly(message)
         result = "CR_LATER" if status is ConsumeStatus.RECONSUME_LATER else "CR_SUCCESS"
     except Exception as error:
         result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

@@ -17,14 +17,13 @@ import asyncio
 import dataclasses
 import logging
 import os
-import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.consumers.broker_requests import answer_broker
+from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consuming import (
     Assignment,
     ConsumeStatus,
@@ -49,10 +48,8 @@ from kerolox.client.core.namespaces import (
 )
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
-from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import (
-    BrokerSystemError,
     ClientError,
     ConfigError,
     KeroloxError,
@@ -62,7 +59,6 @@ from kerolox.errors import (
 from kerolox.filter.tags import ALL_TAGS, Subscription, subscription_of
 from kerolox.message import MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.fastjson import FastjsonError, loads
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -141,21 +137,13 @@ class PushConsumer(Client):
         self._hooks = self.settings.consume_hooks
         self._tracing: TraceDispatcher | None = None
         if self.settings.enable_trace:
-            self._trace(group, ip)
-
-    def _trace(self, group: str, ip: str) -> None:
-        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
-        self._tracing = TraceDispatcher(
-            lambda: trace_producer(group, "CONSUME", name_servers, self.settings), topic
-        )
-        ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
-        hook = TraceHook(
-            self._tracing.append,
-            now_ms=_now_ms,
-            next_id=lambda: ids.next(_now_ms()),
-            trace_topic=topic,
-        )
-        self._hooks += (hook,)
+            name_servers = ";".join(self._name_servers)
+            self._tracing = TraceDispatcher(
+                lambda: trace_producer(group, "CONSUME", name_servers, self.settings),
+                self.settings.trace_topic,
+            )
+            ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+            self._hooks += (self._tracing.hook(ids),)
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
@@ -342,7 +330,7 @@ class PushConsumer(Client):
                     _log.warning("rebalance of topic %s failed: %s", topic, error)
             unwanted = [q for q in self._assignments if q.topic not in self._subscriptions]
             for queue in unwanted:
-                await self._give_up(queue)
+                await self._revoke(queue)
             if unwanted:
                 await self._heartbeat()
 
@@ -355,11 +343,11 @@ class PushConsumer(Client):
             return
         share = subscribe_queues(topic, route)
         if not self._is_broadcasting:
-            members = await self._members(topic)
+            members = await cluster.members(self.group, topic)
             if self._client_id not in members:
                 # The broker lost us, by a restart for example: make ourselves known first.
                 await self._heartbeat()
-                members = await self._members(topic)
+                members = await cluster.members(self.group, topic)
                 if not members:
                     raise ClientError(f"no broker knows a member of group {self.group!r}")
             strategy = STRATEGIES[self.settings.allocation]
@@ -374,32 +362,13 @@ class PushConsumer(Client):
         expired = [q for q in self._assignments if q.topic == topic and q not in owned]
         lost, gained = queue_changes(owned, share)
         for queue in [*lost, *expired]:
-            await self._give_up(queue)
+            await self._revoke(queue)
         if lost or gained:
             _log.info("group %s: %s lost %s gained %s", self.group, topic, lost, gained)
             # The broker must know the newer version before pulls refer to it.
             await self._touch_subscription(topic)
         for queue in gained:
-            await self._take_on(queue)
-
-    async def _members(self, topic: str) -> list[str]:
-        cluster = self._open_cluster()
-        route = await cluster.route(topic)
-        broker = random.choice(route.brokers) if route.brokers else None
-        address = broker.any_address() if broker else None
-        if address is None:
-            raise ClientError(f"topic {topic!r} has no broker")
-        try:
-            response = await cluster.ask(
-                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
-            )
-        except BrokerSystemError:
-            # The broker knows no member of the group at all.
-            return []
-        try:
-            return [str(item) for item in loads(response.body)["consumerIdList"]]
-        except (FastjsonError, KeyError, TypeError) as error:
-            raise ClientError(f"consumer list of {address} is unreadable: {error!r}") from None
+            await self._assign(queue)
 
     async def _touch_subscription(self, topic: str) -> None:
         subscription = self._subscriptions.get(topic)
@@ -408,7 +377,7 @@ class PushConsumer(Client):
             self._subscriptions[topic] = dataclasses.replace(subscription, version=version)
             await self._heartbeat()
 
-    async def _take_on(self, queue: MessageQueue) -> None:
+    async def _assign(self, queue: MessageQueue) -> None:
         assert self._offsets is not None
         self._offsets.table.remove(queue)
         try:
@@ -434,7 +403,7 @@ class PushConsumer(Client):
             return await self.offset_by_time(queue, timestamp)
         return start.offset
 
-    async def _give_up(self, queue: MessageQueue) -> None:
+    async def _revoke(self, queue: MessageQueue) -> None:
         assert self._offsets is not None
         assignment = self._assignments.pop(queue, None)
         if assignment is None:
@@ -547,7 +516,7 @@ class PushConsumer(Client):
         if self._assignments.get(queue) is assignment:
             self._offsets.table.update(queue, assignment.next_offset, increase_only=False)
             await self._offsets.persist([queue], wait=True)
-            await self._give_up(queue)
+            await self._revoke(queue)
             self._rebalance_wanted.set()
 
     # -- background -----------------------------------------------------------------------------
@@ -591,7 +560,7 @@ class PushConsumer(Client):
                     self._assignments[queue].process_queue.drop()
                     self._offsets.table.update(queue, offset, increase_only=False)
                     await self._offsets.persist([queue], wait=True)
-                    await self._give_up(queue)
+                    await self._revoke(queue)
         self._rebalance_wanted.set()
 
     async def _on_request(
@@ -602,7 +571,20 @@ class PushConsumer(Client):
             return None
         # From here on handlers may use timeouts and locks, which need a task around them.
         await asyncio.sleep(0)
-        return await answer_broker(self, command)
+        assert self._consuming is not None
+        assert self._offsets is not None
+        view = ConsumerView(
+            self.group,
+            self._start_ms,
+            self._open_cluster().name_servers,
+            self.settings.consume_concurrency,
+            self._subscriptions.values(),
+            self._assignments,
+            self._offsets,
+            self._consuming,
+            self.reset_offsets,
+        )
+        return await answer_broker(view, command)
 
 
 def _now_ms() -> int:

@@ -22,11 +22,14 @@ from kerolox.client.aio.network.addressing import (
 )
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
+    BrokerSystemError,
     ClientError,
     ConnectError,
     KeroloxError,
     TopicRouteNotFoundError,
 )
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.fastjson import FastjsonError, loads
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
@@ -208,6 +211,29 @@ class Cluster(Access):
         if address is None:
             raise ClientError(f"broker {broker_name!r} of topic {topic!r} has no known address")
         return address
+
+    async def members(self, group: str, topic: str) -> list[str]:
+        """The client ids of a consumer group, as any broker of a topic knows them.
+
+        Raises:
+            ClientError: the topic has no broker, or its answer is unreadable.
+        """
+        route = await self.route(topic)
+        broker = random.choice(route.brokers) if route.brokers else None
+        address = broker.any_address() if broker else None
+        if address is None:
+            raise ClientError(f"topic {topic!r} has no broker")
+        try:
+            response = await self.ask(
+                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
+            )
+        except BrokerSystemError:
+            # The broker knows no member of the group at all.
+            return []
+        try:
+            return [str(item) for item in loads(response.body)["consumerIdList"]]
+        except (FastjsonError, KeyError, TypeError) as error:
+            raise ClientError(f"consumer list of {address} is unreadable: {error!r}") from None
 
     def broker_addresses(self, *, masters_only: bool) -> list[str]:
         """Addresses of all known brokers."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, Cluster
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
+from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.heartbeat import heartbeat_body
@@ -27,13 +27,10 @@ from kerolox.client.core.hooks import SendContext, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.routes import (
     MASTER_ID,
-    TopicRoute,
     publish_queues,
-    route_from_template,
 )
 from kerolox.client.core.sending.latency import LatencyFaults
-from kerolox.client.core.sending.queue_choice import QueueChooser
-from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic, request_message
+from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic
 from kerolox.client.core.sending.retry import is_retried
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
@@ -42,11 +39,11 @@ from kerolox.client.core.sending.send import (
     in_namespace,
     outgoing_batch,
     outgoing_message,
+    request_message,
     send_result,
 )
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
-from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.client.core.validate import (
     check_batch,
     check_body,
@@ -60,7 +57,6 @@ from kerolox.errors import (
     MessageRejectedError,
     RemoteProtocolError,
     RequestTimeoutError,
-    TopicRouteNotFoundError,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -84,13 +80,6 @@ ROUTE_POLL_FIRST_MS, HEARTBEAT_FIRST_MS = 10, 1_000
 """When after the start routes are asked for and brokers greeted for the first time."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Plan(NamedTuple):
-    """Where messages of one topic go."""
-
-    route: TopicRoute
-    chooser: QueueChooser
 
 
 class Producer(Client):
@@ -125,7 +114,7 @@ class Producer(Client):
             self.settings.default_topic_queue_nums,
             self.settings.unit_mode,
         )
-        self._plans: dict[str, _Plan] = {}
+        self._plans = Plans(self.settings)
         self._legal_topics: set[str] = set()
         self._requests = OpenRequests()
         self._reply_topics: dict[str, frozenset[str]] = {}
@@ -136,21 +125,14 @@ class Producer(Client):
         self._end_hooks = self.settings.end_transaction_hooks
         self._tracing: TraceDispatcher | None = None
         if self.settings.enable_trace:
-            self._trace(group)
-
-    def _trace(self, group: str) -> None:
-        topic, name_servers = self.settings.trace_topic, ";".join(self._name_servers)
-        self._tracing = TraceDispatcher(
-            lambda: trace_producer(group, "PRODUCE", name_servers, self.settings), topic
-        )
-        hook = TraceHook(
-            self._tracing.append,
-            now_ms=_now_ms,
-            next_id=lambda: self._ids.next(_now_ms()),
-            trace_topic=topic,
-        )
-        self._send_hooks += (hook,)
-        self._end_hooks += (hook,)
+            name_servers = ";".join(self._name_servers)
+            self._tracing = TraceDispatcher(
+                lambda: trace_producer(group, "PRODUCE", name_servers, self.settings),
+                self.settings.trace_topic,
+            )
+            hook = self._tracing.hook(self._ids)
+            self._send_hooks += (hook,)
+            self._end_hooks += (hook,)
 
     async def start(self) -> None:
         """Begin to poll routes and to send heartbeats, in the background.
@@ -229,7 +211,7 @@ class Producer(Client):
         """
         cluster = self._sending_cluster(message)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
         if selector is not None:
             queue = self._select(selector, plan, message)
         return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
@@ -255,7 +237,7 @@ class Producer(Client):
         """
         cluster = self._sending_cluster(message)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
         if selector is not None:
             queue = self._select(selector, plan, message)
         target = queue or self._choose(plan, [])
@@ -309,7 +291,7 @@ class Producer(Client):
                 f"the batch has {len(outgoing.body)} bytes; the limit is"
                 f" {self.settings.message_bytes_max}; cut it with split_batches"
             )
-        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
         return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
 
     async def request(
@@ -353,7 +335,7 @@ class Producer(Client):
             ttl_ms=limit_ms,
         )
         topic = outgoing.topic
-        plan = self._plans.get(topic) or await self._make_plan(topic)
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic)
         if topic not in self._reply_topics:
             await self._greet_for_replies(topic, plan)
         if selector is not None:
@@ -394,17 +376,25 @@ class Producer(Client):
     async def _outgoing(self, message: Message) -> OutgoingMessage:
         settings = self.settings
         message_id = self._ids.next(_now_ms())
-        compress = settings.compress_bytes_min, settings.compress_level
-        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= compress[0]:
-            outgoing = await asyncio.to_thread(_prepare, message, message_id, *compress)
+        least, level = settings.compress_bytes_min, settings.compress_level
+        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= least:
+            outgoing = await asyncio.to_thread(
+                outgoing_message,
+                message,
+                message_id,
+                compress_bytes_min=least,
+                compress_level=level,
+            )
         else:
-            outgoing = _prepare(message, message_id, *compress)
+            outgoing = outgoing_message(
+                message, message_id, compress_bytes_min=least, compress_level=level
+            )
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
     async def _deliver(
         self,
         cluster: Cluster,
-        plan: _Plan,
+        plan: Plan,
         outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         timeout_ms: int | None,
@@ -494,21 +484,21 @@ class Producer(Client):
             self.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
         )
 
-    def _select(self, selector: QueueSelector, plan: _Plan, message: Message) -> MessageQueue:
+    def _select(self, selector: QueueSelector, plan: Plan, message: Message) -> MessageQueue:
         """The user's choice among the queues as the user knows them."""
         queues: Sequence[MessageQueue] = plan.chooser.queues
         if self._namespace:
             queues = [queue_without_namespace(self._namespace, queue) for queue in queues]
         return selector(queues, message)
 
-    def _choose(self, plan: _Plan, tried: Sequence[str]) -> MessageQueue:
+    def _choose(self, plan: Plan, tried: Sequence[str]) -> MessageQueue:
         """The queue of the next try, given the brokers of those before."""
         if self._faults is not None:
             return self._faults.choose(plan.chooser)
         return plan.chooser.next(tried[-1] if tried else None)
 
     async def _find_address(
-        self, cluster: Cluster, plan: _Plan, queue: MessageQueue, timeout_seconds: float
+        self, cluster: Cluster, plan: Plan, queue: MessageQueue, timeout_seconds: float
     ) -> str:
         """The master's address of a broker that no polled route has; asks for the route once.
 
@@ -536,10 +526,7 @@ class Producer(Client):
     ) -> RemotingCommand | None:
         """A request of a broker: it brings a reply."""
         if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
-            return command.response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
+            return command.not_supported()
         try:
             reply = pushed_reply(command, now_ms=_now_ms())
         except RemoteProtocolError as error:
@@ -557,53 +544,18 @@ class Producer(Client):
         return command.response()
 
     # -- routes and heartbeats ------------------------------------------------------------------
-    async def _make_plan(self, topic: str) -> _Plan:
-        """Find out where messages of a topic go; of a new topic, where they may go.
-
-        Raises:
-            TopicRouteNotFoundError: nowhere.
-        """
-        cluster = self._open_cluster()
-        route = await cluster.refresh(topic)
-        if route is None:
-            template = await cluster.refresh(self.settings.create_topic_key)
-            if template is not None:
-                count = self.settings.default_topic_queue_nums
-                route = route_from_template(template, queues=count)
-        plan = self._adopt(topic, route) if route is not None else None
-        if plan is None:
-            raise TopicRouteNotFoundError(
-                f"no broker takes messages of topic {topic!r}"
-                f" (name servers {', '.join(cluster.name_servers)}); create the topic, or start a"
-                " broker with autoCreateTopicEnable=true"
-            )
-        return plan
-
-    def _adopt(self, topic: str, route: TopicRoute) -> _Plan | None:
-        """Use a route from now on; None when it has no queue to write to."""
-        known = self._plans.get(topic)
-        if known is not None and known.route == route:
-            return known
-        queues = publish_queues(topic, route)
-        if not queues:
-            self._plans.pop(topic, None)
-            return None
-        plan = _Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
-        self._plans[topic] = plan
-        return plan
-
     async def _poll_routes(self) -> None:
         cluster = self._open_cluster()
         # The brokers of the template are those that a new topic may come to.
         await cluster.refresh(self.settings.create_topic_key)
-        for topic in list(self._plans):
+        for topic in self._plans.topics():
             route = await cluster.refresh(topic)
             if route is not None:
-                self._adopt(topic, route)
+                self._plans.adopt(topic, route)
         for topic in {name for names in self._reply_topics.values() for name in names}:
             await cluster.refresh(topic)
 
-    async def _greet_for_replies(self, topic: str, plan: _Plan) -> None:
+    async def _greet_for_replies(self, topic: str, plan: Plan) -> None:
         """Before the first request to a topic: whichever broker gets the reply must know us."""
         clusters = {broker.cluster for broker in plan.route.brokers}
         names = frozenset(reply_topic(cluster) for cluster in clusters)
@@ -640,17 +592,6 @@ def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSet
             send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
             message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
         ),
-    )
-
-
-def _prepare(
-    message: Message, message_id: str, compress_bytes_min: int, compress_level: int
-) -> OutgoingMessage:
-    return outgoing_message(
-        message,
-        message_id,
-        compress_bytes_min=compress_bytes_min,
-        compress_level=compress_level,
     )
 
 

@@ -12,9 +12,10 @@ import itertools
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kerolox.client.core.tracing.trace import TraceBatch, TraceSegment
+from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from kerolox.protocol.names import GROUP_CHARACTERS_MAX, TRACE_TOPIC
@@ -22,7 +23,7 @@ from kerolox.protocol.names import GROUP_CHARACTERS_MAX, TRACE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kerolox.client.aio.producers.producer import Producer
+    from kerolox.client.core.sending.unique_id import UniqueIdFactory
     from kerolox.client.core.tracing.trace import TraceRecord
 
 __all__ = ["TraceDispatcher", "trace_group"]
@@ -52,10 +53,23 @@ def trace_group(group: str, kind: str) -> str:
     return f"{GROUP_PREFIX}-{group[:room]}-{kind}-{number}"
 
 
+class TraceSender(Protocol):
+    """A producer, as far as it sends traces."""
+
+    async def start(self) -> None:
+        """Begin to work."""
+
+    async def close(self) -> None:
+        """End."""
+
+    async def send(self, message: Message) -> object:
+        """Send one message; raises a :class:`~kerolox.errors.KeroloxError`."""
+
+
 class TraceDispatcher:
     """Takes trace records and has them sent."""
 
-    def __init__(self, make_producer: Callable[[], Producer], topic: str = TRACE_TOPIC) -> None:
+    def __init__(self, make_producer: Callable[[], TraceSender], topic: str = TRACE_TOPIC) -> None:
         """Nothing runs yet.
 
         Args:
@@ -64,7 +78,7 @@ class TraceDispatcher:
         """
         self._make_producer = make_producer
         self._topic = topic
-        self._producer: Producer | None = None
+        self._producer: TraceSender | None = None
         self._segment = TraceSegment()
         self._ready: deque[TraceBatch] = deque()
         self._wanted = asyncio.Event()
@@ -75,6 +89,15 @@ class TraceDispatcher:
         self._overflows = 0
         self.dropped = 0
         """Records that were not sent since the start."""
+
+    def hook(self, ids: UniqueIdFactory) -> TraceHook:
+        """What makes the records and gives them to this dispatcher."""
+        return TraceHook(
+            self.append,
+            now_ms=_now_ms,
+            next_id=lambda: ids.next(_now_ms()),
+            trace_topic=self._topic,
+        )
 
     def append(self, trace: TraceRecord) -> None:
         """Take a record. It is packed at once, so what waits is a few messages, not many records;
@@ -130,7 +153,7 @@ class TraceDispatcher:
         await asyncio.gather(*ending, return_exceptions=True)
         await producer.close()
 
-    async def _run(self, producer: Producer) -> None:
+    async def _run(self, producer: TraceSender) -> None:
         while True:
             if self._segment and (self._closing or self._segment.due_ms <= _now_ms()):
                 batch = self._segment.take()
@@ -154,7 +177,7 @@ class TraceDispatcher:
             except TimeoutError:
                 pass
 
-    async def _send(self, producer: Producer, batch: TraceBatch) -> None:
+    async def _send(self, producer: TraceSender, batch: TraceBatch) -> None:
         try:
             await producer.send(Message(self._topic, batch.body, keys=batch.keys))
         except KeroloxError as error:

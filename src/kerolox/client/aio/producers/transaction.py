@@ -104,7 +104,7 @@ class TransactionProducer(Producer):
             raise MessageRejectedError("a message of a transaction can't be delayed")
         cluster = self._sending_cluster(message)
         outgoing = half_message(await self._outgoing(message), self.group)
-        plan = self._plans.get(outgoing.topic) or await self._make_plan(outgoing.topic)
+        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
         sent = await self._deliver(cluster, plan, outgoing, None, timeout_ms)
         state = TransactionState.ROLLBACK
         remark = f"the half message is stored, but {sent.status.value}"

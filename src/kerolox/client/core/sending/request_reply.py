@@ -16,16 +16,14 @@ from kerolox.message import (
     MessageExt,
     PropertyKey,
     decode_properties,
-    with_properties,
 )
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
 
 if TYPE_CHECKING:
-    from kerolox.client.core.sending.send import OutgoingMessage
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["ReplyMessage", "create_reply", "pushed_reply", "reply_topic", "request_message"]
+__all__ = ["ReplyMessage", "create_reply", "pushed_reply", "reply_topic"]
 
 REPLY_TYPE = "reply"
 """MSG_TYPE of a reply."""
@@ -87,18 +85,6 @@ def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
 def reply_topic(cluster: str) -> str:
     """The topic that replies to requests of a cluster go to."""
     return f"{cluster}{REPLY_TOPIC_SUFFIX}"
-
-
-def request_message(
-    outgoing: OutgoingMessage, *, correlation_id: str, client_id: str, ttl_ms: int
-) -> OutgoingMessage:
-    """A message as a request of a client that waits for so long."""
-    marks = {
-        PropertyKey.CORRELATION_ID: correlation_id,
-        PropertyKey.REPLY_TO_CLIENT: client_id,
-        PropertyKey.TTL: str(ttl_ms),
-    }
-    return outgoing._replace(properties=with_properties(outgoing.properties, marks))
 
 
 def pushed_reply(command: RemotingCommand, *, now_ms: int) -> MessageExt:

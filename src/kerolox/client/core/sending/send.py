@@ -44,6 +44,7 @@ __all__ = [
     "in_namespace",
     "outgoing_batch",
     "outgoing_message",
+    "request_message",
     "retry_message",
     "send_result",
     "split_batches",
@@ -189,6 +190,18 @@ def in_namespace(message: OutgoingMessage, namespace: str) -> OutgoingMessage:
         topic=message.topic if message.is_reply else with_namespace(namespace, message.topic),
         properties=with_properties(message.properties, {PropertyKey.INSTANCE_ID: namespace}),
     )
+
+
+def request_message(
+    outgoing: OutgoingMessage, *, correlation_id: str, client_id: str, ttl_ms: int
+) -> OutgoingMessage:
+    """A message as a request of a client that waits for so long."""
+    marks = {
+        PropertyKey.CORRELATION_ID: correlation_id,
+        PropertyKey.REPLY_TO_CLIENT: client_id,
+        PropertyKey.TTL: str(ttl_ms),
+    }
+    return outgoing._replace(properties=with_properties(outgoing.properties, marks))
 
 
 def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> OutgoingMessage:

@@ -1,0 +1,71 @@
+"""Where messages of each topic go: its route, and whose turn it is among its queues."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.client.core.routes import TopicRoute, publish_queues, route_from_template
+from kerolox.client.core.sending.queue_choice import QueueChooser
+from kerolox.errors import TopicRouteNotFoundError
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.settings import ProducerSettings
+
+__all__ = ["Plan", "Plans"]
+
+
+class Plan(NamedTuple):
+    """Where messages of one topic go."""
+
+    route: TopicRoute
+    chooser: QueueChooser
+
+
+class Plans:
+    """The plans of one producer, by topic as brokers know it."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._settings = settings
+        self._plans: dict[str, Plan] = {}
+        self.get = self._plans.get
+        """The plan of a topic, if there is one; a bound method of the table, for each send."""
+
+    def topics(self) -> list[str]:
+        """Those that have a plan."""
+        return list(self._plans)
+
+    async def make(self, cluster: Cluster, topic: str) -> Plan:
+        """Find out where messages of a topic go; of a new topic, where they may go.
+
+        Raises:
+            TopicRouteNotFoundError: nowhere.
+        """
+        route = await cluster.refresh(topic)
+        if route is None:
+            template = await cluster.refresh(self._settings.create_topic_key)
+            if template is not None:
+                count = self._settings.default_topic_queue_nums
+                route = route_from_template(template, queues=count)
+        plan = self.adopt(topic, route) if route is not None else None
+        if plan is None:
+            raise TopicRouteNotFoundError(
+                f"no broker takes messages of topic {topic!r}"
+                f" (name servers {', '.join(cluster.name_servers)}); create the topic, or start a"
+                " broker with autoCreateTopicEnable=true"
+            )
+        return plan
+
+    def adopt(self, topic: str, route: TopicRoute) -> Plan | None:
+        """Use a route from now on; None when it has no queue to write to."""
+        known = self._plans.get(topic)
+        if known is not None and known.route == route:
+            return known
+        queues = publish_queues(topic, route)
+        if not queues:
+            self._plans.pop(topic, None)
+            return None
+        plan = Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
+        self._plans[topic] = plan
+        return plan
