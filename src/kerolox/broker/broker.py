@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
-from kerolox.broker.filtered_pull import Arrivals
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as TRAFFIC_SECONDS
 from kerolox.broker.metrics.broker_stats import Traffic
@@ -37,18 +36,19 @@ from kerolox.broker.services.cleaning import (
     FIRST_CLEAN_SECONDS,
     Cleaner,
 )
+from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.registration import Registration
 from kerolox.broker.services.replies import RepliesUnderWay
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.services.writer import RecordWriter
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.broker.writer import RecordWriter
 from kerolox.dynamic_config import LiveSettings
 from kerolox.errors import ConfigError
 from kerolox.kernel import RecoveryReport, load_kernel

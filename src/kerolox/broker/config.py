@@ -34,7 +34,7 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
-from kerolox.broker.services.retention import parse_hours
+from kerolox.broker.retention import parse_hours
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.filtered_pull import Arrivals
     from kerolox.broker.hooks import PullHook
     from kerolox.broker.identity import Identity
     from kerolox.broker.metrics.broker_stats import Traffic
     from kerolox.broker.metrics.store_stats import Statistics
     from kerolox.broker.services.background import BackgroundTasks
     from kerolox.broker.services.cleaning import Cleaner
+    from kerolox.broker.services.filtered_pull import Arrivals
     from kerolox.broker.services.registration import Registration
     from kerolox.broker.services.replies import RepliesUnderWay
     from kerolox.broker.services.schedule import DelaySchedule
     from kerolox.broker.services.transactions import Transactions
     from kerolox.broker.services.write_gate import WriteGate
+    from kerolox.broker.services.writer import RecordWriter
     from kerolox.broker.tables.clients import ClientTable
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.broker.tables.groups import GroupTable
     from kerolox.broker.tables.locks import QueueLocks
     from kerolox.broker.tables.offsets import OffsetTable
     from kerolox.broker.tables.topics import TopicTable
-    from kerolox.broker.writer import RecordWriter
     from kerolox.dynamic_config import LiveSettings
     from kerolox.kernel import StoreKernel
     from kerolox.remoting.unserved import UnservedCodes

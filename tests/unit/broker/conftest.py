@@ -27,8 +27,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"kerolox.broker.requests.{module}.ANSWER_SECONDS_MAX", 60.0)
     for module in ("requests.admin", "dynamic_config"):
         monkeypatch.setattr(f"kerolox.broker.{module}.OPERATOR_SECONDS_MAX", 60.0)
-    monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_SECONDS_MAX", 60.0)
-    monkeypatch.setattr("kerolox.broker.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)
+    monkeypatch.setattr("kerolox.broker.services.filtered_pull.SCAN_SECONDS_MAX", 60.0)
+    monkeypatch.setattr("kerolox.broker.services.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)
 
 
 @pytest_asyncio.fixture

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.retention import DELETE_FILES_MAX
 from kerolox.broker.services.cleaning import Cleaner
-from kerolox.broker.services.retention import DELETE_FILES_MAX
 from kerolox.message import MessageId
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode

@@ -284,7 +284,7 @@ async def test_retried_messages_are_filtered_by_the_expression_of_their_first_to
 async def test_more_waits_than_there_may_be_are_refused_as_busy(
     sql_broker: Broker, sql_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.broker.filtered_pull.FILTERED_HOLDS_MAX", 1)
+    monkeypatch.setattr("kerolox.broker.services.filtered_pull.FILTERED_HOLDS_MAX", 1)
     await sql_peer.create_topic("T")
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=60_000))
     await until(lambda: sql_broker.parts.arrivals.is_full)

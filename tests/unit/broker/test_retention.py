@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerolox.broker.services.retention import (
+from kerolox.broker.retention import (
     MANUAL_RUNS,
     CleanUp,
     Retention,

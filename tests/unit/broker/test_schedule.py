@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.writer import NewRecord
+from kerolox.broker.services.writer import NewRecord
 from kerolox.message import MessageId, pack_host
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode

@@ -20,7 +20,7 @@ from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
-    from kerolox.broker.writer import NewRecord, Put
+    from kerolox.broker.services.writer import NewRecord, Put
     from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kerolox.broker.writer import FlushWaits
+from kerolox.broker.services.writer import FlushWaits
 
 pytestmark = pytest.mark.asyncio
 

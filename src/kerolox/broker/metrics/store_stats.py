@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.broker.metrics.put_times import PutTimes
 
 if TYPE_CHECKING:
-    from kerolox.broker.writer import RecordWriter
+    from kerolox.broker.services.writer import RecordWriter
     from kerolox.kernel import StoreMetrics
 
 __all__ = ["SAMPLE_SECONDS", "Statistics"]

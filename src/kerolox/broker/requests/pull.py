@@ -12,13 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.broker import filtered_pull
-from kerolox.broker.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
 from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.requests.send import SEE_FAQ
 from kerolox.broker.router import Reply, Request, Router
+from kerolox.broker.services import filtered_pull
+from kerolox.broker.services.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
+from kerolox.broker.services.writer import NewRecord
 from kerolox.broker.tables.filters import compile_expression
-from kerolox.broker.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of

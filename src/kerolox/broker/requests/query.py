@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.broker.router import Reply, Request, Router
-from kerolox.broker.writer import memory_bytes
+from kerolox.broker.services.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import encode_body

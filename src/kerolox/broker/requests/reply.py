@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.requests.send import checked_topic, chosen_queue
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services import replies
-from kerolox.broker.writer import NewRecord, Put
+from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.errors import BrokerError, RemotingError
 from kerolox.message import (
     MessageId,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
 from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
+from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
-from kerolox.broker.writer import NewRecord, Put
 from kerolox.errors import BrokerError, MessageIllegalError, RemoteProtocolError
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import (

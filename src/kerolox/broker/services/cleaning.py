@@ -1,6 +1,6 @@
 """Deleting what expired, beside the requests: ``cleanFilesPeriodically`` and the disk check.
 
-:mod:`kerolox.broker.services.retention` says what may go; here it goes, in steps that are short for
+:mod:`kerolox.broker.retention` says what may go; here it goes, in steps that are short for
 the event loop: a log file is taken out of the store by a call and unlinked by a thread, one after
 the other, so that a crash in between leaves a log without a gap. A file that can't be unlinked
 (*hanged*) is tried again every ``redeleteHangedFileInterval``; until then no further log file goes.
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.services.retention import (
+from kerolox.broker.retention import (
     DELETE_FILES_MAX,
     CleanUp,
     Retention,

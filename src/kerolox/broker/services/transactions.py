@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.broker.writer import NewRecord, Put
+from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
@@ -33,10 +33,10 @@ from kerolox.protocol.records import decode_record, decode_records, encode_recor
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.identity import Identity
+    from kerolox.broker.services.writer import RecordWriter
     from kerolox.broker.tables.clients import ClientTable
     from kerolox.broker.tables.offsets import OffsetTable
     from kerolox.broker.tables.topics import TopicTable
-    from kerolox.broker.writer import RecordWriter
     from kerolox.kernel import StoreKernel
 
 __all__ = ["TRANSACTION_GROUP", "Transactions"]

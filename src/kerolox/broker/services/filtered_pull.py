@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.broker.writer import memory_bytes
+from kerolox.broker.services.writer import memory_bytes
 from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
