@@ -19,12 +19,12 @@ from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import check_file_size, make_folder, offset_name, sync_folder
-from kerolox.store.files.preallocate import FileAllocator
 from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
 from kerolox.store.log.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
+from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool, has_pool
 from kerolox.store.queues.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
 from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues

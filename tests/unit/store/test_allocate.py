@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
-from kerolox.store.files import preallocate
-from kerolox.store.files.preallocate import FileAllocator, FileLateError
+from kerolox.store.log import preallocate
+from kerolox.store.log.preallocate import FileAllocator, FileLateError
 from tests.support.eventually import wait_until
 from tests.support.stores.message_store import opened, put, read_messages, small_settings
 

@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.store.files.mapped_file import sync_folder
+from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
     from kerolox.store.log.commit_log import CommitLog
     from kerolox.store.queues.consume_queue import ConsumeQueue
 
-__all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower", "StoreThread"]
+__all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower"]
 
-PAGE_BYTES = 4_096
-STOP_SECONDS_MAX = 5.0
-"""How long a stop waits for a thread that is inside a flush."""
 QUEUES_SYNCED_AT_ONCE = 512
 """From so many queues on, the file system is written whole before each of them is."""
 RELEASE_INTERVAL_SECONDS = 10.0
@@ -48,46 +46,6 @@ INDEX_PAUSE_MS = 4
 """Between slices while messages come in, so that the event loop gets the interpreter."""
 INDEX_BEHIND_BYTES_MAX = 64 << 20
 """Further behind than this, the index no longer makes way for messages that come in."""
-
-
-class StoreThread:
-    """A thread that is started and stopped by its owner; ``run_once`` does the work."""
-
-    def __init__(self, name: str) -> None:
-        self._wake = threading.Event()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> bool:
-        """Ask the thread to end and wait, at most ``STOP_SECONDS_MAX``; False: it still runs."""
-        self._is_stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS_MAX)
-        return not self._thread.is_alive()
-
-    def wake(self) -> None:
-        """Let the thread look for work now."""
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._is_stopping:
-            self._wake.wait(self.pause_seconds())
-            self._wake.clear()
-            if not self._is_stopping:
-                self.run_once()
-
-    def pause_seconds(self) -> float:
-        """How long to wait for a wake-up."""
-        raise NotImplementedError
-
-    def run_once(self) -> None:
-        """Do what is to be done now."""
-        raise NotImplementedError
 
 
 class CommitLogFlusher(StoreThread):

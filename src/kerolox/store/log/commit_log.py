@@ -38,7 +38,7 @@ from kerolox.store.log.folders import LogFolders
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kerolox.store.files.preallocate import FileAllocator
+    from kerolox.store.log.preallocate import FileAllocator
     from kerolox.store.log.transient_pool import TransientPool
 
 __all__ = ["CommitLog"]

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kerolox.store.files.mapped_file import write_all
-from kerolox.store.flush.flushers import PAGE_BYTES, StoreThread
+from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.store.files.mapped_file import MappedFile, sync_folder, write_all
-from kerolox.store.flush.flushers import StoreThread
+from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.log.transient_pool import has_pool
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ REQUESTS_MAX = 4
 """The next file and the one after it, and two more while the folders change."""
 WARM_UP_BYTES = 1 << 20
 """Written between two looks at whether somebody needs the file."""
-PAGE_BYTES = 4_096
 BUSY_MS_MAX = 10_000_000
 """A longer wait is a mistake of the clock, RocketMQ says."""
 
