@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.peers import java_broker, our_broker
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Batch
 
 BYTES_PER_MS = 100_000
 LAST_FLUSH_MS = 1_000
@@ -67,7 +68,7 @@ def write_store(folder: Path, size: int) -> None:
             for each in range(number, number + 32)
         ]
         queue_id = number // 32 % QUEUES
-        assert store.append_batch(b"Bench", queue_id, 0, now, HOST, HOST, 0, items)[0] == 0
+        assert store.append_batch(Batch(b"Bench", queue_id, 0, now, HOST, HOST, 0, items))[0] == 0
         number += 32
         if end >= flush_at:
             flush_at = size + 1

@@ -255,9 +255,9 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, inde
     return f'{pad}"""{lines[0]}\n{body}\n{pad}"""'
 
 
-def formatted(text: str) -> str:
+def formatted(text: str, target: Path = TARGET) -> str:
     """As ruff formats it, imports sorted."""
-    name = ["--stdin-filename", str(TARGET)]
+    name = ["--stdin-filename", str(target)]
     for command in (
         ["check", "--select", "I,F401", "--fix", "--quiet", *name, "-"],
         ["format", *name, "-"],

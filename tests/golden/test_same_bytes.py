@@ -18,6 +18,7 @@ from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogRecord, LogWalk
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
+from kerolox.kernel.values import Batch, Record
 from kerolox.message import unpack_host
 from kerolox.store.layout import delay_levels_ms, record_tags_code
 from tests.support.eventually import wait_until
@@ -90,19 +91,21 @@ def append(store: Any, run: list[Stored]) -> None:
     if len(run) > 1:
         items = [(each.flag, each.body, each.properties) for each in run]
         answer = store.append_batch(
-            first.topic,
-            first.queue_id,
-            first.sys_flag,
-            first.born_timestamp,
-            first.born_host,
-            first.store_host,
-            first.reconsume_times,
-            items,
+            Batch(
+                first.topic,
+                first.queue_id,
+                first.sys_flag,
+                first.born_timestamp,
+                first.born_host,
+                first.store_host,
+                first.reconsume_times,
+                items,
+            )
         )
         assert answer[1] == [each.physical_offset for each in run]
         return
     code = record_tags_code(first.topic, first.properties, first.store_timestamp, DELAYS_MS)
-    answer = store.append(*first[:11], code)
+    answer = store.append(Record(*first[:11], code))
     assert (answer[0], answer[1]) == (0, first.physical_offset)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel.values import Batch
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_records
 from tests.support.stores.bench import (
@@ -278,8 +279,8 @@ def test_a_filter_by_bits_passes_over_what_its_maps_rule_out(closed_bench: Bench
         bench.append(b"%d" % index, properties(TAGS=tag(index)), bit_map=each)
     items = [(0, b"b%d" % index, b"TAGS\x01a") for index in range(2)]
     batch = (b"T", 0, 0, NOW, BORN_HOST, STORE_HOST, 0, items)
-    assert bench.store.append_batch(*batch, [bit_map(9), bit_map(1, 9)])[0] == 0
-    assert bench.store.append_batch(*batch)[0] == 0
+    assert bench.store.append_batch(Batch(*batch, [bit_map(9), bit_map(1, 9)]))[0] == 0
+    assert bench.store.append_batch(Batch(*batch))[0] == 0
     everything = [b"0", b"1", b"2", b"3", b"b0", b"b1", b"b0", b"b1"]
     wanted = [b"0", b"2", b"3", b"b1", b"b0", b"b1"]
     assert bodies_by_bits(bench, (16, NOW - 1, [1, 9])) == wanted

@@ -10,6 +10,7 @@ import pytest
 
 from kerolox.kernel import ConnectionKernel, StoreKernel
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Batch
 from kerolox.message import java_hash, pack_host, tags_code
 from kerolox.protocol.records import decode_record, decode_records
 from tests.support.eventually import wait_until
@@ -171,7 +172,9 @@ def test_a_topic_that_no_folder_can_have_is_refused(bench: Bench, topic: str) ->
 
 def test_append_batch_is_all_or_nothing(bench: Bench) -> None:
     def batch(items: list[tuple[int, bytes, bytes]], sys_flag: int = 0) -> Any:
-        return bench.store.append_batch(b"T", 2, sys_flag, NOW - 1, BORN_HOST, STORE_HOST, 3, items)
+        return bench.store.append_batch(
+            Batch(b"T", 2, sys_flag, NOW - 1, BORN_HOST, STORE_HOST, 3, items)
+        )
 
     good = batch([(1, b"one", b"TAGS\x01a"), (2, b"two", b"")])
     assert (good[0], good[2], good[4]) == (0, 0, NOW)

@@ -6,6 +6,7 @@ import pytest
 
 from kerolox._pykernel.store import ANSWERED_AT_ONCE_MAX
 from kerolox.kernel import COMMITS_MAX, HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
+from kerolox.kernel.values import Batch
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType
 from tests.support.kernels import MODULES
@@ -84,7 +85,7 @@ def test_a_batch_of_the_broker_wakes_and_notifies(bench: Bench) -> None:
     wire = bench.connect()
     wire.ask(holding_pull())
     appended = bench.store.append_batch(
-        b"T", 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"1", b""), (0, b"2", b"")]
+        Batch(b"T", 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"1", b""), (0, b"2", b"")])
     )
     assert appended[0] == 0
     bench.wait_notified()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Batch
 from kerolox.message import decode_properties, tags_code
 from kerolox.protocol.records import decode_record, decode_records
 from tests.support.stores.bench import BORN_HOST, NOW, STORE_HOST, Bench, files, properties
@@ -98,7 +99,7 @@ def test_a_light_queue_has_a_name_as_long_as_a_folder_s(
         end = writer.store.max_physical_offset
         assert writer.append(b"own", topic=topic.encode())[0] == PutMessageStatus.MESSAGE_ILLEGAL
         refused = writer.store.append_batch(
-            topic.encode(), 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"own", b"")]
+            Batch(topic.encode(), 0, 0, NOW, BORN_HOST, STORE_HOST, 0, [(0, b"own", b"")])
         )
         assert refused[0] == PutMessageStatus.MESSAGE_ILLEGAL
         assert writer.store.max_physical_offset == end
@@ -140,7 +141,7 @@ def test_only_the_store_says_offsets(closed_bench: Bench) -> None:
     appended = closed_bench.append(b"b", given)
     assert stored_offsets(closed_bench, appended[1]) == "0"
     batch = closed_bench.store.append_batch(
-        b"T", 0, 0, NOW, bytes(8), bytes(8), 0, [(0, b"b", given.encode())]
+        Batch(b"T", 0, 0, NOW, bytes(8), bytes(8), 0, [(0, b"b", given.encode())])
     )
     assert batch[0] == PutMessageStatus.MESSAGE_ILLEGAL
 

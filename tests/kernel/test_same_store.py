@@ -16,6 +16,7 @@ import kerolox._pykernel as reference
 from kerolox.inspect.check import CheckReport, check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
+from kerolox.kernel.values import Batch
 from kerolox.message import pack_host
 from kerolox.store.layout import delay_levels_ms
 from tests.support.stores.bench import NOW, Bench, files, properties
@@ -84,14 +85,16 @@ def append_batch(bench: Bench, source: random.Random, number: int, now: int) -> 
         items.append((item, source.randbytes(source.choice((1, 50, 800))), text.encode()))
     return tuple(
         bench.store.append_batch(
-            source.choice(TOPICS),
-            source.randrange(3),
-            source.choice((0, 1, 2)),
-            now,
-            source.choice(HOSTS),
-            source.choice(HOSTS),
-            source.randrange(3),
-            items,
+            Batch(
+                source.choice(TOPICS),
+                source.randrange(3),
+                source.choice((0, 1, 2)),
+                now,
+                source.choice(HOSTS),
+                source.choice(HOSTS),
+                source.randrange(3),
+                items,
+            )
         )
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel.values import Batch
 from tests.support.stores.bench import NOW, Bench, properties, pull, send, send_batch
 
 ITEMS = [(0, b"one", b""), (0, b"two", b"")]
@@ -61,5 +62,5 @@ def test_a_batch_that_is_as_long_as_a_message_may_be_is_taken(
     assert wire.is_cold(send_batch([(0, bytes(979), b""), items[1]]))
     host = {"born_host": bytes(8), "store_host": bytes(8), "reconsume_times": 0}
     common = {"topic": b"T", "queue_id": 0, "sys_flag": 0, "born_timestamp": NOW, **host}
-    assert bench.store.append_batch(**common, items=[(0, bytes(1_000), b"")] * 2)[0] == 0
-    assert bench.store.append_batch(**common, items=[(0, bytes(1_001), b"")] * 2)[0] == 6
+    assert bench.store.append_batch(Batch(**common, items=[(0, bytes(1_000), b"")] * 2))[0] == 0
+    assert bench.store.append_batch(Batch(**common, items=[(0, bytes(1_001), b"")] * 2))[0] == 6

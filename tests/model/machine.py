@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kerolox.inspect.check import check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Batch, Record
 from kerolox.message import java_hash
 from tests.kernel.test_read_model import LIMITS, QUEUE_FILE
 from tests.model.crashes import (
@@ -177,17 +178,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _append(self, draft: Draft, topic: bytes | None = None) -> Any:
         return self.store.append(
-            topic or draft.topic.encode(),
-            draft.queue_id,
-            draft.flag,
-            draft.sys_flag,
-            draft.born_timestamp,
-            draft.born_host,
-            draft.store_host,
-            draft.reconsume_times,
-            draft.prepared_offset,
-            draft.body,
-            draft.text().encode(),
+            Record(
+                topic or draft.topic.encode(),
+                draft.queue_id,
+                draft.flag,
+                draft.sys_flag,
+                draft.born_timestamp,
+                draft.born_host,
+                draft.store_host,
+                draft.reconsume_times,
+                draft.prepared_offset,
+                draft.body,
+                draft.text().encode(),
+            )
         )
 
     def _put(self, draft: Draft) -> None:
@@ -245,14 +248,16 @@ class StoreMachine(RuleBasedStateMachine):
         same = {"born_timestamp": first.born_timestamp, "reconsume_times": first.reconsume_times}
         drafts = [Draft(**{**each.__dict__, **same}) for each in drafts]
         got = self.store.append_batch(
-            topic.encode(),
-            first.queue_id,
-            0,
-            first.born_timestamp,
-            first.born_host,
-            first.store_host,
-            first.reconsume_times,
-            [(each.flag, each.body, each.text().encode()) for each in drafts],
+            Batch(
+                topic.encode(),
+                first.queue_id,
+                0,
+                first.born_timestamp,
+                first.born_host,
+                first.store_host,
+                first.reconsume_times,
+                [(each.flag, each.body, each.text().encode()) for each in drafts],
+            )
         )
         stored = self.model.add(drafts, self.clock)
         if not stored:

@@ -5,6 +5,7 @@ mod buffer;
 mod columns;
 mod connection;
 mod errors;
+mod records;
 mod settings;
 mod shapes;
 mod store;
@@ -14,21 +15,12 @@ use pyo3::prelude::*;
 /// The native part of `kerolox_kernel`, which exports all of it.
 #[pymodule]
 mod _kernel {
-    use pyo3::prelude::*;
-
-    use crate::shapes;
-
     #[pymodule_export]
     use crate::columns::decode_columns;
     #[pymodule_export]
     use crate::connection::Connection;
     #[pymodule_export]
     use crate::store::Store;
-
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        shapes::add_to(module)
-    }
 }
 
 /// A host as records store it.

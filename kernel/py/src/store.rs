@@ -6,13 +6,14 @@ use std::sync::Arc;
 use kerolox_core::fast_path::{
     Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, Subscription,
 };
-use kerolox_core::{BatchItem, BitFilter, Filter, NewBatch, NewRecord, RecoveryReport, Text};
+use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
 
 use crate::checked_host;
 use crate::errors::to_python;
+use crate::records;
 use crate::shapes::{APPENDED, BATCH_APPENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters};
 
 /// Commit log, consume queues, index and the tables of the fast path.
@@ -38,9 +39,6 @@ fn hashes(codes: Option<Vec<i64>>) -> Option<Vec<i32>> {
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
-
-/// One item of a batch: flag, body, property text.
-type Item<'py> = (i32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// The members of a recovery report, in the order of the face.
 fn report_values(py: Python<'_>, report: RecoveryReport) -> PyResult<Bound<'_, PyTuple>> {
@@ -83,7 +81,7 @@ impl Store {
     /// Lock the folder, load the files, recover, start the helper threads.
     fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let report = py.detach(|| self.hot.store().open()).map_err(|error| to_python(&error))?;
-        RECOVERY_REPORT.make_of(py, report_values(py, report)?)
+        RECOVERY_REPORT.make(py, report_values(py, report)?)
     }
 
     /// Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.
@@ -182,44 +180,12 @@ impl Store {
     }
 
     /// Append one record, its queue entry and its index entries; wakes held pulls.
-    #[pyo3(signature = (topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, prepared_transaction_offset, body, properties, tags_code=None,
-        bit_map=b"".as_slice()),
-        text_signature = "($self, topic, queue_id, flag, sys_flag, born_timestamp, born_host, \
-            store_host, reconsume_times, prepared_transaction_offset, body, properties, \
-            tags_code=None, bit_map=b'')")]
-    #[allow(clippy::too_many_arguments)] // the fields of a record
     fn append<'py>(
         &self,
         py: Python<'py>,
-        topic: &[u8],
-        queue_id: i32,
-        flag: i32,
-        sys_flag: i32,
-        born_timestamp: i64,
-        born_host: &[u8],
-        store_host: &[u8],
-        reconsume_times: i32,
-        prepared_transaction_offset: i64,
-        body: &[u8],
-        properties: &[u8],
-        tags_code: Option<i64>,
-        bit_map: &[u8],
+        record: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let record = NewRecord {
-            flag,
-            sys_flag,
-            born_timestamp,
-            born_host: checked_host(born_host)?,
-            store_host: checked_host(store_host)?,
-            reconsume_times,
-            prepared_transaction_offset,
-            body,
-            properties: Text::one(properties),
-            marks: None,
-            tags_code,
-            bit_map,
-        };
+        let ((topic, queue_id), record) = records::record(record)?;
         let values = match self.hot.append(topic, queue_id, &record) {
             Ok(done) => {
                 (0, done.physical_offset, done.queue_offset, done.size, done.store_timestamp)
@@ -229,43 +195,14 @@ impl Store {
         APPENDED.make(py, values)
     }
 
-    /// Append (flag, body, properties) items as records that follow each other, or none.
-    #[pyo3(signature = (topic, queue_id, sys_flag, born_timestamp, born_host, store_host,
-        reconsume_times, items, bit_maps=Vec::new()),
-        text_signature = "($self, topic, queue_id, sys_flag, born_timestamp, born_host, \
-            store_host, reconsume_times, items, bit_maps=())")]
-    #[allow(clippy::too_many_arguments)] // the fields of a batch
+    /// Append the items of a batch as records that follow each other, or none.
     fn append_batch<'py>(
         &self,
         py: Python<'py>,
-        topic: &[u8],
-        queue_id: i32,
-        sys_flag: i32,
-        born_timestamp: i64,
-        born_host: &[u8],
-        store_host: &[u8],
-        reconsume_times: i32,
-        items: Vec<Item<'py>>,
-        bit_maps: Vec<Bound<'py, PyBytes>>,
+        batch: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let items: Vec<BatchItem<'_>> = items
-            .iter()
-            .enumerate()
-            .map(|(index, (flag, body, properties))| BatchItem {
-                flag: *flag,
-                body: body.as_bytes(),
-                properties: Text::one(properties.as_bytes()),
-                marks: None,
-                bit_map: bit_maps.get(index).map_or(&[], |bit_map| bit_map.as_bytes()),
-            })
-            .collect();
-        let batch = NewBatch {
-            sys_flag,
-            born_timestamp,
-            born_host: checked_host(born_host)?,
-            store_host: checked_host(store_host)?,
-            reconsume_times,
-        };
+        let ((topic, queue_id), batch, items) = records::batch(batch)?;
+        let items = items.of_engine();
         let mut offsets = Vec::new();
         let values = match self.hot.append_batch(topic, queue_id, &batch, &items, &mut offsets) {
             Ok(done) => (0, offsets, done.queue_offset, done.end_offset, done.store_timestamp),

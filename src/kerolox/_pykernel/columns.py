@@ -27,9 +27,11 @@ from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.layout import MESSAGE_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Sequence  # type: ignore[attr-defined]
+    from collections.abc import Callable, Sequence
 
-    from kerolox.kernel import OddBody
+    from typing_extensions import Buffer
+
+    from kerolox.kernel import ColumnBuffers, OddBody
 
 __all__ = ["COLUMNS", "COLUMN_BYTES_MAX", "decode_columns"]
 
@@ -76,7 +78,7 @@ def decode_columns(
     start: int = 0,
     body_bytes_max: int = COLUMN_BYTES_MAX,
     odd_body: OddBody | None = None,
-) -> tuple[int, dict[str, object], int]:
+) -> tuple[int, dict[str, ColumnBuffers], int]:
     """Raw records to Arrow buffers: (row count, {column: buffers}, where the next call goes on).
 
     Numbers and timestamps (microseconds) are one ``bytes``; texts and bodies are (validity bitmap
@@ -247,11 +249,11 @@ def _properties(records: _Records, texts: _Properties) -> tuple[bytes, bytes, by
     return counts, names, name_data, values, value_data
 
 
-def _property(name: str) -> Callable[[_Records, _Properties], object]:
+def _property(name: str) -> Callable[[_Records, _Properties], ColumnBuffers]:
     return lambda _records, texts: _text([text.get(name) for text in texts])
 
 
-_COLUMNS: dict[str, Callable[[_Records, _Properties], object]] = {
+_COLUMNS: dict[str, Callable[[_Records, _Properties], ColumnBuffers]] = {
     "topic": lambda records, _: _text([r.topic for r in records]),
     "queueId": lambda records, _: _int32([r.queue_id for r in records]),
     "queueOffset": lambda records, _: _int64([r.queue_offset for r in records]),

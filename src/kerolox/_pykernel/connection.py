@@ -34,7 +34,7 @@ from kerolox._pykernel.headers import (
     parse_json,
 )
 from kerolox._pykernel.holds import HeldPull
-from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Fed
+from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
     BATCH_ITEMS_MAX,
@@ -50,7 +50,7 @@ from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]
+    from typing_extensions import Buffer
 
     from kerolox._pykernel.store import Store
     from kerolox._pykernel.tables import SendShape
@@ -343,7 +343,7 @@ class Connection:
         items = _batch_items(chunk, body, end, properties[0], room, fixed)
         if items is None:
             return None
-        appended = store.append_batch_quietly(
+        batch = Batch(
             shape.queue.topic_bytes,
             shape.queue.queue_id,
             shape.sys_flag,
@@ -353,6 +353,7 @@ class Connection:
             shape.reconsume_times,
             items,
         )
+        appended = store.append_batch_quietly(batch)
         if appended.status != PUT_OK:
             return None
         kind = chunk[position + 4]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kerolox._pykernel.holds import QueueKey
-    from kerolox.kernel import Appended, BatchAppended, Read
+    from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record
     from kerolox.kernel.settings import StoreSettings
     from kerolox.store.queues.consume_queue import ConsumeQueue
 
@@ -177,94 +177,23 @@ class Store(MessageStore):
         return super().delete_queue(topic, queue_id)
 
     # -- write --------------------------------------------------------------------------------
-    def append(
-        self,
-        topic: bytes,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_transaction_offset: int,
-        body: bytes,
-        properties: bytes,
-        tags_code: int | None = None,
-        bit_map: bytes = b"",
-    ) -> Appended:
-        """See ``StoreKernel``."""
-        appended = super().append(
-            topic,
-            queue_id,
-            flag,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            store_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            body,
-            properties,
-            tags_code,
-            bit_map,
-        )
+    def append(self, record: Record) -> Appended:
+        """See ``RecordAppender``."""
+        appended = super().append(record)
         if self.arrived:
             self._wake_and_notify()
         return appended
 
-    def append_batch(
-        self,
-        topic: bytes,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        items: Sequence[tuple[int, bytes, bytes]],
-        bit_maps: Sequence[bytes] = (),
-    ) -> BatchAppended:
-        """See ``StoreKernel``."""
-        appended = self.append_batch_quietly(
-            topic,
-            queue_id,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            store_host,
-            reconsume_times,
-            items,
-            bit_maps,
-        )
+    def append_batch(self, batch: Batch) -> BatchAppended:
+        """See ``RecordAppender``."""
+        appended = self.append_batch_quietly(batch)
         if self.arrived:
             self._wake_and_notify()
         return appended
 
-    def append_batch_quietly(
-        self,
-        topic: bytes,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        items: Sequence[tuple[int, bytes, bytes]],
-        bit_maps: Sequence[bytes] = (),
-    ) -> BatchAppended:
+    def append_batch_quietly(self, batch: Batch) -> BatchAppended:
         """``append_batch`` for a feed, which wakes held pulls itself when it ends."""
-        return super().append_batch(
-            topic,
-            queue_id,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            store_host,
-            reconsume_times,
-            items,
-            bit_maps,
-        )
+        return super().append_batch(batch)
 
     def after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]

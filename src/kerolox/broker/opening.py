@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.errors import StoreError
-from kerolox.kernel import RecoveryReport
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import Kernel, StoreKernel
+    from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
 
 __all__ = ["open_store"]
 
@@ -36,7 +35,7 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
         raise StoreError(_folder_error(root, error)) from error
     store = kernel.Store(config.store_settings())
     try:
-        report = RecoveryReport(*store.open())
+        report = store.open()
     except BlockingIOError as error:
         raise StoreError(
             f"store {root} is in use by another broker process; stop it, or give this broker "

@@ -31,8 +31,15 @@ Rules that both sides keep:
 from __future__ import annotations
 
 from kerolox.kernel.append import Durability, RecordAppender
-from kerolox.kernel.choice import KERNEL_VARIABLE, Kernel, OddBody, kernel_name, load_kernel
-from kerolox.kernel.feed import FED_MORE, FED_READY, ConnectionKernel, Fed
+from kerolox.kernel.choice import (
+    KERNEL_VARIABLE,
+    ColumnBuffers,
+    Kernel,
+    OddBody,
+    kernel_name,
+    load_kernel,
+)
+from kerolox.kernel.feed import FED_MORE, FED_READY, ConnectionKernel, Fed, FedMembers
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import (
     HELD_CODES_MAX,
@@ -47,7 +54,15 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from kerolox.kernel.store import CleanedStore, OffsetSource, RecordStore, StoreKernel
 from kerolox.kernel.tables import COMMITS_MAX, FastPathTables, OffsetCommits
-from kerolox.kernel.values import Appended, BatchAppended, QueueBounds, Read, RecoveryReport
+from kerolox.kernel.values import (
+    Appended,
+    Batch,
+    BatchAppended,
+    QueueBounds,
+    Read,
+    Record,
+    RecoveryReport,
+)
 
 __all__ = [
     "COMMITS_MAX",
@@ -61,12 +76,15 @@ __all__ = [
     "PASSED_OVER_MS",
     "AppendMessageStatus",
     "Appended",
+    "Batch",
     "BatchAppended",
     "CleanedStore",
+    "ColumnBuffers",
     "ConnectionKernel",
     "Durability",
     "FastPathTables",
     "Fed",
+    "FedMembers",
     "GetMessageStatus",
     "HeldPulls",
     "Kernel",
@@ -76,6 +94,7 @@ __all__ = [
     "PutMessageStatus",
     "QueueBounds",
     "Read",
+    "Record",
     "RecordAppender",
     "RecordReader",
     "RecordStore",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox.kernel.values import Appended, BatchAppended
+    from kerolox.kernel.values import Appended, Batch, BatchAppended, Record
 
 __all__ = [
     "Durability",
@@ -40,51 +38,18 @@ class Durability(Protocol):
 class RecordAppender(Durability, Protocol):
     """Appends of the slow path."""
 
-    def append(
-        self,
-        topic: bytes,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_transaction_offset: int,
-        body: bytes,
-        properties: bytes,
-        tags_code: int | None = None,
-        bit_map: bytes = b"",
-    ) -> Appended:
+    def append(self, record: Record) -> Appended:
         """Append one record, its queue entry and its index entries; wakes held pulls.
 
-        ``properties`` is stored as given. ``tags_code`` None: from the TAGS property. The host
-        bits of ``sys_flag`` are set from the lengths of the hosts. Prepared and rollback types
-        (``sys_flag & 12`` in 4, 12) get queue offset 0 and no queue entry.
-
-        With ``enable_multi_dispatch`` a record that names further queues in
+        Prepared and rollback types (``sys_flag & 12`` in 4, 12) get queue offset 0 and no queue
+        entry. With ``enable_multi_dispatch`` a record that names further queues in
         ``INNER_MULTI_DISPATCH`` gets an entry in each, and ``INNER_MULTI_QUEUE_OFFSET`` added to
-        its properties. ``bit_map`` goes into the unit beside the queue entry, with
-        ``enable_consume_queue_ext``; empty: no filter was calculated.
+        its properties.
         """
         ...
 
-    def append_batch(
-        self,
-        topic: bytes,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        items: Sequence[tuple[int, bytes, bytes]],
-        bit_maps: Sequence[bytes] = (),
-    ) -> BatchAppended:
-        """Append (flag, body, properties) items as records that follow each other, or none.
-
-        ``bit_maps``: one for each item, or none at all; see ``append``.
-        """
+    def append_batch(self, batch: Batch) -> BatchAppended:
+        """Append the items of a batch as records that follow each other, or none."""
         ...
 
     def set_max_message_size(self, size: int) -> None:

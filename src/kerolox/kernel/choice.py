@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
 
     from kerolox.kernel.feed import ConnectionKernel
     from kerolox.kernel.settings import StoreSettings
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KERNEL_VARIABLE",
+    "ColumnBuffers",
     "Kernel",
     "OddBody",
     "kernel_name",
@@ -33,6 +36,9 @@ _MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
 OddBody = Callable[[bytes, int, int], bytes | None]
 """(body as stored, sysFlag, queue offset) of a body that a kernel can't inflate: what stands in its
 column, None for null. Raises what the caller of ``decode_columns`` is to get."""
+
+ColumnBuffers = bytes | tuple[bytes | None, ...]
+"""The Arrow buffers of a column."""
 
 
 class Kernel(Protocol):
@@ -57,7 +63,7 @@ class Kernel(Protocol):
         start: int = 0,
         body_bytes_max: int = 2**31 - 1,
         odd_body: OddBody | None = None,
-    ) -> tuple[int, dict[str, object], int]:
+    ) -> tuple[int, dict[str, ColumnBuffers], int]:
         """Raw records from byte ``start`` on to Arrow buffers: (row count, {column: buffers}, where
         the next call goes on).
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]
+    from typing_extensions import Buffer
 
-__all__ = ["FED_MORE", "FED_READY", "ConnectionKernel", "Fed"]
+__all__ = ["FED_MORE", "FED_READY", "ConnectionKernel", "Fed", "FedMembers"]
 
 FED_READY = 1
 """``Fed`` flag: ``Store.drain_ready`` has answers for other connections (held pulls woken)."""
@@ -16,8 +16,12 @@ FED_MORE = 2
 """``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
 
 
+FedMembers = tuple[bytes, list[bytes] | None, int, str | None]
+"""The members of ``Fed``, as a plain tuple."""
+
+
 class Fed(NamedTuple):
-    """What one ``Connection.feed`` gave. A plain tuple of this shape is allowed."""
+    """What one ``Connection.feed`` gave."""
 
     answers: bytes
     """Whole response frames for this connection, in request order; one write. May be empty."""
@@ -33,8 +37,9 @@ class Fed(NamedTuple):
 class ConnectionKernel(Protocol):
     """The fast path of one connection. Constructed as ``Connection(store, id, born_host)``."""
 
-    def feed(self, data: Buffer, size: int) -> Fed:
-        """Take ``data[:size]``, all complete frames of it and of what was left before."""
+    def feed(self, data: Buffer, size: int) -> FedMembers:
+        """Take ``data[:size]``, all complete frames of it and of what was left before. See
+        ``Fed``."""
         ...
 
     @property

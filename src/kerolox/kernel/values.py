@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "Appended",
+    "Batch",
     "BatchAppended",
     "QueueBounds",
     "Read",
+    "Record",
     "RecoveryReport",
 ]
+
+
+class Record(NamedTuple):
+    """One record to append."""
+
+    topic: bytes
+    queue_id: int
+    flag: int
+    sys_flag: int
+    """Its host bits are set from the lengths of the hosts."""
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    properties: bytes
+    """Stored as given."""
+    tags_code: int | None = None
+    """What goes into the queue entry; None: from the TAGS property, or the time of delivery in the
+    schedule topic."""
+    bit_map: bytes = b""
+    """What goes into the unit beside the queue entry, with ``enable_consume_queue_ext``; empty: no
+    filter was calculated."""
+
+
+class Batch(NamedTuple):
+    """Records to append together; the fields are those of ``Record``."""
+
+    topic: bytes
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    items: Sequence[tuple[int, bytes, bytes]]
+    """(flag, body, properties) of each."""
+    bit_maps: Sequence[bytes] = ()
+    """One for each item, or none at all."""
 
 
 class Appended(NamedTuple):

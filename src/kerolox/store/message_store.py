@@ -17,7 +17,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from kerolox.kernel import Appended, BatchAppended
+from kerolox.kernel import Appended, Batch, BatchAppended, Record
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
 from kerolox.protocol.codes import (
     HOST_V6_MASK,
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = ["ChunkItem", "MessageStore"]
+
+UNQUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+"""Transaction types whose records get no queue entry."""
 
 ChunkItem = tuple[ConsumeQueue, int, int, int, int, int, bytes, bytes]
 """(queue, tags code, flag, sys flag, born timestamp ms, reconsume times, body, properties).
@@ -187,11 +190,7 @@ class MessageStore(StoreReads):
             queue.count_entries(entries)
             queue.pending = []
             if at < len(touched):
-                count, size = len(entries) // 3, sum(entries[1::3])
-                queue.put_count += count
-                queue.put_bytes += size
-                self._put_count += count
-                self._put_bytes += size
+                self._count(queue, len(entries) // 3, sum(entries[1::3]))
             dirty.add(queue)
             self.after_append(
                 queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
@@ -216,140 +215,106 @@ class MessageStore(StoreReads):
                     "more writes, repair the disk and restart"
                 )
 
-    def append(
-        self,
-        topic: bytes,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_transaction_offset: int,
-        body: bytes,
-        properties: bytes,
-        tags_code: int | None = None,
-        bit_map: bytes = b"",
-    ) -> Appended:
-        """See ``StoreKernel.append``."""
-        status = self._check(len(body), len(properties))
+    def append(self, record: Record) -> Appended:
+        """See ``RecordAppender.append``."""
+        topic, properties = record.topic, record.properties
+        status = self._check(len(record.body), len(properties))
         if status:
             return Appended(status, 0, 0, 0, 0)
-        status, properties, queues = self._queues_of(topic, queue_id, properties)
+        status, properties, queues = self._queues_of(topic, record.queue_id, properties)
         if status:
             return Appended(status, 0, 0, 0, 0)
         queue = queues[0]
-        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
-        size = fixed_bytes + len(body) + len(topic) + len(properties)
+        pack, host_bits, fixed_bytes = head_packer(record.born_host, record.store_host)
+        size = fixed_bytes + len(record.body) + len(topic) + len(properties)
         if status := self._make_room(size):
             return Appended(status, 0, 0, 0, 0)
         now = self.now_ms()
         position = self.log.end_offset
-        kind = sys_flag & TRANSACTION_MASK
-        is_queued = kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-        queue_offset = 0
-        touched: list[ConsumeQueue] = []
+        is_queued = record.sys_flag & TRANSACTION_MASK not in UNQUEUED
+        queue_offset = queue.next_offset if is_queued else 0
+        touched = queues if is_queued else []
         if is_queued:
-            if tags_code is None:
-                tags_code = record_tags_code(topic, properties, now, self._delays_ms)
-            queue_offset = queue.next_offset
+            code = record.tags_code
+            if code is None:
+                code = record_tags_code(topic, properties, now, self._delays_ms)
             for each in queues:
                 each.next_offset += 1
-                each.pending += (position, size, tags_code)
-            touched = queues
+                each.pending += (position, size, code)
         head = pack(
-            size,
-            MESSAGE_MAGIC,
-            zlib.crc32(body) & 0x7FFFFFFF,
-            queue_id,
-            flag,
-            queue_offset,
-            position,
-            sys_flag & ~HOST_V6_MASK | host_bits,
-            born_timestamp,
-            born_host,
-            now,
-            store_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            len(body),
-        )
-        parts = [head, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties]
-        if not self._commit(parts, touched[:1], now, touched[1:], [bit_map]):
+            size, MESSAGE_MAGIC, zlib.crc32(record.body) & 0x7FFFFFFF, record.queue_id,
+            record.flag, queue_offset, position, record.sys_flag & ~HOST_V6_MASK | host_bits,
+            record.born_timestamp, record.born_host, now, record.store_host,
+            record.reconsume_times, record.prepared_transaction_offset, len(record.body),
+        )  # fmt: skip
+        length = len(properties).to_bytes(2, "big")
+        parts = [head, record.body, queue.topic_field, length, properties]
+        if not self._commit(parts, touched[:1], now, touched[1:], [record.bit_map]):
             return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
         if not is_queued:
-            queue.put_count += 1
-            queue.put_bytes += size
-            self._put_count += 1
-            self._put_bytes += size
+            self._count(queue, 1, size)
         return Appended(PutMessageStatus.PUT_OK, position, queue_offset, size, now)
 
-    def append_batch(
-        self,
-        topic: bytes,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        items: Sequence[tuple[int, bytes, bytes]],
-        bit_maps: Sequence[bytes] = (),
-    ) -> BatchAppended:
-        """See ``StoreKernel.append_batch``: all in one file, as RocketMQ stores batches."""
+    def append_batch(self, batch: Batch) -> BatchAppended:
+        """See ``RecordAppender.append_batch``: all in one file, as RocketMQ stores batches."""
+        topic, items = batch.topic, batch.items
+        if status := self._check_batch(batch):
+            return BatchAppended(status, [], 0, 0, 0)
+        try:
+            check_topic_name(topic.decode())
+            queue = self.queue(topic.decode(), batch.queue_id)
+        except ValueError as error:
+            self.refusal = str(error)
+            return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
+        pack, host_bits, fixed_bytes = head_packer(batch.born_host, batch.store_host)
+        fixed_bytes += len(topic)
+        total = sum(fixed_bytes + len(body) + len(text) for _, body, text in items)
+        if status := self._make_room(total):
+            return BatchAppended(status, [], 0, 0, 0)
+        now = self.now_ms()
+        position = self.log.end_offset
+        first = queue_offset = queue.next_offset
+        sys_flag = batch.sys_flag & ~HOST_V6_MASK | host_bits
+        parts: list[bytes] = []
+        positions: list[int] = []
+        for flag, body, properties in items:
+            size = fixed_bytes + len(body) + len(properties)
+            code = record_tags_code(topic, properties, now, self._delays_ms)
+            queue.pending += (position, size, code)
+            parts += (
+                pack(size, MESSAGE_MAGIC, zlib.crc32(body) & 0x7FFFFFFF, batch.queue_id, flag,
+                     queue_offset, position, sys_flag, batch.born_timestamp, batch.born_host, now,
+                     batch.store_host, batch.reconsume_times, 0, len(body)),
+                body, queue.topic_field, len(properties).to_bytes(2, "big"), properties,
+            )  # fmt: skip
+            positions.append(position)
+            position += size
+            queue_offset += 1
+        queue.next_offset = queue_offset
+        if not self._commit(parts, [queue], now, bit_maps=batch.bit_maps):
+            return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
+        return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
+
+    def _check_batch(self, batch: Batch) -> PutMessageStatus:
+        items = batch.items
         body_bytes = sum(len(body) for _, body, _text in items)
-        text_bytes = sum(len(text) for _, _body, text in items)
         status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
-        if not items or (not status and sys_flag & TRANSACTION_MASK):
+        if not items or (not status and batch.sys_flag & TRANSACTION_MASK):
             status = PutMessageStatus.MESSAGE_ILLEGAL
         if self.settings.enable_multi_dispatch and not status:
             # Batches go to one queue; recovery must not take a client's word for more.
             if any(claims_offsets(text) for _flag, _body, text in items):
                 self.refusal = "INNER_MULTI_QUEUE_OFFSET is for the store to say"
                 status = PutMessageStatus.MESSAGE_ILLEGAL
-            elif self._is_over_lmq(((topic.decode(errors="replace"), queue_id),)):
+            elif self._is_over_lmq(((batch.topic.decode(errors="replace"), batch.queue_id),)):
                 status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-        if status:
-            return BatchAppended(status, [], 0, 0, 0)
-        try:
-            check_topic_name(topic.decode())
-            queue = self.queue(topic.decode(), queue_id)
-        except ValueError as error:
-            self.refusal = str(error)
-            return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
-        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
-        fixed_bytes += len(topic)
-        total = body_bytes + text_bytes + fixed_bytes * len(items)
-        if status := self._make_room(total):
-            return BatchAppended(status, [], 0, 0, 0)
-        now = self.now_ms()
-        position = self.log.end_offset
-        first = queue_offset = queue.next_offset
-        sys_flag = sys_flag & ~HOST_V6_MASK | host_bits
-        topic_field = queue.topic_field
-        parts: list[bytes] = []
-        positions: list[int] = []
-        for flag, body, properties in items:
-            size = fixed_bytes + len(body) + len(properties)
-            queue.pending += (
-                position,
-                size,
-                record_tags_code(topic, properties, now, self._delays_ms),
-            )
-            parts += (
-                pack(size, MESSAGE_MAGIC, zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag,
-                     queue_offset, position, sys_flag, born_timestamp, born_host, now, store_host,
-                     reconsume_times, 0, len(body)),
-                body, topic_field, len(properties).to_bytes(2, "big"), properties,
-            )  # fmt: skip
-            positions.append(position)
-            position += size
-            queue_offset += 1
-        queue.next_offset = queue_offset
-        if not self._commit(parts, [queue], now, bit_maps=bit_maps):
-            return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
-        return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
+        return status
+
+    def _count(self, queue: ConsumeQueue, count: int, size: int) -> None:
+        queue.put_count += count
+        queue.put_bytes += size
+        self._put_count += count
+        self._put_bytes += size
 
     def _queues_of(
         self, topic: bytes, queue_id: int, properties: bytes

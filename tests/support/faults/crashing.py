@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Batch, Record
 from tests.support.kernels import MODULES
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class Ledger:
         crashable.now_ms += self.random.choice((0, 1, 40, 900))
         store.set_clock(crashable.now_ms)
         body = self._body(number, size)
-        result = store.append(
+        result = store.append(Record(
             topic.encode(), queue_id, number & 7, sys_flag, NOW, BORN_HOST, STORE_HOST, 0, 0,
             body, _properties(number),
-        )  # fmt: skip
+        ))  # fmt: skip
         assert result[0] == 0, result
         kept = self._kept(store, topic, queue_id, number, result[2], result[1], sys_flag)
         assert body in kept.record
@@ -166,7 +167,7 @@ class Ledger:
         numbers = range(first, first + count)
         items = [(0, self._body(number, None), _properties(number)) for number in numbers]
         result = store.append_batch(
-            topic.encode(), queue_id, 0, NOW, BORN_HOST, STORE_HOST, 0, items
+            Batch(topic.encode(), queue_id, 0, NOW, BORN_HOST, STORE_HOST, 0, items)
         )
         assert result[0] == 0, result
         for index, physical_offset in enumerate(result[1]):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Record
 from kerolox.message import encode_properties, pack_host
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
@@ -264,7 +265,7 @@ class Bench:
             "properties": text.encode(),
             **changes,
         }
-        return self.store.append(**values)
+        return self.store.append(Record(**values))
 
     def bodies(self, queue_id: int = 0, topic: str = "T") -> list[bytes]:
         """The bodies of every message of a queue."""

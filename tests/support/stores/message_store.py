@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Record
 from kerolox.protocol.records import decode_records
 from kerolox.store.message_store import MessageStore
 
@@ -63,7 +64,7 @@ def put(
         "prepared_transaction_offset": 0,
     }
     given |= changes
-    return store.append(topic.encode(), queue_id, body=body, properties=properties, **given)
+    return store.append(Record(topic.encode(), queue_id, body=body, properties=properties, **given))
 
 
 def read_messages(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[MessageExt]:

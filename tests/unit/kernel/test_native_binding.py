@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kerolox import kernel as face
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Appended, Read, Record, RecoveryReport
 
 native = pytest.importorskip("kerolox_kernel")
 
@@ -27,24 +27,34 @@ def settings(path: Path, **changes: object) -> StoreSettings:
     return StoreSettings(store_path_root_dir=str(path), **(SMALL | changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "name", ["Appended", "BatchAppended", "Read", "QueueBounds", "RecoveryReport"]
-)
-def test_named_tuples_have_the_fields_of_the_face(name: str) -> None:
-    wanted, got = getattr(face, name), getattr(native, name)
-    assert got._fields == wanted._fields
-    assert got.__module__ == "kerolox_kernel"
-
-
-def test_values_are_named_tuples_and_equal_to_plain_ones(tmp_path: Path) -> None:
+def test_values_are_those_of_the_interface(tmp_path: Path) -> None:
     store = native.Store(settings(tmp_path))
     report = store.open()
-    assert isinstance(report, native.RecoveryReport)
+    assert isinstance(report, RecoveryReport)
     assert report.clean
-    appended = store.append(b"T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"body", b"")
+    appended = store.append(Record(b"T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"body", b""))
     assert appended == (0, 0, 0, appended.size, appended.store_timestamp)
-    assert store.read("T", 0, 0, 1, None).count == 1
+    assert isinstance(appended, Appended)
+    assert isinstance(store.read("T", 0, 0, 1, None), Read)
     assert store.queues() == [("T", 0, 0, 1)]
+    store.close()
+
+
+def test_a_record_without_all_its_members_or_with_others_is_refused(tmp_path: Path) -> None:
+    store = native.Store(settings(tmp_path))
+    store.open()
+    whole = Record(b"T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"body", b"")
+    with pytest.raises(IndexError):
+        store.append(tuple(whole[:10]))
+    with pytest.raises(TypeError):
+        store.append(list(whole))
+    with pytest.raises(TypeError):
+        store.append(whole._replace(topic="T"))
+    with pytest.raises(OverflowError):
+        store.append(whole._replace(queue_id=1 << 31))
+    with pytest.raises(ValueError, match="a host has 8 bytes"):
+        store.append(whole._replace(born_host=b"short"))
+    assert store.max_physical_offset == 0
     store.close()
 
 
@@ -84,7 +94,7 @@ def test_a_store_that_another_process_holds_raises_blocking_io_error(tmp_path: P
 def test_a_file_of_another_size_raises_value_error_that_names_it(tmp_path: Path) -> None:
     store = native.Store(settings(tmp_path))
     store.open()
-    store.append(b"T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"body", b"")
+    store.append(Record(b"T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"body", b""))
     store.close()
     with pytest.raises(ValueError, match="00000000000000000000"):
         native.Store(settings(tmp_path, mapped_file_size_commit_log=1 << 17)).open()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kerolox import _pykernel
 from kerolox._pykernel import store as store_module
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Record
 from tests.support.stores.bench import SMALL_FILES
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def test_what_groups_got_is_counted_for_so_many_queues(
     host = bytes(8)
     try:
         for queue_id in range(3):
-            store.append(b"T", queue_id, 0, 0, 1, host, host, 0, 0, b"body", b"")
+            store.append(Record(b"T", queue_id, 0, 0, 1, host, host, 0, 0, b"body", b""))
             store.read("T", queue_id, 0, 1, None, "G")
         assert sorted(row[2] for row in store.group_stats()) == [0, 1]
         assert sorted(row[2] for row in store.lag()) == [0, 1]

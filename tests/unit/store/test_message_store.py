@@ -8,6 +8,7 @@ import pytest
 
 from kerolox.kernel import RecordAppender, RecordReader, StoreFiles, StoreRetention
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Batch
 from kerolox.message import java_hash
 from kerolox.protocol.records import decode_record, decode_records
 from kerolox.store.message_store import MessageStore
@@ -106,7 +107,7 @@ def test_a_batch_lies_together_in_one_file(tmp_path: Path) -> None:
     with opened(settings) as store:
         put(store, body=b"x" * 2_000)
         items = [(index, b"y" * 500, f"TAGS\x01t{index}".encode()) for index in range(4)]
-        stored = store.append_batch(b"T", 0, 0, 1, BORN_HOST, STORE_HOST, 0, items)
+        stored = store.append_batch(Batch(b"T", 0, 0, 1, BORN_HOST, STORE_HOST, 0, items))
         assert stored.status == PutMessageStatus.PUT_OK
         assert stored.physical_offsets[0] == 4_096
         assert stored.queue_offset == 1
@@ -122,7 +123,9 @@ def test_a_batch_that_is_empty_too_large_or_a_transaction_is_illegal(tmp_path: P
     with opened(small_settings(tmp_path)) as store:
         item = (0, b"x" * 20_000, b"")
         for sys_flag, items in ((0, []), (0, [item, item]), (4, [item])):
-            stored = store.append_batch(b"T", 0, sys_flag, 1, BORN_HOST, STORE_HOST, 0, items)
+            stored = store.append_batch(
+                Batch(b"T", 0, sys_flag, 1, BORN_HOST, STORE_HOST, 0, items)
+            )
             assert stored == (PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
 
 

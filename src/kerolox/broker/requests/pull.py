@@ -97,7 +97,7 @@ def _run_hooks(
 def _read(broker: Context, header: PullMessageHeader, place: PullPlace, wanted: _Wanted) -> Read:
     """Read what is wanted, and count what was found."""
     if wanted.filter is None:
-        return Read(*broker.store.read(*place, wanted.tag_codes, header.consumer_group))
+        return broker.store.read(*place, wanted.tag_codes, header.consumer_group)
     return _read_filtered(broker, header, place, wanted.filter)
 
 

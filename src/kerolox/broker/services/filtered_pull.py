@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.services.writer import memory_bytes
-from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import Read, StoreKernel
 
 __all__ = [
     "FILTERED_HOLDS_MAX",
@@ -82,7 +81,7 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
     matches, bits = wanted
     cpu_end = time.thread_time() + SCAN_CPU_SECONDS_MAX
     deadline = time.monotonic() + SCAN_SECONDS_MAX
-    result = Read(*store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
+    result = store.read(topic, queue_id, offset, READ_COUNT, None, None, bits)
     if result.status != GetMessageStatus.FOUND:
         return result
     while result.status == GetMessageStatus.FOUND:
@@ -104,7 +103,7 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
         offset = result.next_offset
         if offset >= min(scan_end, result.max_offset):
             break
-        result = Read(*store.read(topic, queue_id, offset, READ_COUNT, None, None, bits))
+        result = store.read(topic, queue_id, offset, READ_COUNT, None, None, bits)
         if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
             offset = result.next_offset
     return _read_of(result, found, offset)
@@ -120,7 +119,7 @@ def _behind(
     if count == 0:
         return offset
     topic, queue_id, _, _ = place
-    return Read(*store.read(topic, queue_id, offset, count, None, None, wanted.bits)).next_offset
+    return store.read(topic, queue_id, offset, count, None, None, wanted.bits).next_offset
 
 
 class _BatchMax:

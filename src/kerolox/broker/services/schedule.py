@@ -20,6 +20,7 @@ import msgspec
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Record
 from kerolox.message import PropertyKey, encode_properties, pack_host
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
@@ -184,7 +185,7 @@ class DelaySchedule:
 
     def _append(self, topic: str, queue_id: int, message: MessageExt) -> tuple[int, int]:
         """Store a message under a topic: (status, bytes of the record)."""
-        status, _, _, size, _ = self._store.append(
+        record = Record(
             topic.encode(),
             queue_id,
             message.flag,
@@ -199,6 +200,7 @@ class DelaySchedule:
             encode_properties(message.properties).encode(),
             bit_map=self._filters.bit_map(topic, message.properties),
         )
+        status, _, _, size, _ = self._store.append(record)
         return status, size
 
     def _tell_refusal(self, physical_offset: int, status: str) -> None:

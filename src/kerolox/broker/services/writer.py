@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import BrokerError
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Batch, Record
 from kerolox.message import PropertyKey, decode_properties, encode_properties, is_true
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
 from kerolox.protocol.names import SCHEDULE_TOPIC
@@ -193,7 +194,7 @@ class RecordWriter:
         text = record.property_text
         if text is None:
             text = encode_properties(record.properties)
-        appended = self._store.append(
+        stored = Record(
             record.topic.encode(),
             record.queue_id,
             record.flag,
@@ -209,7 +210,7 @@ class RecordWriter:
             None,
             self._bit_map(record.topic, text),
         )
-        status, physical_offset, queue_offset, size, _ = appended
+        status, physical_offset, queue_offset, size, _ = self._store.append(stored)
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
         if record.topic == SCHEDULE_TOPIC:
@@ -222,7 +223,7 @@ class RecordWriter:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
-        status, offsets, queue_offset, end_offset, _ = self._store.append_batch(
+        batch = Batch(
             record.topic.encode(),
             record.queue_id,
             record.sys_flag,
@@ -233,6 +234,7 @@ class RecordWriter:
             items,
             self._bit_maps(record.topic, items),
         )
+        status, offsets, queue_offset, end_offset, _ = self._store.append_batch(batch)
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
         done = Put(PutMessageStatus.PUT_OK, offsets, queue_offset)
