@@ -148,17 +148,7 @@ async def create_topic(
     if order:
         # Before the brokers: a run that ends here has made no topic, and the next one finishes it.
         names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
-        value = ";".join(f"{name}:{queues}" for name in sorted(names))
-        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
-        noted, failed = await ask_each(
-            access.name_servers, lambda a: access.ask(a, RequestCode.PUT_KV_CONFIG, entry)
-        )
-        if failed:
-            raise ClientError(
-                f"topic {topic!r} is not made on any broker: its order could not be written to "
-                f"name server {listed(failed)}{beside('it is at', noted)}; run the command again "
-                "when all answer, or name only those that do (-n)"
-            )
+        await _note_order(access, topic, names, queues)
     made, failed = await ask_each(addresses, lambda a: access.put_topic(a, wanted))
     if not made:
         raise next(iter(failed.values()))
@@ -168,6 +158,21 @@ async def create_topic(
             f"{beside('it is on', made)}; run the command again when all answer"
         )
     return addresses
+
+
+async def _note_order(access: Access, topic: str, names: list[str], queues: int) -> None:
+    """Have the name servers know that a topic is ordered, and its queues on each broker."""
+    value = ";".join(f"{name}:{queues}" for name in sorted(names))
+    entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
+    noted, failed = await ask_each(
+        access.name_servers, lambda a: access.ask(a, RequestCode.PUT_KV_CONFIG, entry)
+    )
+    if failed:
+        raise ClientError(
+            f"topic {topic!r} is not made on any broker: its order could not be written to "
+            f"name server {listed(failed)}{beside('it is at', noted)}; run the command again "
+            "when all answer, or name only those that do (-n)"
+        )
 
 
 async def topic_settings(access: Access, address: str, topic: str) -> TopicConfig | None:

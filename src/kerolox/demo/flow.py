@@ -22,7 +22,7 @@ QUEUES = 8
 CONSUMERS = 2
 BATCH_MESSAGES = 200
 BATCHES_IN_FLIGHT = 8
-SETTLE_SECONDS_MAX = 30.0
+DONE_SECONDS_MAX = 30.0
 STALL_SECONDS_MAX = 30.0
 GROUP = "flight-counters"
 
@@ -147,8 +147,8 @@ async def _is_shared(consumers: list[PushConsumer], topic: str) -> bool:
 
 
 async def _settled(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    deadline = time.monotonic() + DONE_SECONDS_MAX
     while not await condition():
         if time.monotonic() > deadline:
-            raise KeroloxError(f"{what} did not settle within {SETTLE_SECONDS_MAX:g} s")
+            raise KeroloxError(f"{what} did not settle within {DONE_SECONDS_MAX:g} s")
         await asyncio.sleep(0.05)

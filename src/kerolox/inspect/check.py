@@ -123,7 +123,7 @@ def _check_checkpoint(places: StorePlaces, findings: Findings, last_timestamp: i
         if when < 0:
             findings.add("checkpoint", path, number * 8, f"{text}, which is no time")
         elif when > last_timestamp and last_timestamp and not places.is_in_use:
-            # Recovery would begin too late. (In a log without a record it begins at once.)
+            # Recovery would start too late. (In a log without a record it starts at once.)
             text += f", the log's last record is of {last_timestamp}"
             findings.add("checkpoint", path, number * 8, text)
 

@@ -92,7 +92,7 @@ class IndexCheck:
         self._entries = self._all_entries()
         self._current: _Entry = _END
         self._missing: list[int] | None = None
-        """[offset of the first record, that behind the last one, how many] without entries."""
+        """[offset of the first record, that after the last one, how many] without entries."""
         self._seen_any = False
         self._is_unreadable = False
         self.count = 0
@@ -227,7 +227,7 @@ class IndexCheck:
         self._findings.add("index", self._path_near(), -1, text)
 
     def finish(self, log_end: int) -> None:
-        """Look at what is left behind the last record."""
+        """Look at what is left after the last record."""
         while self._current[0] < _END[0]:
             if self._places.is_in_use and self._current[0] >= log_end:
                 self._advance()
@@ -288,14 +288,14 @@ class IndexCheck:
             entries = list(ENTRY.iter_unpack(data))
             following = [entry[1] for entry in entries[1:]]
             following.append(header.end_offset)
-            for (key_hash, at, seconds, previous), behind in zip(entries, following, strict=True):
+            for (key_hash, at, seconds, previous), after in zip(entries, following, strict=True):
                 file.link(number, key_hash, previous)
-                if offset <= at and (at <= behind or behind < offset):
+                if offset <= at and (at <= after or after < offset):
                     offset = at
                     yield at, key_hash, seconds, number, file
                 else:
                     text = f"entry {number} names the record at {at}, between entries of {offset} "
-                    text += f"and {behind}"
+                    text += f"and {after}"
                     self._findings.add("index", file.path, file.place_of(number), text)
                 number += 1
         for suspect, (_before, text) in file.suspects.items():

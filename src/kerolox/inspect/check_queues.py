@@ -4,7 +4,7 @@ The log is walked once. For each queue the entries that its records should have 
 compared with the queue's files in runs, so a healthy store costs one comparison of bytes per run.
 What differs is looked at entry by entry.
 
-A topic that was deleted and made again leaves records behind whose offsets were given again. A
+A topic that was deleted and made again leaves records whose offsets were given again. A
 record that goes back to a lower offset, and whose entry there names it, begins the queue anew, and
 what the older records lack is no finding.
 """
@@ -44,11 +44,11 @@ PENDING_ENTRIES_MAX = 200_000
 """Entries gathered over all queues before all are compared."""
 PROBLEMS_PER_QUEUE_MAX = 50
 TAG_CODES_MAX = 10_000
-SETTLE_SECONDS_MAX = 3.0
+CATCH_UP_SECONDS_MAX = 3.0
 """How long a check beside a broker waits for entries that are being written."""
-SETTLE_STEP_SECONDS = 0.02
+CATCH_UP_STEP_SECONDS = 0.02
 UNPLACED_MAX = 10_000
-SETTLED_ENTRIES_MAX = 100_000
+CATCH_UP_ENTRIES_MAX = 100_000
 
 _NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _SCHEDULE = SCHEDULE_TOPIC.encode()
@@ -116,7 +116,7 @@ class _Queue:
         self.files = QueueFiles(folder)
         self.extension = ExtensionFiles(extension)
         self.first = self.next = -1
-        """Offsets of the first record and behind the last one; -1 before any."""
+        """Offsets of the first record and after the last one; -1 before any."""
         self.pending: list[int] = []
         self.pending_start = 0
         self.problems: list[tuple[str, int, str]] = []
@@ -359,7 +359,7 @@ class QueueCheck:
                 continue
             self._check_files(queue)
             self._check_before(queue, log_start)
-            self._check_behind(queue)
+            self._check_after(queue)
             self._report_missing(queue)
             for path, position, text in queue.problems:
                 self._findings.add("queue", path, position, text)
@@ -404,8 +404,8 @@ class QueueCheck:
                 queue.problem(at + number, _no_record(queue, at + number, physical, size))
             at += count
 
-    def _check_behind(self, queue: _Queue) -> None:
-        """Entries behind the last record of the log."""
+    def _check_after(self, queue: _Queue) -> None:
+        """Entries after the last record of the log."""
         if queue.next < 0:
             return
         at = queue.files.next_data(queue.next)
@@ -451,9 +451,9 @@ class QueueCheck:
 
     def _settles(self, queue: _Queue, start: int, end: int) -> bool:
         """Beside a broker: the entries come within a moment, or were deleted with their files."""
-        if end - start > SETTLED_ENTRIES_MAX:
+        if end - start > CATCH_UP_ENTRIES_MAX:
             return False
-        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
         while True:
             queue.files.reload()
             if queue.files.files and end <= queue.files.first:
@@ -465,7 +465,7 @@ class QueueCheck:
             )
             if good or time.monotonic() > deadline:
                 return good
-            time.sleep(SETTLE_STEP_SECONDS)
+            time.sleep(CATCH_UP_STEP_SECONDS)
 
     def _names_record(self, queue: _Queue, offset: int, physical: int, size: int) -> bool:
         """The log has the record that an entry names, and it is of this queue and offset."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import RemoteProtocolError, StoreError
-from kerolox.inspect.log_walk import LogWalk, record_at, record_behind, written_files
+from kerolox.inspect.log_walk import LogWalk, record_at, record_at_or_after, written_files
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
 
@@ -63,7 +63,7 @@ def select_records(
         is_closed_cleanly=places.is_closed_cleanly,
     )
     start, end = _range(places, selection)
-    start = record_behind(walk.files, start) if start > walk.start else walk.start
+    start = record_at_or_after(walk.files, start) if start > walk.start else walk.start
     if start < 0:
         return
     topic = selection.topic.encode()

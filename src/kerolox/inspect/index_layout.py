@@ -61,7 +61,7 @@ def find_shape(
 ) -> IndexShape | None:
     """The shape of an open file with entries: the hint's, the default, or what its content says.
 
-    The number of slots is that with which the first entries make sense: they lie behind the slots,
+    The number of slots is that with which the first entries make sense: they lie after the slots,
     have rising offsets, and each is reached from its slot. None: no number fits.
     """
     for shape in (hint, IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)):
@@ -81,19 +81,19 @@ def find_shape(
 
 def _candidates(descriptor: int, size: int, header: IndexHeader) -> list[int]:
     """Numbers of slots with which the last entry has the offset that the header says."""
-    behind = HEADER_BYTES + ENTRY_BYTES * (header.entry_count - 1) + 4
+    after = HEADER_BYTES + ENTRY_BYTES * (header.entry_count - 1) + 4
     if header.end_offset == 0:
         most = min(_BRUTE_SLOTS_MAX, (size - HEADER_BYTES) // SLOT_BYTES)
         return list(range(1, most))
     wanted = header.end_offset.to_bytes(8, "big")
     found: list[int] = []
-    position = behind
+    position = after
     while position < size:
         window = os.pread(descriptor, _SEARCH_BYTES + 7, position)
         at = window.find(wanted)
         while 0 <= at < _SEARCH_BYTES:
-            if (position + at - behind) % SLOT_BYTES == 0:
-                found.append((position + at - behind) // SLOT_BYTES)
+            if (position + at - after) % SLOT_BYTES == 0:
+                found.append((position + at - after) // SLOT_BYTES)
             at = window.find(wanted, at + 1)
         position += _SEARCH_BYTES
     return found

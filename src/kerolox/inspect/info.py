@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.inspect.index_layout import read_header
-from kerolox.inspect.log_walk import find_last_record, record_at, record_behind
+from kerolox.inspect.log_walk import find_last_record, record_at, record_at_or_after
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
 
@@ -140,7 +140,7 @@ def describe_store(places: StorePlaces) -> StoreInfo:
         topic = folder.topic.decode("utf-8", "replace")
         queues.append(QueueInfo(topic, folder.queue_id, first, end))
     last, log_end = find_last_record(files, newest_known)
-    oldest_at = record_behind(files, log_start)
+    oldest_at = record_at_or_after(files, log_start)
     index_paths = places.index_paths()
     return StoreInfo(
         root=places.root,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile
 
 __all__ = ["LogRecord", "LogWalk", "Progress", "find_last_record", "find_log_end", "find_record"]
-__all__ += ["first_data", "record_at", "record_behind", "written_files"]
+__all__ += ["first_data", "record_at", "record_at_or_after", "written_files"]
 
 LogRecord = tuple[int, int, int, int, int, int, bytes, bytes, bytes, int]
 """Physical offset, size, queue id, queue offset, sys flag, store timestamp, topic, property text,
@@ -32,9 +32,9 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
 WINDOW_BYTES = 8 << 20
-SETTLE_SECONDS_MAX = 2.0
+CATCH_UP_SECONDS_MAX = 2.0
 """How long a walk beside a writer waits, in all, for records that are being written."""
-SETTLE_STEP_SECONDS = 0.02
+CATCH_UP_STEP_SECONDS = 0.02
 
 _V4_HEAD = struct.Struct(">IIIi4xqqi16xq20xi")
 """Everything of a record with IPv4 hosts before its body that is looked at."""
@@ -46,7 +46,7 @@ class LogWalk:
     """Walks over the records of a log's files.
 
     Args:
-        files: in order of their offsets; those at the end that were made ahead may be among them.
+        files: in order of their offsets; those at the end that were preallocated may be among them.
         findings: takes what is wrong.
         is_in_use: a broker writes meanwhile: ``end`` is fixed when the walk begins, and what looks
             torn is read again before it counts.
@@ -67,11 +67,11 @@ class LogWalk:
         self._is_in_use = is_in_use
         self._is_closed_cleanly = is_closed_cleanly
         self._progress = progress
-        self._settle_seconds = SETTLE_SECONDS_MAX
+        self._catch_up_seconds = CATCH_UP_SECONDS_MAX
         self.files = written_files(files)
         self.start = files[0].start if files else 0
         self.end = find_log_end(files) if is_in_use else self.start
-        """Behind the last record; known at the end of the walk, or fixed from its beginning."""
+        """After the last record; known at the end of the walk, or fixed from its beginning."""
         self.last_timestamp = 0
         """The largest store timestamp seen."""
         self.count = 0
@@ -147,10 +147,10 @@ class LogWalk:
             if used:
                 position += used
                 continue
-            behind = self._look_behind(file, descriptor, position, limit, is_last=is_last)
-            if behind < 0:
+            after = self._look_after(file, descriptor, position, limit, is_last=is_last)
+            if after < 0:
                 return
-            position = behind
+            position = after
         if is_last:
             self.end = file.start + position
 
@@ -216,10 +216,10 @@ class LogWalk:
 
     def _may_settle(self) -> bool:
         """Wait a moment for a record that is perhaps being written; False: it was long enough."""
-        if not self._is_in_use or self._settle_seconds <= 0:
+        if not self._is_in_use or self._catch_up_seconds <= 0:
             return False
-        time.sleep(SETTLE_STEP_SECONDS)
-        self._settle_seconds -= SETTLE_STEP_SECONDS
+        time.sleep(CATCH_UP_STEP_SECONDS)
+        self._catch_up_seconds -= CATCH_UP_STEP_SECONDS
         return True
 
     def _file_of(self, offset: int) -> LogFile:
@@ -228,7 +228,7 @@ class LogWalk:
                 return file
         return self.files[-1]
 
-    def _look_behind(
+    def _look_after(
         self, file: LogFile, descriptor: int, position: int, limit: int, *, is_last: bool
     ) -> int:
         """No record stands at ``position``: where to go on in this file, -1: nowhere."""
@@ -339,8 +339,8 @@ def record_at(file: LogFile, descriptor: int, position: int) -> bytes | None:
     return data if record is not None else None
 
 
-def record_behind(files: list[LogFile], offset: int) -> int:
-    """Physical offset of the first whole record at or behind ``offset``; -1 when there is none."""
+def record_at_or_after(files: list[LogFile], offset: int) -> int:
+    """Physical offset of the first whole record at or after ``offset``; -1 when there is none."""
     for file in files:
         if file.end <= offset:
             continue
@@ -373,16 +373,16 @@ def why_no_record(descriptor: int, file: LogFile, position: int) -> str:
 
 
 def find_log_end(files: list[LogFile]) -> int:
-    """Physical offset behind the last record: heads only, in the last file that has any."""
+    """Physical offset after the last record: heads only, in the last file that has any."""
     return find_last_record(files)[1]
 
 
 def find_last_record(files: list[LogFile], known: int = 0) -> tuple[int, int]:
-    """(physical offset of the last record, offset behind it), by the heads of records.
+    """(physical offset of the last record, offset after it), by the heads of records.
 
     Args:
         files: in order of their offsets.
-        known: a record begins here, and the search may begin with it.
+        known: a record starts here, and the search may start with it.
 
     The first is -1 when the last file with anything in it has no record.
     """
@@ -434,7 +434,7 @@ def _hop(window: bytes, start: int) -> tuple[int, int]:
 
 
 def written_files(files: list[LogFile]) -> list[LogFile]:
-    """Without the files at the end that were made ahead and hold nothing yet."""
+    """Without the files at the end that were preallocated and hold nothing yet."""
     written = list(files)
     while written:
         file = written[-1]

@@ -95,7 +95,7 @@ class LogFile(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset behind its last byte."""
+        """Physical offset after its last byte."""
         return self.start + self.size
 
 

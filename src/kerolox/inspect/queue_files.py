@@ -95,7 +95,7 @@ class QueueFiles:
         return -1
 
     def end(self) -> int:
-        """The offset behind the last entry that is not all zeros; ``first`` when there is none."""
+        """The offset after the last entry that is not all zeros; ``first`` when there is none."""
         for file in reversed(self.files):
             used = _used_bytes(file)
             if used:

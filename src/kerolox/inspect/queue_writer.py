@@ -59,15 +59,15 @@ class QueueWriter:
 
     def _append(self, queue_offset: int, entry: bytes) -> None:
         if self.next < 0:
-            self._begin(queue_offset)
+            self._start(queue_offset)
         self._pending += entry
         self.next += 1
         self.count += 1
         if len(self._pending) >= RUN_BYTES:
             self.flush()
 
-    def _begin(self, queue_offset: int) -> None:
-        """A queue that begins later has pre-blank entries before its first, in its first file."""
+    def _start(self, queue_offset: int) -> None:
+        """A queue that starts later has pre-blank entries before its first, in its first file."""
         at = queue_offset * ENTRY_BYTES
         self.first = queue_offset
         self.next = (at - at % self._file_bytes) // ENTRY_BYTES

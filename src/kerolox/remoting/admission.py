@@ -27,7 +27,7 @@ TOLD_SECONDS = 5.0
 """Refusals of a kind are told once in so long, with their number."""
 
 _NETWORK_BITS = 64
-"""Of an IPv6 address: whoever has one has all that begin with these."""
+"""Of an IPv6 address: whoever has one has all that start with these."""
 
 _log = logging.getLogger(__name__)
 

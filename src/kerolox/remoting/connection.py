@@ -3,11 +3,13 @@
 :class:`FrameConnection` is the protocol of one socket. Chunks land in a read buffer that all
 connections of a server or client share, and are fed at once. Frames for Python become commands:
 
-- a response settles the open call that has its opaque (:class:`OpenCalls`);
+- a response completes the open call that has its opaque (:class:`OpenCalls`);
 - a request goes to the handler. The handler's coroutine is run on the spot up to its first wait;
   only one that does wait becomes a task. So **until its first wait a handler runs outside any
   task**: ``asyncio.timeout``, ``TaskGroup`` and ``current_task`` work only after it
-  (``await asyncio.sleep(0)`` when nothing else comes before).
+  (``await asyncio.sleep(0)`` when nothing else comes before). A task for each request would cost
+  half as much again (12 to 17 us against 21 to 27 on Python 3.11); eager tasks, which 3.12 has,
+  cost a tenth more, and handlers would run inside of a task there and outside of one on 3.11.
 
 Three things can stop the reading of a connection, each for as long as it lasts: bytes that the
 peer does not take (``WRITE_HIGH_WATER_BYTES``), handlers that do not finish (``in_flight_max``,
@@ -137,7 +139,7 @@ class OpenCalls:
             self._arm(deadline)
         return future
 
-    def settle(self, response: RemotingCommand) -> None:
+    def complete(self, response: RemotingCommand) -> None:
         """Hand a response to its call; one that nobody waits for (too late) is dropped."""
         call = self._calls.pop(response.opaque, None)
         if call is not None and not call[0].done():
@@ -390,7 +392,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _take_frame(self, frame: bytes, answers: list[bytes]) -> None:
         command = RemotingCommand.decode(frame)
         if command.flag & FLAG_RESPONSE:
-            self.calls.settle(command)
+            self.calls.complete(command)
             return
         coroutine = self.handle(command)
         try:

@@ -75,10 +75,10 @@ class Gathering:
         self._retry_seconds = RETRY_SECONDS_MIN
 
     def start(self) -> None:
-        """Begin to look, in the running loop."""
+        """Start to look, in the running loop."""
         if self._rest_seconds > 0:
             self._loop = asyncio.get_running_loop()
-            self._begin_epoch(EPOCH_SECONDS)
+            self._start_epoch(EPOCH_SECONDS)
 
     def stop(self) -> None:
         """Rest no more."""
@@ -98,7 +98,7 @@ class Gathering:
         # Not an await: the loop itself shall not look at its sockets meanwhile.
         time.sleep(self._rest_seconds)
 
-    def _begin_epoch(self, seconds: float) -> None:
+    def _start_epoch(self, seconds: float) -> None:
         assert self._loop is not None
         self.chunks = self.bytes = 0
         self._done_before = self._done()
@@ -112,7 +112,7 @@ class Gathering:
         done = self._done() - self._done_before
         self.decide(now, self.chunks / seconds, self.bytes / seconds, done / seconds)
         is_quiet = self.chunks < CHUNKS_PER_SECOND_MIN * seconds / 8
-        self._begin_epoch(QUIET_EPOCH_SECONDS if is_quiet else EPOCH_SECONDS)
+        self._start_epoch(QUIET_EPOCH_SECONDS if is_quiet else EPOCH_SECONDS)
 
     def decide(
         self, now: float, chunks_per_second: float, bytes_per_second: float, done_per_second: float

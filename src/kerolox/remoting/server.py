@@ -227,12 +227,10 @@ class RemotingServer:
             on_close: called with each connection after it closed.
             on_ready: called after a feed that made answers for other connections.
             idle_seconds_max: a connection without traffic for so long is closed.
-            backlog: connections the operating system may keep until they are accepted.
+            backlog: connections the operating system keeps until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
-            connections_max: open connections; more are closed at once, and so are those that would
-                take the process's last file descriptors.
-            connections_per_address_max: those of one address; 0: as many as are still free (see
-                :mod:`kerolox.remoting.admission`).
+            connections_max: open connections; see :mod:`kerolox.remoting.admission`.
+            connections_per_address_max: those of one address; 0: as many as are still free.
             memory_bytes_max: see :class:`~kerolox.remoting.memory_limiter.MemoryLimiter`.
             gathering: told what comes in; several servers of a loop may share it. Its owner starts
                 and stops it.

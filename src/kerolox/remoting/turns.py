@@ -12,8 +12,8 @@ __all__ = ["TURN_SECONDS_MAX", "SharedTurns", "Turns"]
 TURN_SECONDS_MAX = 0.005
 """How long a request works before others get their turn."""
 
-BEGIN_SECONDS_MAX = 0.001
-"""How long work that shares its turns with others may begin with, before it waits for its turn."""
+START_SECONDS_MAX = 0.001
+"""How long work that shares its turns with others may start with, before it waits for its turn."""
 
 _Step = TypeVar("_Step")
 
@@ -47,7 +47,7 @@ class SharedTurns:
     async def run(self, steps: Iterable[_Step], take: Callable[[_Step], None]) -> None:
         """Call ``take`` with each step, as many in a turn as its time allows.
 
-        Work that is done within ``BEGIN_SECONDS_MAX`` waits for nothing and nobody, as any small
+        Work that is done within ``START_SECONDS_MAX`` waits for nothing and nobody, as any small
         request. Whatever was looked at before may have changed between two steps.
 
         Args:
@@ -55,7 +55,7 @@ class SharedTurns:
             take: what to do with one; what it or ``steps`` raises ends the work.
         """
         rest = iter(steps)
-        is_over = _take_some(rest, take, BEGIN_SECONDS_MAX)
+        is_over = _take_some(rest, take, START_SECONDS_MAX)
         while not is_over:
             async with self._lock:
                 # Whoever waits for the lock begins in a later turn of the loop than this one.

@@ -37,7 +37,7 @@ EARLIEST = -2
 """In an offsets JSON: the queue's first message."""
 
 LATEST = -1
-"""In an offsets JSON: behind the queue's last message."""
+"""In an offsets JSON: after the queue's last message."""
 
 OPTIONS = {
     "nameServer": "addresses of the name servers, host:port, several joined by ';' (required)",
@@ -157,7 +157,7 @@ class SourceOptions:
         """Refuse what only a stream can mean; warn of what has no effect.
 
         Raises:
-            ConfigError: a batch that starts behind the last message or behind its own end, or ends
+            ConfigError: a batch that starts after the last message or after its own end, or ends
                 at the first message.
         """
         if self.starting_offsets is Bound.LATEST or _has(self.starting_offsets, LATEST):

@@ -319,7 +319,7 @@ async def test_a_5_3_broker_registers_asks_and_leaves(server: Server) -> None:
 def each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine's pace is."""
     monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.START_SECONDS_MAX", 0.0)
 
 
 class TurnOfOthers:

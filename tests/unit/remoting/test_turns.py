@@ -12,7 +12,7 @@ from kerolox.remoting.turns import SharedTurns
 @pytest.fixture(autouse=True)
 def _each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.turns.START_SECONDS_MAX", 0.0)
 
 
 async def test_all_who_share_have_their_turn_one_after_the_other() -> None:
@@ -46,7 +46,7 @@ async def test_small_work_waits_for_nothing_though_others_have_much(
     turns = SharedTurns()
     endless = asyncio.ensure_future(turns.run(iter(int, 1), lambda _: None))
     await asyncio.sleep(0)
-    monkeypatch.setattr("kerolox.remoting.turns.BEGIN_SECONDS_MAX", 60.0)
+    monkeypatch.setattr("kerolox.remoting.turns.START_SECONDS_MAX", 60.0)
     taken: list[int] = []
     work = turns.run(range(100), taken.append)
     with pytest.raises(StopIteration):

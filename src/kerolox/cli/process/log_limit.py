@@ -16,7 +16,7 @@ LINES_PER_SECOND_MAX = 10
 """Lines of one kind (one text before its values are filled in) within a second."""
 
 KINDS_MAX = 1024
-"""Kinds that are told apart at the same time; more begin anew."""
+"""Kinds that are told apart at the same time; more start anew."""
 
 
 class LogLimit(logging.Filter):
@@ -27,7 +27,7 @@ class LogLimit(logging.Filter):
         super().__init__()
         self._clock = clock
         self._seen: dict[tuple[str, object], tuple[float, int]] = {}
-        """Kind → begin of its second, lines in it."""
+        """Kind → start of its second, lines in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written; called by ``logging``."""

@@ -32,7 +32,7 @@ def notify_stopping() -> None:
 
 def notify(state: str) -> bool:
     """Send lines of ``NAME=value`` to the socket that ``$NOTIFY_SOCKET`` names: a path, or a name
-    behind ``@`` (an abstract socket). Whether they were sent; a failure is a line in the log."""
+    after ``@`` (an abstract socket). Whether they were sent; a failure is a line in the log."""
     address = os.environ.get(VARIABLE, "")
     if address[:1] not in ("/", "@"):
         return False

@@ -63,7 +63,7 @@ class Client(ClusterQueries):
         return self._client_id
 
     async def start(self) -> None:
-        """Begin to work.
+        """Start to work.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

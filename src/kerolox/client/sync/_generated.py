@@ -168,7 +168,7 @@ class Client(ClusterQueries):
         return self._client.client_id
 
     def start(self) -> None:
-        """Begin to work.
+        """Start to work.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
@@ -211,7 +211,7 @@ class Producer(Client):
         self.settings: ProducerSettings = self._client.settings
 
     def start(self) -> None:
-        """Begin to poll routes and to send heartbeats, in the background.
+        """Start to poll routes and to send heartbeats, in the background.
 
         The brokers that would create topics hear of the producer within about a second, before
         it sends anything.
@@ -583,7 +583,7 @@ class PushConsumer(Client):
         self._portal.call(self._client.resume)
 
     def start(self) -> None:
-        """Join the group: fetch routes, send a heartbeat, rebalance, begin to pull.
+        """Join the group: fetch routes, send a heartbeat, rebalance, start to pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

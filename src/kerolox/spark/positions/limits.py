@@ -20,7 +20,7 @@ __all__ = ["limit_offsets"]
 def limit_offsets(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], limit: int
 ) -> dict[MessageQueue, int]:
-    """Move ``end`` back so that at most ``limit`` offsets lie behind ``start``.
+    """Move ``end`` back so that at most ``limit`` offsets lie after ``start``.
 
     Every queue in which something waits gets one offset, and the rest is shared by what waits in
     each, so neither a long nor a short queue starves. When fewer offsets may be read than queues

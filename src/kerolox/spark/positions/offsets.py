@@ -67,7 +67,7 @@ class Mark(NamedTuple):
     """A message by which a life of a topic is known."""
 
     end: int
-    """The offset behind the message."""
+    """The offset after the message."""
     time: int
     """When it was stored, ms."""
 

@@ -4,7 +4,7 @@
 ``startingOffsets`` does. Two more members make a batch the same whenever it is done, and tell a
 topic that was created again from the one that was read before:
 
-- ``starts``: queues whose part of the batch does not begin where the batch before ended: all in the
+- ``starts``: queues whose part of the batch does not start where the batch before ended: all in the
   first batch (Spark asks for the initial offsets again at each try, and they would be others), and
   queues that are new. -2 is the queue's minimum at the time of reading, so that retention is no
   loss there.

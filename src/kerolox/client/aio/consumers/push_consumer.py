@@ -214,7 +214,7 @@ class PushConsumer(Client):
 
     # -- life ---------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Join the group: fetch routes, send a heartbeat, rebalance, begin to pull.
+        """Join the group: fetch routes, send a heartbeat, rebalance, start to pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

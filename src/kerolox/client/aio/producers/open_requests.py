@@ -63,7 +63,7 @@ class OpenRequests:
             self._arm(correlation_id, deadline)
         return future
 
-    def settle(self, correlation_id: str, reply: MessageExt) -> bool:
+    def complete(self, correlation_id: str, reply: MessageExt) -> bool:
         """Hand a reply to its request. False: nobody waits for it, any more."""
         entry = self._open.get(correlation_id)
         if entry is None or entry.future.done():

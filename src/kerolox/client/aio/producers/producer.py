@@ -135,7 +135,7 @@ class Producer(Client):
             self._end_hooks += (hook,)
 
     async def start(self) -> None:
-        """Begin to poll routes and to send heartbeats, in the background.
+        """Start to poll routes and to send heartbeats, in the background.
 
         The brokers that would create topics hear of the producer within about a second, before
         it sends anything.
@@ -535,7 +535,7 @@ class Producer(Client):
                 ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
             )
         correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
-        if not self._requests.settle(correlation_id, reply):
+        if not self._requests.complete(correlation_id, reply):
             _log.warning(
                 "a reply from %s comes too late, or to no request of ours: %s",
                 reply.born_host,

@@ -57,7 +57,7 @@ class TraceSender(Protocol):
     """A producer, as far as it sends traces."""
 
     async def start(self) -> None:
-        """Begin to work."""
+        """Start to work."""
 
     async def close(self) -> None:
         """End."""
@@ -126,7 +126,7 @@ class TraceDispatcher:
         self._wanted.set()
 
     async def start(self) -> None:
-        """Begin to send. A producer that can't start is logged: traces are then dropped."""
+        """Start to send. A producer that can't start is logged: traces are then dropped."""
         try:
             producer = self._make_producer()
             await producer.start()

@@ -1,7 +1,7 @@
 """The messages of one queue that were pulled and are not yet consumed (``ProcessQueue``).
 
 The offset that may be committed is that of the oldest message still here, since listeners finish in
-any order and nothing that is unfinished may be skipped. When nothing is left it is one behind the
+any order and nothing that is unfinished may be skipped. When nothing is left it is one after the
 newest message that was ever here.
 """
 

@@ -37,9 +37,9 @@ class RateWindow:
 
     def _sums(self, now_ms: int) -> tuple[int, int]:
         oldest = now_ms // 1000 - WINDOW_SECONDS
-        live = [slot for slot in range(WINDOW_SECONDS) if self._second[slot] > oldest]
-        count = sum(self._count[slot] for slot in live)
-        return count, sum(self._elapsed_ms[slot] for slot in live)
+        recent = [slot for slot in range(WINDOW_SECONDS) if self._second[slot] > oldest]
+        count = sum(self._count[slot] for slot in recent)
+        return count, sum(self._elapsed_ms[slot] for slot in recent)
 
 
 class TopicStats:

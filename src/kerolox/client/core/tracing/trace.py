@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProducerTrace:
-    """What records of producers begin with. Milliseconds, ``timestamp_ms`` since the epoch."""
+    """What records of producers start with. Milliseconds, ``timestamp_ms`` since the epoch."""
 
     timestamp_ms: int
     region: str
@@ -304,7 +304,7 @@ def trace_views(message_id: str, messages: Iterable[MessageExt]) -> list[TraceVi
             # A batch has one record for all its messages.
             if message_id in trace.message_id.split(",")
         ]
-    # A send and its consuming may begin in the same millisecond.
+    # A send and its consuming may start in the same millisecond.
     return sorted(
         views, key=lambda view: (view.trace.timestamp_ms, _ORDER_OF_KINDS.index(type(view.trace)))
     )

@@ -54,7 +54,7 @@ class TraceHook(SendHook, ConsumeHook, EndTransactionHook):
             append: takes each record; must not wait.
             now_ms: milliseconds since the epoch.
             next_id: makes the ids that join the two records of one listener call.
-            trace_topic: messages of topics that begin so are not traced.
+            trace_topic: messages of topics that start so are not traced.
         """
         self._append = append
         self._now_ms = now_ms
