@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 1000
 STUB_LINES_MAX = 300
+NAME_CHARACTERS_MAX = 80
 FUNCTION_LINES_MAX = 70
 
 
@@ -77,6 +78,18 @@ def test_no_machine_path_or_download_address_is_recorded() -> None:
         if match
     ]
     assert not found
+
+
+def test_names_of_tests_are_short_enough_to_read() -> None:
+    long_names = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in tracked("tests/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+        and len(node.name) > NAME_CHARACTERS_MAX
+    ]
+    assert not long_names
 
 
 def test_tests_do_not_wait_for_a_fixed_time() -> None:

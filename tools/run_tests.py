@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.stores.golden import copy_golden
 
-WORKERS = "3"
-"""One more than two processors have work for: tests wait for timers and other processes."""
+WORKERS = str((os.cpu_count() or 2) + 2)
+"""More than there are processors: tests wait for timers, disks and other processes."""
 
 QUICK = "--quick"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -24,7 +24,7 @@ from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from tests.support.clients.requests import heartbeat_body
 
-__all__ = ["BROKER", "GROUP", "NAMESRV", "TOPIC", "Role"]
+__all__ = ["BROKER", "BROKER_KERNEL", "GROUP", "NAMESRV", "TOPIC", "Role"]
 
 TOPIC, GROUP = "Abused", "abused"
 
@@ -170,4 +170,30 @@ BROKER = Role(
         code for code, route in ROUTER.routes.items() if route.decode.__name__ == "decode_short"
     ),
 )
+_OF_THE_KERNEL = {
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.HEART_BEAT,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.QUERY_CONSUME_QUEUE,
+}
+BROKER_KERNEL = replace(
+    BROKER, headers={code: BROKER.headers[code] for code in sorted(_OF_THE_KERNEL)}
+)
+"""The codes of a broker whose answers depend on its kernel; all others are Python's alone."""
+
 NAMESRV = Role("namesrv", _namesrv_headers(), NAMESRV_BODIES)

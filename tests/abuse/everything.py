@@ -46,7 +46,7 @@ def _some_at_once(role: Role) -> Iterator[list[int]]:
 
 
 def _ask(up: Up, role: Role, abuses: Iterable[Abuse], *, connections: int) -> None:
-    address = up.broker if role is BROKER else up.namesrv
+    address = up.broker if role.name == BROKER.name else up.namesrv
     faults = []
     for what, answer in ask_all(address, abuses, connections=connections):
         if answer is None:

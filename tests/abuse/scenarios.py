@@ -17,7 +17,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
-from tests.abuse.every_code import BROKER, NAMESRV
+from tests.abuse.every_code import BROKER, NAMESRV, Role
 from tests.abuse.everything import ask_everything, ask_everything_huge
 from tests.support.clients.raw import connect, connected, frame, push, raw_frame
 from tests.support.clients.raw import pull as pull_fields
@@ -27,7 +27,7 @@ from tests.support.eventually import SECONDS_MAX, wait_until
 if TYPE_CHECKING:
     from tests.support.servers.up import Up
 
-__all__ = ["FLOODS", "SCENARIOS", "Scenario"]
+__all__ = ["FLOODS", "SCENARIOS", "Scenario", "everything_of"]
 
 MEMORY_MIB_MAX = 64
 """What most of these scenarios may cost the server at their worst moment."""
@@ -247,14 +247,18 @@ FLOODS = {
 }
 """All of these may be played on one server, in any order, and again."""
 
-EVERYTHING = {
-    f"{what} of the {role.name}": Scenario(
-        lambda up, role=role, ask=ask: ask(up, role), memory, EVERYTHING_LINES_MAX
-    )
-    for role in (BROKER, NAMESRV)
-    for what, ask, memory in (
-        ("every code", ask_everything, EVERYTHING_MEMORY_MIB_MAX),
-        ("every code with huge members", ask_everything_huge, HUGE_MEMORY_MIB_MAX),
-    )
-}
-SCENARIOS = FLOODS | EVERYTHING
+
+def everything_of(role: Role) -> dict[str, Scenario]:
+    """All that can be wrong with each code of a role."""
+    return {
+        f"{what} of the {role.name}": Scenario(
+            lambda up, ask=ask: ask(up, role), memory, EVERYTHING_LINES_MAX
+        )
+        for what, ask, memory in (
+            ("every code", ask_everything, EVERYTHING_MEMORY_MIB_MAX),
+            ("every code with huge members", ask_everything_huge, HUGE_MEMORY_MIB_MAX),
+        )
+    }
+
+
+SCENARIOS = FLOODS | everything_of(BROKER) | everything_of(NAMESRV)

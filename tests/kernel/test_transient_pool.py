@@ -190,7 +190,7 @@ def fill(bench: Bench, files_wanted: int) -> None:
 
 
 @pytest.mark.parametrize("is_fast", [True, False], ids=["refused", "direct"])
-def test_without_a_free_buffer_sends_are_cold_and_files_are_refused_or_written_directly(
+def test_without_a_free_buffer_sends_are_slow_and_files_refused_or_written(
     closed_bench: Bench, is_fast: bool
 ) -> None:
     closed_bench.open(**UNWOKEN, fast_fail_if_no_buffer_in_store_pool=is_fast)

@@ -1,7 +1,11 @@
-"""kill -9 under load, then a restart: what was acknowledged is there, dense, found by its key."""
+"""kill -9 under load, then a restart: what was acknowledged is there, dense, found by its key.
+
+``KEROLOX_KILL_ROUNDS`` says how many times each; three are the rule.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC = "Crash"
 QUEUES = 4
-ROUNDS = 5
+ROUNDS = int(os.environ.get("KEROLOX_KILL_ROUNDS", "3"))
 WINDOW = 32
 
 

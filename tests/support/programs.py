@@ -91,7 +91,8 @@ def java_of(
     """The command that runs a class of a folder that Maven built."""
     target = built / "target"
     classpath = f"{target / 'classes'}:{target / 'lib'}/*"
-    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logLevel=ERROR"]
+    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    java.append("-Drocketmq.client.logLevel=ERROR")
     # A client that hangs up when an answer is late leaves its groups for a while.
     java.append("-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false")
     # fastjson and the broker reflect into these on newer runtimes

@@ -132,7 +132,7 @@ async def test_a_body_that_is_too_long_or_no_json_is_refused_at_once(peer: Peer)
     assert (await peer.ask(RequestCode.HEART_BEAT, body=good)).code == ResponseCode.SUCCESS
 
 
-async def test_the_progress_of_many_groups_is_one_look_at_the_offsets_and_others_have_their_turns(
+async def test_the_progress_of_many_groups_is_one_look_and_others_have_their_turns(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await peer.create_topic("T", 1)

@@ -198,7 +198,7 @@ async def test_a_client_with_a_new_id_on_its_connection_has_that_one_only(
     assert broker.parts.clients.producer("second") is not None
 
 
-async def test_thousands_of_replies_to_oneself_over_one_connection_do_not_wait_for_each_other(
+async def test_thousands_of_replies_to_oneself_do_not_wait_for_each_other(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ):
     """What a client says to the pushes comes over the connection on which it replies."""

@@ -204,7 +204,7 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
     assert (await any_peer.send("New", b"after")).code == ResponseCode.SUCCESS
 
 
-async def test_one_way_sends_that_the_broker_can_not_take_yet_are_held_back_and_none_is_lost(
+async def test_one_way_sends_that_come_too_early_are_held_back_and_none_is_lost(
     any_broker: Broker, any_peer: Peer, disk: Disk
 ) -> None:
     disk.hold()
