@@ -103,7 +103,7 @@ def change_settings_file(
     Args:
         path: the file; the one that it leads to, if it is a symbolic link. Made if missing.
         changes: key → text.
-        header: what a file that is made begins with.
+        header: what a file that is made starts with.
         check: is given all keys of the file that would be written; raises ConfigError if the next
             start would not take them.
 
@@ -252,7 +252,7 @@ def convert_setting(
     """One text of a file as a value of the field's type.
 
     Raises:
-        ConfigError: the text does not fit; begins with ``where``.
+        ConfigError: the text does not fit; starts with ``where``.
     """
     text = text.strip()
     plain = _plain_type(hint)

@@ -20,7 +20,7 @@ from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
 from kerolox.text import printable
 
-__all__ = ["PENDING_PREFIX", "LiveSettings"]
+__all__ = ["PENDING_PREFIX", "DynamicConfig"]
 
 CHANGE_BYTES_MAX = 16 * 1024
 """Bytes of a request that changes settings; all settings as text have some 6,000."""
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings", bound=RoleSettings)
 
 
-class LiveSettings(Generic[_Settings]):
+class DynamicConfig(Generic[_Settings]):
     """Those in force, which all parts of the role share, and those that wait for the next start."""
 
     def __init__(
@@ -115,7 +115,7 @@ class LiveSettings(Generic[_Settings]):
         return remark
 
     async def stop(self) -> None:
-        """End changes that are under way."""
+        """End changes in flight."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -135,12 +135,12 @@ def _answers(
 def _whole_frames(received: bytearray) -> list[bytes]:
     """Those that are there; they are taken out."""
     frames = []
-    begin = 0
-    while begin + 4 <= len(received):
-        end = begin + 4 + int.from_bytes(received[begin : begin + 4], "big")
+    start = 0
+    while start + 4 <= len(received):
+        end = start + 4 + int.from_bytes(received[start : start + 4], "big")
         if end > len(received):
             break
-        frames.append(bytes(received[begin + 4 : end]))
-        begin = end
-    del received[:begin]
+        frames.append(bytes(received[start + 4 : end]))
+        start = end
+    del received[:start]
     return frames

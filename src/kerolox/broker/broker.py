@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
 from kerolox.broker.identity import Identity
-from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as TRAFFIC_SECONDS
-from kerolox.broker.metrics.broker_stats import Traffic
-from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, Statistics
+from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
+from kerolox.broker.metrics.broker_stats import BrokerStats
+from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
 from kerolox.broker.opening import open_store
 from kerolox.broker.ports import Ports
 from kerolox.broker.services.background import BackgroundTasks
@@ -38,7 +38,7 @@ from kerolox.broker.services.cleaning import (
 )
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.registration import Registration
-from kerolox.broker.services.replies import RepliesUnderWay
+from kerolox.broker.services.replies import RepliesInFlight
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.write_gate import WriteGate
@@ -49,7 +49,7 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.dynamic_config import LiveSettings
+from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.kernel import RecoveryReport, load_kernel
 from kerolox.remoting.unserved import UnservedCodes
@@ -69,7 +69,7 @@ EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
 PROTECT_SECONDS = 180.0
 """How often groups that read too slowly are looked for."""
-WATCH_SECONDS = 0.25
+TROUBLE_SECONDS = 0.25
 """How often trouble of the store is looked for, and tables that could not be written are tried
 again."""
 
@@ -183,7 +183,7 @@ class Broker:
         """Read the settings file again (what SIGHUP asks for). Settings that are live are in force
         when this returns; others are named in the log and wait for a restart. A file with a mistake
         changes nothing and is one error in the log. Only while it runs; raises nothing."""
-        await self.parts.live_settings.reload()
+        await self.parts.dynamic_config.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -219,11 +219,13 @@ class Broker:
         config, now_ms, identity = self.config, self._now_ms, self._identity
         topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
-        traffic = Traffic(config, store, now_ms)
+        broker_stats = BrokerStats(config, store, now_ms)
         schedule = DelaySchedule(
-            config, store, filters, gate, now_ms, on_delivered=traffic.note_delivered
+            config, store, filters, gate, now_ms, on_delivered=broker_stats.note_delivered
         )
-        writer = RecordWriter(config, store, filters, gate, now_ms, on_delayed=traffic.note_delayed)
+        writer = RecordWriter(
+            config, store, filters, gate, now_ms, on_delayed=broker_stats.note_delayed
+        )
         cleaner = Cleaner(config, store, now_ms, gate.set_writable)
         registration = Registration(
             config, identity, topics.registration, topics.set_ordered, wanted=topics_changed
@@ -236,7 +238,7 @@ class Broker:
         )
         return Context(
             config=config,
-            live_settings=LiveSettings(config, now_ms, apply),
+            dynamic_config=DynamicConfig(config, now_ms, apply),
             now_ms=now_ms,
             identity=identity,
             store=store,
@@ -251,12 +253,12 @@ class Broker:
             schedule=schedule,
             transactions=transactions,
             arrivals=Arrivals(store),
-            replies=RepliesUnderWay(config.reply_thread_pool_queue_capacity),
+            replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,
             registration=registration,
             background=BackgroundTasks(),
-            statistics=Statistics(store, now_ms, writer),
-            traffic=traffic,
+            store_stats=StoreStats(store, now_ms, writer),
+            broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
         )
@@ -268,7 +270,7 @@ class Broker:
         self._identity.announce(parts.store)
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
-        self._cleanup.push_async_callback(parts.live_settings.stop)
+        self._cleanup.push_async_callback(parts.dynamic_config.stop)
 
     def _start_work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -282,12 +284,12 @@ class Broker:
             (DELIVER_SECONDS, parts.schedule.deliver_due),
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
-            (TRAFFIC_SECONDS, parts.traffic.sample_in_turns),
+            (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_turns),
             (config.transaction_check_interval / 1000, parts.transactions.check),
             (config.flush_consumer_offset_interval / 1000, parts.offsets.persist),
             (config.flush_delay_offset_interval / 1000, parts.schedule.persist),
             (FILTER_SECONDS, parts.filters.persist),
-            (WATCH_SECONDS, self._watch_disk),
+            (TROUBLE_SECONDS, self._retry_writes),
             (PROTECT_SECONDS, self._protect),
         ):
             parts.background.repeat(seconds, work)
@@ -306,7 +308,7 @@ class Broker:
         if self.parts.store.tick(self._now_ms()):
             self._ports.deliver_ready()
 
-    async def _watch_disk(self) -> None:
+    async def _retry_writes(self) -> None:
         self.parts.cleaner.tell_trouble()
         await self.parts.topics.file.retry()
         await self.parts.groups.file.retry()
@@ -320,7 +322,7 @@ class Broker:
         self.parts.groups.disable_slow(self.parts.store.lag())
 
     async def _sample(self) -> None:
-        self.parts.statistics.sample()
+        self.parts.store_stats.sample()
 
     # -- stopping -----------------------------------------------------------------------------
     async def _end_held_pulls(self) -> None:

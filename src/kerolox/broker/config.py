@@ -212,7 +212,7 @@ class BrokerConfig(RoleSettings):
     """``%LMQ%`` names are light message queues: topics and groups that need no configuration."""
     max_lmq_consume_queue_num: int = field(default=20_000, metadata=LATER | _COUNT)
     disk_fall_recorded: bool = field(default=True, metadata=LATER)
-    """Keep how far behind the end of the log each group reads."""
+    """Keep how far before the end of the log each group reads."""
     enable_consume_queue_ext: bool = False
     """Queue entries lead to units of tags code, store time and bit map beside them."""
     mapped_file_size_consume_queue_ext: int = field(default=48 << 20, metadata={"min": 64})
@@ -220,7 +220,7 @@ class BrokerConfig(RoleSettings):
     """Means nothing: bit maps are as long as the Bloom filter, as in RocketMQ's broker."""
     enable_calc_filter_bit_map: bool = False
     """With enableConsumeQueueExt: each message to a topic with expressions gets a bit map of the
-    groups that want it. Sends to such topics leave the hot path."""
+    groups that want it. Sends to such topics leave the fast path."""
 
     # -- files of the log -------------------------------------------------------------------
     read_only_commit_log_store_paths: str = ""
@@ -281,7 +281,7 @@ class BrokerConfig(RoleSettings):
     enable_detail_stat: bool = field(default=True, metadata=LIVE)
     """How long gets took is kept by queue, not only by topic and group."""
     auto_delete_unused_stats: bool = field(default=False, metadata=LIVE)
-    """The figures of a topic or group go when it is deleted."""
+    """The metrics of a topic or group go when it is deleted."""
 
     # -- changing settings ------------------------------------------------------------------
     config_black_list: str = field(

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.hooks import PullHook
     from kerolox.broker.identity import Identity
-    from kerolox.broker.metrics.broker_stats import Traffic
-    from kerolox.broker.metrics.store_stats import Statistics
+    from kerolox.broker.metrics.broker_stats import BrokerStats
+    from kerolox.broker.metrics.store_stats import StoreStats
     from kerolox.broker.services.background import BackgroundTasks
     from kerolox.broker.services.cleaning import Cleaner
     from kerolox.broker.services.filtered_pull import Arrivals
     from kerolox.broker.services.registration import Registration
-    from kerolox.broker.services.replies import RepliesUnderWay
+    from kerolox.broker.services.replies import RepliesInFlight
     from kerolox.broker.services.schedule import DelaySchedule
     from kerolox.broker.services.transactions import Transactions
     from kerolox.broker.services.write_gate import WriteGate
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kerolox.broker.tables.locks import QueueLocks
     from kerolox.broker.tables.offsets import OffsetTable
     from kerolox.broker.tables.topics import TopicTable
-    from kerolox.dynamic_config import LiveSettings
+    from kerolox.dynamic_config import DynamicConfig
     from kerolox.kernel import StoreKernel
     from kerolox.remoting.unserved import UnservedCodes
 
@@ -39,7 +39,7 @@ class Context:
     """What a handler may use. ``now_ms`` gives milliseconds since the epoch."""
 
     config: BrokerConfig
-    live_settings: LiveSettings[BrokerConfig]
+    dynamic_config: DynamicConfig[BrokerConfig]
     now_ms: Callable[[], int]
     identity: Identity
     store: StoreKernel
@@ -56,13 +56,13 @@ class Context:
     schedule: DelaySchedule
     transactions: Transactions
     arrivals: Arrivals
-    replies: RepliesUnderWay
+    replies: RepliesInFlight
     cleaner: Cleaner
     registration: Registration
     background: BackgroundTasks
 
-    statistics: Statistics
-    traffic: Traffic
+    store_stats: StoreStats
+    broker_stats: BrokerStats
 
     pull_hooks: tuple[PullHook, ...]
     unserved: UnservedCodes

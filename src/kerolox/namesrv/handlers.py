@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerolox.dynamic_config import LiveSettings
+from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.namesrv.claims import Claim, ContradictionError
-from kerolox.namesrv.memory_limiter import RoomError
+from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
@@ -98,7 +98,7 @@ class NameServerHandlers:
     ) -> None:
         self.config = config
         """The settings as they are now; UPDATE_NAMESRV_CONFIG changes them in place."""
-        self.live_settings = LiveSettings(config, clock_ms)
+        self.dynamic_config = DynamicConfig(config, clock_ms)
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
@@ -137,7 +137,7 @@ class NameServerHandlers:
         self._routes.connection_closed(connection_id)
 
     async def sweep(self) -> None:
-        """Take what brokers left behind out of memory, in turns."""
+        """Take what gone brokers left out of memory, in turns."""
         await self._turns.run(self._routes.sweep(), _pass)
 
     # -- key-values ---------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class NameServerHandlers:
             _log.warning("registration refused: %s", error)
             fields = {CONFLICTS_WITH: error.holder}
             return command.response(ResponseCode.SYSTEM_ERROR, str(error), fields)
-        except RoomError as error:
+        except TablesFullError as error:
             _log.warning("registration of %s not taken as a whole: %s", claim.text, error)
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
 
@@ -230,11 +230,11 @@ class NameServerHandlers:
         if connection.closed:
             return command.response(ResponseCode.SYSTEM_ERROR, "the connection is closed")
         routes = self._routes
-        live = routes.begin(claim, self._clock_ms())
+        live = routes.start_registration(claim, self._clock_ms())
         if routes.wants_topics(live, reader.data_version):
             put = (routes.put_topics(live, piece) for piece in reader.pieces())
             await self._turns.run(itertools.takewhile(bool, put), _pass)
-        result = routes.settle(live, reader.data_version, reader.filter_servers)
+        result = routes.finish_registration(live, reader.data_version, reader.filter_servers)
         if result.challenger is not None:
             _log.warning("%s is claimed by %s, which is refused", claim.text, result.challenger)
         return command.response(
@@ -249,9 +249,9 @@ class NameServerHandlers:
     async def _crc(self, body: bytes) -> int:
         crc = 0
 
-        def add(begin: int) -> None:
+        def add(start: int) -> None:
             nonlocal crc
-            crc = zlib.crc32(memoryview(body)[begin : begin + CRC_STEP_BYTES], crc)
+            crc = zlib.crc32(memoryview(body)[start : start + CRC_STEP_BYTES], crc)
 
         await self._turns.run(range(0, len(body), CRC_STEP_BYTES), add)
         return crc & 0x7FFFFFFF
@@ -428,12 +428,12 @@ class NameServerHandlers:
         if not command.body:
             return command.response()
         asker = f"request of {connection.remote_address}"
-        remark = await self.live_settings.change(command.body, asker)
+        remark = await self.dynamic_config.change(command.body, asker)
         return command.response(remark=remark or None)
 
     @_on(RequestCode.GET_NAMESRV_CONFIG)
     async def _get_config(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        return command.response(body=format_properties(self.live_settings.shown()).encode())
+        return command.response(body=format_properties(self.dynamic_config.shown()).encode())
 
     async def _namespace_body(self, namespace: str) -> bytes:
         """All of a namespace, as the body of an answer; empty when there is no such namespace."""

@@ -95,7 +95,7 @@ class KeyValues:
         )
 
     async def close(self) -> None:
-        """Let a write that is under way end, for ``CLOSE_SECONDS_MAX`` at most."""
+        """Let a write in flight end, for ``CLOSE_SECONDS_MAX`` at most."""
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=CLOSE_SECONDS_MAX)
 
@@ -204,8 +204,8 @@ def _store(path: Path, snapshot: dict[str, list[tuple[str, str]]]) -> None:
     parts: list[str] = []
     for namespace, entries in snapshot.items():
         pieces = [
-            str(_encode(dict(entries[begin : begin + PIECE])), "utf-8")[1:-1]
-            for begin in range(0, len(entries), PIECE)
+            str(_encode(dict(entries[start : start + PIECE])), "utf-8")[1:-1]
+            for start in range(0, len(entries), PIECE)
         ]
         parts.append(f"{str(_encode(namespace), 'utf-8')}:{{{','.join(pieces)}}}")
     write_with_backup(path, f'{{"configTable":{{{",".join(parts)}}}}}')

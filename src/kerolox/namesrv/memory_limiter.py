@@ -12,7 +12,7 @@ from kerolox.errors import KeroloxError
 from kerolox.protocol.registration import TOPICS_MAX
 from kerolox.text import printable
 
-__all__ = ["Room", "RoomError"]
+__all__ = ["MemoryLimiter", "TablesFullError"]
 
 BROKERS_MAX = 2_048
 """Addresses of brokers; further ones are refused."""
@@ -35,7 +35,7 @@ ENTRY_BYTES = 80
 """What it costs on each broker name."""
 
 
-class RoomError(KeroloxError):
+class TablesFullError(KeroloxError):
     """A table is full; the text says how full, and what to do."""
 
 
@@ -48,7 +48,7 @@ class _Share:
     bytes: int = 0
 
 
-class Room:
+class MemoryLimiter:
     """Counts what is in the tables, in all and by host."""
 
     def __init__(self) -> None:
@@ -65,16 +65,16 @@ class Room:
         """Whether one more broker of that host, and on a connection with so many, has room.
 
         Raises:
-            RoomError: it has none.
+            TablesFullError: it has none.
         """
         own = self._share(host).addresses
         if not _fits(own, self.addresses, 1, BROKERS_MAX):
-            raise RoomError(
+            raise TablesFullError(
                 f"{self.addresses} brokers are registered, {own} from {host}, and there is no room "
                 f"for {who}"
             )
         if of_connection >= BROKERS_OF_CONNECTION_MAX:
-            raise RoomError(
+            raise TablesFullError(
                 f"{of_connection} brokers are registered on this connection; {who} needs another "
                 "one"
             )
@@ -83,11 +83,11 @@ class Room:
         """Count one more topic of a broker that has so many; ``new``: no broker has it yet.
 
         Raises:
-            RoomError: it has no room.
+            TablesFullError: it has no room.
         """
         advice = "delete topics that nobody uses"
         if of_broker >= ENTRIES_OF_BROKER_MAX:
-            raise RoomError(
+            raise TablesFullError(
                 f"broker {printable(broker_name)} has {of_broker} topics at this name server, and "
                 f"no room for another one; {advice}"
             )
@@ -97,7 +97,7 @@ class Room:
             _fits(own.entries, self.entries, 1, ENTRIES_MAX)
             and _fits(own.bytes, self.bytes, cost, ROUTES_BYTES_MAX)
         ):
-            raise RoomError(
+            raise TablesFullError(
                 f"this name server has {self.entries} topics of all brokers, {self.bytes} bytes, "
                 f"{own.entries} of brokers from {host}, and no room for another one; {advice}"
             )

@@ -43,7 +43,7 @@ from kerolox.namesrv.claims import (
     check_address,
     check_holder,
 )
-from kerolox.namesrv.memory_limiter import Room
+from kerolox.namesrv.memory_limiter import MemoryLimiter
 from kerolox.protocol.codes import Perm
 from kerolox.text import printable
 
@@ -147,7 +147,7 @@ class RouteTable:
         """broker address → when it was last heard of."""
         self.filter_servers: dict[str, list[str]] = {}
         """broker address → filter servers; legacy."""
-        self.room = Room()
+        self.limiter = MemoryLimiter()
         self._of_connection: dict[int, set[str]] = {}
         self._lives = itertools.count(1)
         self._gone: deque[tuple[BrokerData, Iterator[str]]] = deque()
@@ -163,13 +163,13 @@ class RouteTable:
         now_ms: int,
     ) -> RegisterResult:
         """Take a small registration in, at once. Arguments and errors as those of its steps:
-        :meth:`begin`, :meth:`put_topics` and :meth:`settle`."""
-        live = self.begin(claim, now_ms)
+        :meth:`start_registration`, :meth:`put_topics` and :meth:`finish_registration`."""
+        live = self.start_registration(claim, now_ms)
         if self.wants_topics(live, data_version):
             self.put_topics(live, topics)
-        return self.settle(live, data_version, filter_servers)
+        return self.finish_registration(live, data_version, filter_servers)
 
-    def begin(self, claim: Claim, now_ms: int) -> LiveBroker:
+    def start_registration(self, claim: Claim, now_ms: int) -> LiveBroker:
         """A broker registers: it is alive from here on.
 
         Args:
@@ -178,7 +178,7 @@ class RouteTable:
 
         Raises:
             ContradictionError: a live broker has its place, or its address.
-            RoomError: there are too many brokers.
+            TablesFullError: there are too many brokers.
         """
         address = claim.address
         live = self.live.get(address)
@@ -190,7 +190,7 @@ class RouteTable:
         check_holder(holder, claim, now_ms)
         if live is None:
             of_connection = len(self._of_connection.get(claim.connection, ()))
-            self.room.check_address(claim.host, of_connection, claim.text)
+            self.limiter.check_address(claim.host, of_connection, claim.text)
         if holder is not None and holder.address != address:
             _log.warning(
                 "broker %s takes the place of %s, which %s",
@@ -206,7 +206,7 @@ class RouteTable:
         if live is None:
             _log.info("broker %s registered", claim.text)
             live = self.live[address] = LiveBroker(address, counted_at=claim.host)
-            self.room.add_address(claim.host)
+            self.limiter.add_address(claim.host)
         elif claim.connection not in live.connections and live.others(claim.connection, now_ms):
             _log.warning(
                 "broker %s registered on a further connection from %s, and an earlier one is open; "
@@ -227,7 +227,7 @@ class RouteTable:
         """Take some topics of a registration in; False when its broker is gone meanwhile.
 
         Raises:
-            RoomError: there are too many topics; those that came before stay.
+            TablesFullError: there are too many topics; those that came before stay.
         """
         broker = self.brokers.get(live.broker_name)
         if broker is None or self.live.get(live.address) is not live:
@@ -236,13 +236,13 @@ class RouteTable:
             self._put_queues(broker, topic)
         return True
 
-    def settle(
+    def finish_registration(
         self, live: LiveBroker, data_version: DataVersion, filter_servers: list[str] | None
     ) -> RegisterResult:
         """All of a registration was taken in.
 
         Args:
-            live: what :meth:`begin` gave.
+            live: what :meth:`start_registration` gave.
             data_version: version of the topics.
             filter_servers: None (a broker before 3.0.11): what is known stays.
         """
@@ -454,7 +454,9 @@ class RouteTable:
         of_topic = self.topics.get(name)
         if of_topic is None or broker.broker_name not in of_topic:
             is_new = of_topic is None
-            self.room.add_entry(broker.host, name, broker.broker_name, len(broker.topics), is_new)
+            self.limiter.add_entry(
+                broker.host, name, broker.broker_name, len(broker.topics), is_new
+            )
             if of_topic is None:
                 of_topic = self.topics[name] = {}
         broker.topics.add(name)
@@ -484,7 +486,7 @@ class RouteTable:
         live = self.live.pop(address, None)
         self.filter_servers.pop(address, None)
         if live is not None:
-            self.room.drop_address(live.counted_at)
+            self.limiter.drop_address(live.counted_at)
             for connection in live.connections:
                 self._drop_claim(connection, address)
         return live
@@ -521,7 +523,7 @@ class RouteTable:
         del of_topic[broker.broker_name]
         if not of_topic:
             del self.topics[topic]
-        self.room.drop_entry(broker.host, topic, not of_topic)
+        self.limiter.drop_entry(broker.host, topic, not of_topic)
 
     def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> Iterator[int]:
         broker = self.brokers.get(broker_name)

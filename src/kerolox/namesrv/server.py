@@ -88,7 +88,7 @@ class NameServer:
         with contextlib.suppress(asyncio.CancelledError):
             await scanning
         await self._server.stop()
-        await self._handlers.live_settings.stop()
+        await self._handlers.dynamic_config.stop()
         await self._key_values.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -99,7 +99,7 @@ class NameServer:
         """Read the settings file again (what SIGHUP asks for). Settings that are live are in force
         when this returns; others are named in the log and wait for a restart. A file with a mistake
         changes nothing and is one error in the log. Raises nothing."""
-        await self._handlers.live_settings.reload()
+        await self._handlers.dynamic_config.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -452,7 +452,7 @@ async def test_every_status_of_a_put_has_its_code_and_text(
         answer = await peer.send("T")
     assert answer.code == code
     assert text in (answer.remark or "")
-    assert broker.parts.statistics.runtime()["putMessageFailedTimes"] == "1"
+    assert broker.parts.store_stats.runtime()["putMessageFailedTimes"] == "1"
 
 
 async def test_without_a_free_buffer_of_the_transient_pool_the_broker_is_busy(tmp_path):

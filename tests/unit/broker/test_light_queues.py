@@ -153,13 +153,13 @@ async def test_light_queues_and_groups_have_one_figure_together(tmp_path: Path, 
             await bodies(peer, f"%LMQ%{name}", f"%LMQ%{name}")
         await bodies(peer, "T", "%LMQ%a")
         await bodies(peer, "T", "plain")
-        await broker.parts.traffic.refresh()
+        await broker.parts.broker_stats.refresh()
         found = {
-            key: broker.parts.traffic.view("GROUP_GET_NUMS", key) is not None
+            key: broker.parts.broker_stats.view("GROUP_GET_NUMS", key) is not None
             for key in ("%LMQ%@%LMQ%", "T@%LMQ%", "T@plain", "%LMQ%a@%LMQ%a", "T@%LMQ%a")
         }
         assert list(found.values()) == [True, True, True, False, False]
-        assert broker.parts.traffic.view("GROUP_GET_LATENCY", "0@%LMQ%@%LMQ%") is not None
+        assert broker.parts.broker_stats.view("GROUP_GET_LATENCY", "0@%LMQ%@%LMQ%") is not None
 
 
 async def test_a_light_queue_has_a_longer_name_than_a_topic_may(tmp_path: Path, kernel: str):

@@ -200,7 +200,7 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
     connections = any_broker._ports._main
     await until(lambda: len(connections.connections) <= 1)
     disk.release()
-    await until(lambda: any_broker.parts.topics.is_settled("New"))
+    await until(lambda: any_broker.parts.topics.is_durable("New"))
     assert (await any_peer.send("New", b"after")).code == ResponseCode.SUCCESS
 
 

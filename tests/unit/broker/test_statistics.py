@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.metrics.put_times import PutTimes
-from kerolox.broker.metrics.store_stats import Statistics
+from kerolox.broker.metrics.store_stats import StoreStats
 
 
 class CountingStore:
@@ -24,7 +24,7 @@ class CountingStore:
 def test_rates_cover_10_60_and_600_seconds():
     now = [1_700_000_000_000]
     store = CountingStore()
-    statistics = Statistics(store, lambda: now[0])
+    statistics = StoreStats(store, lambda: now[0])
     for _ in range(70):
         now[0] += 10_000
         store.put_count += 1_000
@@ -39,7 +39,7 @@ def test_rates_cover_10_60_and_600_seconds():
 def test_totals_begin_anew_each_day():
     now = [1_700_000_000_000]
     store = CountingStore()
-    statistics = Statistics(store, lambda: now[0])
+    statistics = StoreStats(store, lambda: now[0])
     store.put_count = 5
     now[0] += 86_400_000
     statistics.sample()
@@ -53,7 +53,7 @@ def test_totals_begin_anew_each_day():
 def test_the_times_of_sends_are_told_for_the_last_whole_minute():
     now = [1_700_000_000_000]
     store = CountingStore()
-    statistics = Statistics(store, lambda: now[0])
+    statistics = StoreStats(store, lambda: now[0])
     assert statistics.runtime()["putMessageDistributeTime"] == "null"
     store.times = [(0, 5), (9, 1), (10, 2), (10_001, 1)]
     now[0] += 60_001

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.metrics import broker_stats as traffic
-from kerolox.broker.metrics.broker_stats import Traffic
+from kerolox.broker.metrics import broker_stats
+from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting import turns
@@ -44,7 +44,7 @@ class Bench:
         self.now_ms = 1_000_000_000
         self.kernel = Counters()
         config = small_config(folder, **settings)
-        self.traffic = Traffic(config, self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
+        self.traffic = BrokerStats(config, self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
 
     def sample(self, times: int = 1) -> None:
         for _ in range(times):
@@ -152,7 +152,7 @@ def test_figures_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: 
 def test_figures_are_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(traffic, "FIGURES_MAX", 2)
+    monkeypatch.setattr(broker_stats, "METRICS_MAX", 2)
     for number in range(5):
         bench.traffic.note_sent_back("G", f"T{number}")
     assert bench.traffic.view("SNDBCK_PUT_NUMS", "T1@G") is not None
@@ -173,7 +173,7 @@ async def test_requests_share_one_look_at_many_counters(busy: Bench) -> None:
     for _ in range(2):
         await asyncio.gather(*(busy.traffic.refresh() for _ in range(100)))
     assert busy.kernel.looks == 1
-    busy.now_ms += 3_000 // traffic.COUNTERS_PER_MS - 1
+    busy.now_ms += 3_000 // broker_stats.COUNTERS_PER_MS - 1
     await busy.traffic.refresh()
     assert busy.kernel.looks == 1
     busy.now_ms += 1
@@ -249,7 +249,7 @@ async def test_a_broker_counts_hot_pulls_filtered_ones_and_what_is_given_back(
         await peer.pull("T", group="filters", tags="a = '1'", expressionType="SQL92")
         back = {"group": "readers", "delayLevel": 1, "offset": messages[0].commit_log_offset}
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
-        broker.parts.traffic.sample()
+        broker.parts.broker_stats.sample()
         sums = {
             (name, key): (await view(peer, name, key))["statsMinute"]["sum"]
             for name, key in (
@@ -282,7 +282,7 @@ async def test_what_was_counted_before_a_deletion_is_part_of_the_figures(
             await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
             fields = {"groupName": "readers", "removeOffset": "true"}
             await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-        broker.parts.traffic.sample()
+        broker.parts.broker_stats.sample()
         for name, key in (("TOPIC_PUT_NUMS", "T"), ("GROUP_GET_NUMS", "T@readers")):
             assert (await view(peer, name, key))["statsMinute"]["sum"] == 8
 
@@ -309,8 +309,8 @@ async def test_delayed_messages_count_where_they_wait_and_where_they_come(
             ("QUEUE_GET_NUMS", f"{topic}@1@{reader}"),
             ("QUEUE_GET_SIZE", f"{topic}@1@{reader}"),
         ):
-            assert (broker.parts.traffic.view(name, key) is not None) is is_detailed
-        broker.parts.traffic.sample()
+            assert (broker.parts.broker_stats.view(name, key) is not None) is is_detailed
+        broker.parts.broker_stats.sample()
         [delayed] = decode_records(
             broker.parts.store.lookup(broker.parts.store.min_physical_offset) or b""
         )
@@ -325,7 +325,7 @@ async def test_deliveries_are_not_counted_when_that_is_switched_off(tmp_path: Pa
         await peer.send("T", b"x", properties="DELAY\x011")
         await until(lambda: broker.parts.store.queue_bounds("T", 0)[1])
         key = "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER"
-        assert broker.parts.traffic.view("GROUP_GET_NUMS", key) is None
+        assert broker.parts.broker_stats.view("GROUP_GET_NUMS", key) is None
 
 
 async def test_an_unknown_figure_is_told_apart(any_peer: Peer) -> None:
@@ -344,7 +344,7 @@ async def test_progress_of_all_groups_has_rates_and_the_whole_distance(tmp_path:
         await peer.messages("T")
         commit = {"consumerGroup": "readers", "topic": "T", "queueId": 0, "commitOffset": 1}
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-        broker.parts.traffic.sample()
+        broker.parts.broker_stats.sample()
         code = RequestCode.GET_BROKER_CONSUME_STATS
         answer = await peer.ask(code, {"isOrder": "false"})
         ordered = await peer.ask(code, {"isOrder": "true"})

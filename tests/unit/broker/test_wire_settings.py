@@ -239,7 +239,7 @@ async def test_a_file_that_was_broken_by_hand_is_not_written_and_nothing_changes
 async def test_changes_wait_in_bounded_number(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = broker.parts.live_settings
+    settings = broker.parts.dynamic_config
     async with settings._writing:
         first = [
             asyncio.create_task(settings.change(b"traceOn=true", "a")) for _ in range(WAITING_MAX)
@@ -251,7 +251,7 @@ async def test_changes_wait_in_bounded_number(
 
 
 async def test_a_cancelled_request_leaves_nothing_half_done(broker: Broker) -> None:
-    settings = broker.parts.live_settings
+    settings = broker.parts.dynamic_config
     request = asyncio.create_task(settings.change(b"regionId=north", "a"))
     await until(lambda: bool(settings._tasks))
     (work,) = settings._tasks

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from kerolox.namesrv import memory_limiter as room
-from kerolox.namesrv import route_table
+from kerolox.namesrv import memory_limiter, route_table
 from kerolox.namesrv.claims import CONNECTIONS_MAX, TAKEOVER_MS, Claim, ContradictionError
-from kerolox.namesrv.memory_limiter import RoomError
+from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
 
@@ -468,43 +467,43 @@ def test_a_name_is_in_its_masters_cluster_and_no_other() -> None:
 
 # -- bounds ------------------------------------------------------------------------------------
 def test_addresses_of_brokers_are_bounded_in_all_and_by_connection(monkeypatch) -> None:
-    monkeypatch.setattr(room, "BROKERS_MAX", 6)
-    monkeypatch.setattr(room, "BROKERS_OF_CONNECTION_MAX", 2)
+    monkeypatch.setattr(memory_limiter, "BROKERS_MAX", 6)
+    monkeypatch.setattr(memory_limiter, "BROKERS_OF_CONNECTION_MAX", 2)
     table = RouteTable()
     for number in range(2):
         register(table, name=f"b{number}", address=f"a:{number}", connection=1)
-    with pytest.raises(RoomError, match="on this connection"):
+    with pytest.raises(TablesFullError, match="on this connection"):
         register(table, name="b2", address="a:2", connection=1)
     register(table, name="b2", address="a:2", connection=2)
-    with pytest.raises(RoomError, match=r"3 brokers are registered, 3 from 10\.0\.0\.1"):
+    with pytest.raises(TablesFullError, match=r"3 brokers are registered, 3 from 10\.0\.0\.1"):
         register(table, name="b3", address="a:3", connection=3)
     register(table, name="b2", address="a:2", connection=2)
     # Another host has its share of what is left, and what goes makes room.
     register(table, name="b4", address="b:4", connection=4, host="10.0.0.2")
     register(table, name="b5", address="b:5", connection=4, host="10.0.0.2")
-    with pytest.raises(RoomError, match=r"5 brokers are registered, 2 from 10\.0\.0\.2"):
+    with pytest.raises(TablesFullError, match=r"5 brokers are registered, 2 from 10\.0\.0\.2"):
         register(table, name="b6", address="b:6", connection=5, host="10.0.0.2")
     table.connection_closed(1)
     register(table, name="b6", address="b:6", connection=5, host="10.0.0.2")
 
 
 def test_a_broker_has_so_many_topics_at_most(monkeypatch) -> None:
-    monkeypatch.setattr(room, "ENTRIES_OF_BROKER_MAX", 5)
+    monkeypatch.setattr(memory_limiter, "ENTRIES_OF_BROKER_MAX", 5)
     table = RouteTable()
-    with pytest.raises(RoomError, match="broker-a has 5 topics at this name server"):
+    with pytest.raises(TablesFullError, match="broker-a has 5 topics at this name server"):
         register(table, *(f"T{n}" for n in range(6)))
-    assert table.room.entries == 5
+    assert table.limiter.entries == 5
 
 
 @pytest.mark.parametrize(
     ("bound", "most"), [("ENTRIES_MAX", 9), ("ROUTES_BYTES_MAX", 9 * (280 + 80 + 2))]
 )
 def test_a_topic_too_many_is_refused_and_the_broker_stays(monkeypatch, bound, most) -> None:
-    monkeypatch.setattr(room, bound, most)
+    monkeypatch.setattr(memory_limiter, bound, most)
     table = RouteTable()
-    with pytest.raises(RoomError, match="delete topics that nobody uses"):
+    with pytest.raises(TablesFullError, match="delete topics that nobody uses"):
         register(table, *(f"T{n}" for n in range(9)))
-    assert len(table.topics) == table.room.entries == 5
+    assert len(table.topics) == table.limiter.entries == 5
     assert table.route("T4") is not None
     # What is there may change, and what goes makes room.
     register(table, "T1", counter=2, queues=9)
@@ -513,23 +512,26 @@ def test_a_topic_too_many_is_refused_and_the_broker_stays(monkeypatch, bound, mo
     assert table.route("N0") is not None
     # A broker of another host has half of what is left, whatever the first one does.
     other = {"name": "b", "address": "b:1", "connection": 2, "host": "10.0.0.2"}
-    with pytest.raises(RoomError, match=r"2 of brokers from 10\.0\.0\.2"):
+    with pytest.raises(TablesFullError, match=r"2 of brokers from 10\.0\.0\.2"):
         register(table, "U0", "U1", "U2", **other)
     table.connection_closed(1)
     register(table, "U0", "U1", "U2", "U3", "U4", **other)
     table.connection_closed(2)
-    assert (table.room.entries, table.room.bytes, table.room.shares) == (0, 0, {})
+    assert (table.limiter.entries, table.limiter.bytes, table.limiter.shares) == (0, 0, {})
 
 
 def test_what_is_counted_is_what_is_there() -> None:
     table = RouteTable()
     register(table, *(f"T{n}" for n in range(50)))
     register(table, "T1", "U", name="broker-b", address="10.0.0.3:10911", connection=3)
-    assert (table.room.entries, table.room.bytes) == (52, 52 * 80 + 51 * 280 + 40 * 3 + 10 * 2 + 1)
+    assert (table.limiter.entries, table.limiter.bytes) == (
+        52,
+        52 * 80 + 51 * 280 + 40 * 3 + 10 * 2 + 1,
+    )
     table.delete_topic("T1")
     table.connection_closed(3)
     table.connection_closed(1)
-    assert (table.room.entries, table.room.bytes, table.topics) == (0, 0, {})
+    assert (table.limiter.entries, table.limiter.bytes, table.topics) == (0, 0, {})
 
 
 def test_a_broker_of_many_topics_is_out_of_all_answers_before_it_is_swept(monkeypatch) -> None:
@@ -548,15 +550,15 @@ def test_a_broker_of_many_topics_is_out_of_all_answers_before_it_is_swept(monkey
     assert table.is_swept
     assert sorted(table.topics) == ["T3", "U"]
     assert names(table.topic_names()) == ["U", "T3"] or names(table.topic_names()) == ["T3", "U"]
-    assert table.room.entries == 2
+    assert table.limiter.entries == 2
 
 
 def test_a_registration_whose_broker_goes_meanwhile_leaves_nothing_behind() -> None:
     table = RouteTable()
     claim = Claim("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912", 1, "10.0.0.1")
-    live = table.begin(claim, 0)
+    live = table.start_registration(claim, 0)
     assert table.put_topics(live, [TopicConfig(topic_name="T")])
     table.connection_closed(1)
     assert not table.put_topics(live, [TopicConfig(topic_name="U")])
-    assert table.settle(live, DataVersion(counter=1), []) == RegisterResult()
+    assert table.finish_registration(live, DataVersion(counter=1), []) == RegisterResult()
     assert (table.topics, table.brokers, table.live) == ({}, {}, {})

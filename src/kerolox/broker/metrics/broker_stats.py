@@ -2,7 +2,7 @@
 
 The kernel counts what goes through it; what only Python knows is added here. Every ten seconds the
 counters become samples, so that sums and rates of the last minute, hour and day can be told
-(``VIEW_BROKER_STATS_DATA``), as RocketMQ tells them: a figure is there from the first message on,
+(``VIEW_BROKER_STATS_DATA``), as RocketMQ tells them: a metric is there from the first message on,
 and not 0 after the next sample.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.kernel import StoreMetrics
 
-__all__ = ["SAMPLE_SECONDS", "Traffic"]
+__all__ = ["SAMPLE_SECONDS", "BrokerStats"]
 
 SAMPLE_SECONDS = 10.0
 SAMPLES_PER_TEN_MINUTES, SAMPLES_PER_HOUR = 60, 360
 
-FIGURES_MAX = 200_000
-"""Figures that are kept, of some 2 KB each; what would be one more is not counted."""
+METRICS_MAX = 200_000
+"""Metrics that are kept, of some 2 KB each; what would be one more is not counted."""
 
 COUNTERS_PER_MS = 20
 """How many of the kernel's counters are looked at for requests: with 100,000 of them, once in five
@@ -53,10 +53,10 @@ _Counters = dict[tuple[object, ...], tuple[int, ...]]
 
 
 class _Window:
-    """Samples of one figure, so many that a span lies between the first and the last.
+    """Samples of one metric, so many that a span lies between the first and the last.
 
     Each is three numbers: its time in milliseconds, times, value. As objects those of 200,000
-    figures would take a gigabyte after a day.
+    metrics would take a gigabyte after a day.
     """
 
     __slots__ = ("_count_max", "_interval_ms", "_samples")
@@ -89,7 +89,7 @@ class _Window:
         }
 
 
-class _Figure:
+class _Metric:
     """One counter and its samples (``StatsItem``)."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
@@ -101,8 +101,8 @@ class _Figure:
         self.day = _Window(3_600_000, 25)
 
 
-class Traffic:
-    """The figures of one broker."""
+class BrokerStats:
+    """The metrics of one broker."""
 
     def __init__(
         self, config: BrokerConfig, store: StoreMetrics, now_ms: Callable[[], int]
@@ -110,27 +110,27 @@ class Traffic:
         self._config = config
         self._store = store
         self._now_ms = now_ms
-        self._figures: dict[tuple[str, str], _Figure] = {}
+        self._metrics: dict[tuple[str, str], _Metric] = {}
         self._seen: _Counters = {}
         """The kernel's counters when they were last looked at."""
         self._looking = asyncio.Lock()
-        """Held by whoever looks at the kernel's counters, or at all figures, in turns."""
+        """Held by whoever looks at the kernel's counters, or at all metrics, in turns."""
         self._looked_ms = self._fresh_until_ms = 0
         self._samples = 0
         self._is_full = False
 
     def add(self, name: str, key: str, value: int, times: int = 1) -> None:
         """Count something."""
-        figure = self._figures.get((name, key))
-        if figure is None:
-            if len(self._figures) >= FIGURES_MAX:
+        metric = self._metrics.get((name, key))
+        if metric is None:
+            if len(self._metrics) >= METRICS_MAX:
                 if not self._is_full:
-                    _log.warning("%d statistics are kept; further ones are not", FIGURES_MAX)
+                    _log.warning("%d statistics are kept; further ones are not", METRICS_MAX)
                 self._is_full = True
                 return
-            figure = self._figures[name, key] = _Figure()
-        figure.value += value
-        figure.times += times
+            metric = self._metrics[name, key] = _Metric()
+        metric.value += value
+        metric.times += times
 
     def note_got(
         self,
@@ -190,33 +190,33 @@ class Traffic:
         is_hourly = self._samples % SAMPLES_PER_TEN_MINUTES == 0
         is_daily = self._samples % SAMPLES_PER_HOUR == 0
         self._samples += 1
-        for figure in list(self._figures.values()):
+        for metric in list(self._metrics.values()):
             yield
-            figure.minute.sample(now_ms, figure.times, figure.value)
+            metric.minute.sample(now_ms, metric.times, metric.value)
             if is_hourly:
-                figure.hour.sample(now_ms, figure.times, figure.value)
+                metric.hour.sample(now_ms, metric.times, metric.value)
             if is_daily:
-                figure.day.sample(now_ms, figure.times, figure.value)
+                metric.day.sample(now_ms, metric.times, metric.value)
 
     def view(self, name: str, key: str) -> dict[str, dict[str, float | int]] | None:
         """``BrokerStatsData``; None: nothing was counted under that name and key, up to the last
         ``refresh``."""
-        figure = self._figures.get((name, key))
-        if figure is None:
+        metric = self._metrics.get((name, key))
+        if metric is None:
             return None
         return {
-            "statsDay": figure.day.snapshot(),
-            "statsHour": figure.hour.snapshot(),
-            "statsMinute": figure.minute.snapshot(),
+            "statsDay": metric.day.snapshot(),
+            "statsHour": metric.hour.snapshot(),
+            "statsMinute": metric.minute.snapshot(),
         }
 
     def got_per_second(self, group: str, topic: str) -> float:
         """Messages that a group gets of a topic, over the last minute."""
-        figure = self._figures.get((GROUP_GET_NUMS, self._key(topic, group)))
-        return float(figure.minute.snapshot()["tps"]) if figure is not None else 0.0
+        metric = self._metrics.get((GROUP_GET_NUMS, self._key(topic, group)))
+        return float(metric.minute.snapshot()["tps"]) if metric is not None else 0.0
 
     async def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: its figures go, if ``autoDeleteUnusedStats`` says so."""
+        """The topic was deleted: its metrics go, if ``autoDeleteUnusedStats`` says so."""
         await self._forget(
             lambda key: key[0 if len(key) == 1 else 1] == topic,
             lambda key: key == topic or topic in key.split("@")[:-1],
@@ -230,7 +230,7 @@ class Traffic:
         )
 
     def _key(self, topic: str, group: str) -> str:
-        """Light message queues and their groups are too many for figures of their own: they have
+        """Light message queues and their groups are too many for metrics of their own: they have
         one together (``LmqBrokerStatsManager``)."""
         if self._config.enable_lmq:
             topic, group = (
@@ -241,7 +241,7 @@ class Traffic:
     async def _forget(
         self, ends: Callable[[tuple[object, ...]], bool], goes: Callable[[str], bool]
     ) -> None:
-        """Forget the counters of the kernel that ended, and the figures that go."""
+        """Forget the counters of the kernel that ended, and the metrics that go."""
         async with self._looking:
             await _take(self._forget_in_steps(ends, goes))
 
@@ -254,14 +254,14 @@ class Traffic:
             yield
         if not self._config.auto_delete_unused_stats:
             return
-        for name, key in list(self._figures):
+        for name, key in list(self._metrics):
             if goes(key):
-                del self._figures[name, key]
+                del self._metrics[name, key]
             yield
 
     async def refresh(self) -> None:
         """Add what the kernel counted since the last time, in turns, unless that was done lately
-        (``COUNTERS_PER_MS``). To be called before a figure is looked at, and before a topic or a
+        (``COUNTERS_PER_MS``). To be called before a metric is looked at, and before a topic or a
         group is deleted: their counters go with them."""
         async with self._looking:
             if not self._looked_ms <= self._now_ms() < self._fresh_until_ms:

@@ -18,7 +18,7 @@ _CLASSES = (
     "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 _CLASS_STARTS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-"""Where the classes after the first one begin; 1 to 9 ms are of ``[0~10ms]``."""
+"""Where the classes after the first one start; 1 to 9 ms are of ``[0~10ms]``."""
 
 _STEPS_MS = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1_000, 9))
 _BUCKET_ENDS_MS = (

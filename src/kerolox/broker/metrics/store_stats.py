@@ -1,4 +1,4 @@
-"""The figures of GET_BROKER_RUNTIME_INFO (28), from the kernel's counters.
+"""The metrics of GET_BROKER_RUNTIME_INFO (28), from the kernel's counters.
 
 The counters are sampled every :data:`SAMPLE_SECONDS`; rates are given over the last 10, 60 and 600
 seconds, as ``StoreStatsService`` gives them, and since the start while that is less long (RocketMQ
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kerolox.broker.services.writer import RecordWriter
     from kerolox.kernel import StoreMetrics
 
-__all__ = ["SAMPLE_SECONDS", "Statistics"]
+__all__ = ["SAMPLE_SECONDS", "StoreStats"]
 
 SAMPLE_SECONDS = 1.0
 MINUTE_MS = 60_000
@@ -35,15 +35,15 @@ class _Sample(NamedTuple):
 
 
 class _Day(NamedTuple):
-    """Totals at the beginning of a day."""
+    """Totals at the start of a day."""
 
     day: int
     put: int
     got: int
 
 
-class Statistics:
-    """Rates and totals of one broker. ``writer``: who puts what is not hot."""
+class StoreStats:
+    """Rates and totals of one broker. ``writer``: who puts what is not fast."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Statistics:
             "putMessageSizeTotal": put_bytes,
             "putMessageDistributeTime": times.distribution(),
             "putMessageAverageSize": put_bytes / max(put_count, 1),
-            # RocketMQ has the figure and never sets it.
+            # RocketMQ has the metric and never sets it.
             "dispatchMaxBuffer": 0,
             "getMessageEntireTimeMax": stats.get("get_time_max_ms", 0),
             "putTps": self._rates(now, lambda s: s.put),

@@ -1,5 +1,5 @@
 """Administration of a broker: topics (17, 21, 215, 305, 351), groups (200, 201, 207, 352),
-settings and figures (25, 26, 28, 907), and the files of the store (306, 316, 321, 329).
+settings and metrics (25, 26, 28, 907), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.requests.monitor`.
 """
@@ -92,12 +92,12 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
-    await broker.traffic.refresh()
+    await broker.broker_stats.refresh()
     deleted = broker.topics.delete(header.topic)
     broker.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     broker.store.delete_queues(header.topic)
-    await broker.traffic.forget_topic(header.topic)
+    await broker.broker_stats.forget_topic(header.topic)
     if deleted:
         await broker.topics.file.flush()
     return Reply()
@@ -159,18 +159,18 @@ async def group_config(broker: Context, header: GroupHeader, request: Request) -
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
 async def delete_group(broker: Context, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
-    await broker.traffic.refresh()
+    await broker.broker_stats.refresh()
     deleted = broker.groups.delete(header.group_name)
     broker.clients.take_heartbeats_anew()
     if header.remove_offset:
         broker.offsets.remove_group(header.group_name)
-    await broker.traffic.forget_group(header.group_name)
+    await broker.broker_stats.forget_group(header.group_name)
     if deleted:
         await broker.groups.file.flush()
     return Reply()
 
 
-# -- settings and figures ---------------------------------------------------------------------
+# -- settings and metrics ---------------------------------------------------------------------
 @router.on(RequestCode.GET_BROKER_CONFIG, EmptyHeader.decode)
 async def broker_config(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All settings as ``key=value`` lines: those in force, and under ``pendingRestart.<key>``
@@ -181,10 +181,10 @@ async def broker_config(broker: Context, header: EmptyHeader, request: Request) 
         "filterServerNums": "0",
         "slaveReadEnable": "false",
         "clientCallbackExecutorThreads": str(os.cpu_count()),
-        **broker.live_settings.shown(),
+        **broker.dynamic_config.shown(),
     }
     body = format_properties(shown).encode()
-    version = encode_body(broker.live_settings.version)
+    version = encode_body(broker.dynamic_config.version)
     return Reply(fields={"version": version.decode()}, body=body)
 
 
@@ -196,7 +196,7 @@ async def update_broker_config(broker: Context, header: EmptyHeader, request: Re
         return Reply()
     asker = f"request of {request.connection.remote_address}"
     try:
-        remark = await broker.live_settings.change(request.body, asker)
+        remark = await broker.dynamic_config.change(request.body, asker)
     except (ConfigError, OSError) as error:
         raise _system_error(str(error)) from None
     return Reply(remark=remark or None)
@@ -204,9 +204,9 @@ async def update_broker_config(broker: Context, header: EmptyHeader, request: Re
 
 @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
 async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """The figures that ``mqadmin clusterList`` and ``brokerStatus`` show."""
+    """The metrics that ``mqadmin clusterList`` and ``brokerStatus`` show."""
     store, config = broker.store, broker.config
-    values: dict[str, object] = dict(broker.statistics.runtime())
+    values: dict[str, object] = dict(broker.store_stats.runtime())
     ratios = broker.cleaner.log_ratios()
     values["commitLogDiskRatio"] = min(ratios.values())
     values.update((f"commitLogDiskRatio_{folder}", ratio) for folder, ratio in ratios.items())

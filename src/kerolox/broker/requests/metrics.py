@@ -1,5 +1,5 @@
 """How far groups are and how much goes through: of one group (208), of all (317), and single
-figures (315)."""
+metrics (315)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def consume_stats(broker: Context, header: ConsumerStatsHeader, request: R
         if topic is None or not consumes(broker, group, name):
             continue
         offsets |= _progress(broker, group, name, topic.read_queue_nums)
-        rate += broker.traffic.got_per_second(group, name)
+        rate += broker.broker_stats.got_per_second(group, name)
     return Reply(body=encode_body({"consumeTps": rate, "offsetTable": offsets}))
 
 
@@ -58,7 +58,7 @@ async def all_consume_stats(
     """
     turns = Turns()
     groups: list[dict[str, list[dict[str, object]]]] = []
-    behind = 0
+    lag = 0
     topics = broker.offsets.topics_by_group()
     for group in broker.groups.names:
         found: list[dict[str, object]] = []
@@ -70,19 +70,19 @@ async def all_consume_stats(
             if not consumes(broker, group, name):
                 continue
             table = _progress(broker, group, name, topic.write_queue_nums)
-            behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
-            rate = broker.traffic.got_per_second(group, name)
+            lag += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+            rate = broker.broker_stats.got_per_second(group, name)
             found.append({"consumeTps": rate, "offsetTable": table})
         groups.append({group: found})
-    body = {"brokerAddr": broker.identity.address, "consumeStatsList": groups, "totalDiff": behind}
+    body = {"brokerAddr": broker.identity.address, "consumeStatsList": groups, "totalDiff": lag}
     return Reply(body=await asyncio.to_thread(encode_body, body))
 
 
 @router.on(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsHeader.decode)
 async def view_stats(broker: Context, header: ViewBrokerStatsHeader, request: Request) -> Reply:
-    """One figure over the last minute, hour and day."""
-    await broker.traffic.refresh()
-    found = broker.traffic.view(header.stats_name, header.stats_key)
+    """One metric over the last minute, hour and day."""
+    await broker.broker_stats.refresh()
+    found = broker.broker_stats.view(header.stats_name, header.stats_key)
     if found is None:
         raise BrokerError(
             f"The stats <{printable(header.stats_name)}> <{printable(header.stats_key)}> not exist",

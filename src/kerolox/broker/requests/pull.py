@@ -105,16 +105,16 @@ def _read_filtered(
     broker: Context, header: PullMessageHeader, place: PullPlace, wanted: PullFilter
 ) -> Read:
     """Read with a filter, and count what was found."""
-    begin = time.monotonic()
+    start = time.monotonic()
     result = filtered_pull.read(broker.config, broker.store, place, wanted)
     if result.count:
-        broker.traffic.note_got(
+        broker.broker_stats.note_got(
             header.consumer_group,
             place.topic,
             place.queue_id,
             messages=result.count,
             size=len(result.records),
-            milliseconds=round((time.monotonic() - begin) * 1000),
+            milliseconds=round((time.monotonic() - start) * 1000),
         )
     return result
 
@@ -316,7 +316,7 @@ async def _wait_for_match(
             place = place._replace(offset=result.next_offset)
             deadline_ms = min(deadline_ms, broker.now_ms() + PASSED_OVER_MS)
         if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
-            # Behind what was looked at there is more; whoever asks again goes on there.
+            # After what was looked at there is more; whoever asks again goes on there.
             break
         if not broker.arrivals.may_hold:
             break

@@ -63,7 +63,7 @@ async def _reply(broker: Context, header: SendMessageHeader, request: Request) -
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)
-        broker.replies.begin(len(request.body))
+        broker.replies.start(len(request.body))
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
     broker.background.run(_bring(broker, header, request, queue_id, fields))

@@ -146,8 +146,8 @@ async def checked_topic(
     check_topic_name(header.topic)
     check_sendable(header.topic)
     topic = known or _created_topic(broker, header)
-    if not broker.topics.is_settled(header.topic):
-        await _settled(broker, header.topic, is_new=known is None)
+    if not broker.topics.is_durable(header.topic):
+        await _persisted(broker, header.topic, is_new=known is None)
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
         raise _system_error(
             f"request queueId[{header.queue_id}] is illegal, {topic} "
@@ -171,10 +171,10 @@ def _created_topic(broker: Context, header: SendMessageHeader) -> TopicConfig:
     return topic
 
 
-async def _settled(broker: Context, topic: str, *, is_new: bool) -> None:
+async def _persisted(broker: Context, topic: str, *, is_new: bool) -> None:
     # Acknowledged messages of a topic that a crash forgets could not be read. That goes for all
     # who send to it now, not only for the one whose message made it.
-    await broker.topics.settle(topic)
+    await broker.topics.persist(topic)
     if is_new:
         # Whoever hears of the topic through this answer finds its route.
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
@@ -204,7 +204,7 @@ async def _store_one(
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
-        await broker.topics.settle(dead_letters)
+        await broker.topics.persist(dead_letters)
         record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
         # RocketMQ 4.9.8 forgets to, and has a dead letter wait as its next retry would have.
         if PropertyKey.DELAY in record.properties:
@@ -320,7 +320,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:
         raise _system_error(put.status.name)
-    broker.traffic.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
+    broker.broker_stats.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     if has_new_topic:
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     return Reply()

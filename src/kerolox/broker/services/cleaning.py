@@ -181,7 +181,7 @@ class Cleaner:
 
     async def _delete_log_files(self, plan: CleanUp) -> None:
         count = young = 0
-        begin, written_ms = self._store.min_physical_offset, 0
+        start, written_ms = self._store.min_physical_offset, 0
         pause = self._config.delete_commit_log_files_interval / 1000
         while count < DELETE_FILES_MAX and not self._hanged:
             files = self._store.log_files()
@@ -199,7 +199,7 @@ class Cleaner:
                 young += 1
                 written_ms = modified_ms
         if young:
-            self._tell_loss(young, begin, written_ms)
+            self._tell_loss(young, start, written_ms)
         if count > young:
             _log.info(
                 "deleted %d commit log files (%s), the log begins at %d",
@@ -216,7 +216,7 @@ class Cleaner:
                 "is older than fileReservedTime; give the store more room or keep less"
             )
 
-    def _tell_loss(self, count: int, begin: int, written_ms: int) -> None:
+    def _tell_loss(self, count: int, start: int, written_ms: int) -> None:
         """Say what went before its time: whoever did not consume it has lost it."""
         end = self._store.min_physical_offset
         when = datetime.datetime.fromtimestamp(written_ms / 1000).isoformat(" ", "seconds")
@@ -230,9 +230,9 @@ class Cleaner:
             self.retention.fullest * 100,
             self.retention.rules.forcible_ratio * 100,
             when,
-            begin,
+            start,
             end,
-            end - begin,
+            end - start,
         )
 
     def _is_expired(self, path: str, plan: CleanUp) -> bool:
@@ -284,7 +284,7 @@ class Cleaner:
     # -- what operators ask for ---------------------------------------------------------------
     async def delete_expired_queues(self) -> int:
         """Delete the queues all of whose messages the log lost (``cleanExpiredConsumerQueue``); how
-        many. They begin anew at offset 0."""
+        many. They start anew at offset 0."""
         store = self._store
         count = 0
         for number, (topic, queue_id, *_) in enumerate(store.queues()):

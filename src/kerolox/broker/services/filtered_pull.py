@@ -2,7 +2,7 @@
 
 The kernel reads without a filter; here the properties of each record are looked at. Such a pull
 is held here too: the kernel is asked to wake it (by a held pull of its own, whose answer is not
-sent), the new records are looked at, and the wait goes on behind them if none matches.
+sent), the new records are looked at, and the wait goes on after them if none matches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCAN_COUNT_MIN = 800
 """Queue entries that one pull looks at, at least (16,000 bytes of a queue)."""
 
 SCAN_CPU_SECONDS_MAX = 0.02
-"""How long one pull may work on records, after which the group asks again for what is behind."""
+"""How long one pull may work on records, after which the group asks again for what comes after."""
 
 SCAN_SECONDS_MAX = 0.1
 """The same with all waits: for the disk, and for a processor, which on a busy machine is no sign of
@@ -93,12 +93,12 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
             message, _ = decode_record(record, inflate=False)
             if matches(message.properties):
                 if found and batch_max.is_full(len(found), size, message.commit_log_offset, length):
-                    offset = _behind(store, place, wanted, offset, number)
+                    offset = _after(store, place, wanted, offset, number)
                     return _read_of(result, found, offset)
                 found.append(record)
                 size += length
             if time.thread_time() >= cpu_end or time.monotonic() >= deadline:
-                offset = _behind(store, place, wanted, offset, number + 1)
+                offset = _after(store, place, wanted, offset, number + 1)
                 return _read_of(result, found, offset)
         offset = result.next_offset
         if offset >= min(scan_end, result.max_offset):
@@ -109,10 +109,10 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
     return _read_of(result, found, offset)
 
 
-def _behind(
+def _after(
     store: StoreKernel, place: PullPlace, wanted: PullFilter, offset: int, count: int
 ) -> int:
-    """The offset behind the first ``count`` records of a read at an offset.
+    """The offset after the first ``count`` records of a read at an offset.
 
     The records can't tell: those of a light message queue have their offsets in another queue.
     """
@@ -172,7 +172,7 @@ class Arrivals:
         return True
 
     async def wait(self, group: str, place: PullPlace, deadline_ms: int) -> bool:
-        """Wait for a record at or behind an offset, or the deadline. False: it can't wait."""
+        """Wait for a record at or after an offset, or the deadline. False: it can't wait."""
         arrival_id = next(self._ids)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         topic, queue_id, offset, _ = place

@@ -155,7 +155,7 @@ class Registration:
         if self._task is None or not self._servers:
             return
         self._wanted.set()
-        # A turn under way may have taken the table before the change.
+        # A turn in flight may have taken the table before the change.
         wanted = self._turns + (2 if self._in_turn else 1)
         # A handler is no task before its first wait, and only a task may have a timeout.
         await asyncio.sleep(0)
@@ -192,14 +192,14 @@ class Registration:
                     await self._wanted.wait()
             except TimeoutError:
                 pass
-            begin = loop.time()
-            if begin < self._rest_until:
-                await asyncio.sleep(self._rest_until - begin)
-                begin = loop.time()
+            start = loop.time()
+            if start < self._rest_until:
+                await asyncio.sleep(self._rest_until - start)
+                start = loop.time()
             self._wanted.clear()
             await self._register_all()
             end = loop.time()
-            self._rest_until = end + min(end - begin, REST_SECONDS_MAX)
+            self._rest_until = end + min(end - start, REST_SECONDS_MAX)
 
     async def _register_all(self) -> None:
         servers = self._servers

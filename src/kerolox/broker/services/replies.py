@@ -10,20 +10,20 @@ from __future__ import annotations
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["PUSH_SECONDS_MAX", "REPLY_BYTES_MAX", "RepliesUnderWay"]
+__all__ = ["PUSH_SECONDS_MAX", "REPLY_BYTES_MAX", "RepliesInFlight"]
 
 PUSH_SECONDS_MAX = 10.0
 """How long the client that asked may take to say that it has the reply."""
 
 REPLY_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of all replies that are under way."""
+"""Bytes of all replies in flight."""
 
 
-class RepliesUnderWay:
+class RepliesInFlight:
     """Counts them; there is a bound in number (``replyThreadPoolQueueCapacity``) and in bytes."""
 
     def __init__(self, count_max: int) -> None:
-        """None is under way. ``count_max``: how many may be."""
+        """None is in flight. ``count_max``: how many may be."""
         self._count_max = count_max
         self._count = 0
         self._bytes = 0
@@ -31,7 +31,7 @@ class RepliesUnderWay:
     def __len__(self) -> int:
         return self._count
 
-    def begin(self, size: int) -> None:
+    def start(self, size: int) -> None:
         """One more, of so many bytes; :meth:`end` it whatever comes.
 
         Raises:

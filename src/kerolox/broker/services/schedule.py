@@ -174,12 +174,12 @@ class DelaySchedule:
             return True
         name = PutMessageStatus(status).name
         if status in _NEVER:
-            # Tried again it would hold up all that comes behind it, for ever.
+            # Tried again it would hold up all that comes after it, for ever.
             _log.error("delayed message at %d to %s: %s; dropped", physical_offset, topic, name)
             return True
         self._tell_refusal(physical_offset, name)
         if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
-            # Until others have deleted their queues: it is delayed once more, behind the others.
+            # Until others have deleted their queues: it is delayed once more, after the others.
             status, _ = self._append(SCHEDULE_TOPIC, schedule_queue, message)
         return status == PutMessageStatus.PUT_OK
 

@@ -49,14 +49,14 @@ QUEUE = 0
 """There is one half queue and one op queue."""
 
 CHECK_SECONDS_MAX = 60.0
-"""Longest time that one round of checks takes (MAX_PROCESS_TIME_LIMIT)."""
+"""Longest time that one run of checks takes (MAX_PROCESS_TIME_LIMIT)."""
 
 POSTPONED_MAX = 100_000
 """Halves with an immunity of their own whose ends are remembered; others are asked about once more,
 as after a restart."""
 
 ENDED_MAX = 100_000
-"""Halves known to be done at which their positions are moved on without waiting for the round."""
+"""Halves known to be done at which their positions are moved on without waiting for the run."""
 
 PASSED_OPS_MAX = 10_000
 """Op messages of halves that were passed that the heap of waiting ones may hold beyond as many as
@@ -105,7 +105,7 @@ class Transactions:
         """A heap of (op message, its half) of halves that are done and not passed, and of some that
         were passed since. All other op messages that are known are passed."""
         self._op_end = 0
-        """Behind the last op message that is known."""
+        """After the last op message that is known."""
         self._unknown_ops: dict[int, None] = {}
         """Those before it that are not known, in their order: mostly on their way to the disk."""
         self._postponed: dict[int, bool] = {}
@@ -177,7 +177,7 @@ class Transactions:
 
     # -- the check ------------------------------------------------------------------------------
     async def check(self) -> int:
-        """One round: pass what is done, ask producers about what is open; how many were asked."""
+        """One run: pass what is done, ask producers about what is open; how many were asked."""
         self._load()
         start_ms = self._now_ms()
         deadline = asyncio.get_running_loop().time() + CHECK_SECONDS_MAX
@@ -205,7 +205,7 @@ class Transactions:
             self._postponed[self._half_position] = True
 
     def _is_young(self, half: MessageExt) -> bool:
-        """Its producer still has time; none of those behind it is older then."""
+        """Its producer still has time; none of those after it is older then."""
         age = self._now_ms() - half.born_timestamp
         has_own_time = PropertyKey.CHECK_IMMUNITY_TIME in half.properties
         return not has_own_time and 0 <= age < self._immunity_ms(half)
@@ -239,7 +239,7 @@ class Transactions:
         return 1
 
     async def _postpone(self, half: MessageExt) -> None:
-        """A half with an immunity of its own goes to the end of the queue, so that others behind it
+        """A half with an immunity of its own goes to the end of the queue, so that others after it
         are checked; it remembers where it was first, where its producer ends it."""
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
         first = self._first_offset(half)
@@ -257,7 +257,7 @@ class Transactions:
         """Store a half again, at the end of its queue.
 
         Raises:
-            StoreError: it was not stored; the round ends, and the next one begins with this half.
+            StoreError: it was not stored; the run ends, and the next one starts with this half.
         """
         put = await self._writer.put(_copy_of(half, half.topic, QUEUE, properties))
         if not put.is_stored:
@@ -323,8 +323,8 @@ class Transactions:
             return False
         end_ms = self._now_ms() + 1000
         # Whole seconds count in the index.
-        begin_ms = half.born_timestamp - 1000
-        _, _, data = self._store.query_key(topic, key, COPIES_MAX, begin_ms, end_ms)
+        start_ms = half.born_timestamp - 1000
+        _, _, data = self._store.query_key(topic, key, COPIES_MAX, start_ms, end_ms)
         return any(
             copy.unique_key == key
             and copy.topic == topic
@@ -457,8 +457,8 @@ class Transactions:
         """One of the three topics, made when it is first needed."""
         if name not in self._topics:
             self._topics.create_for_group(name, 1)
-        if not self._topics.is_settled(name):
-            await self._topics.settle(name)
+        if not self._topics.is_durable(name):
+            await self._topics.persist(name)
         return name
 
     def _final(self, half: MessageExt) -> NewRecord:

@@ -1,6 +1,6 @@
-"""Writing records for the cold path: delay, flush waits, statuses.
+"""Writing records for the slow path: delay, flush waits, statuses.
 
-The hot path writes inside the kernel; everything that it declines comes through
+The fast path writes inside the kernel; everything that it declines comes through
 :class:`RecordWriter`, which does what ``CommitLog.asyncPutMessage`` does around the append: a
 message with a delay level goes to its schedule queue, and under SYNC_FLUSH the caller waits until
 the record is on disk.
@@ -108,7 +108,7 @@ class FlushWaits:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         heapq.heappush(self._waits, (physical_offset, next(self._order), future))
-        timer = loop.call_later(self._timeout_seconds, _settle, future, False)
+        timer = loop.call_later(self._timeout_seconds, _resolve, future, False)
         self._store.request_flush(physical_offset)
         try:
             return await future
@@ -121,10 +121,10 @@ class FlushWaits:
             return
         flushed = self._store.flushed_offset
         while self._waits and (self._waits[0][0] <= flushed or self._waits[0][2].done()):
-            _settle(heapq.heappop(self._waits)[2], True)
+            _resolve(heapq.heappop(self._waits)[2], True)
         if self._store.has_failed:
             for _offset, _order, future in self._waits:
-                _settle(future, False)
+                _resolve(future, False)
             self._waits.clear()
 
 
@@ -167,21 +167,21 @@ class RecordWriter:
 
     async def put(self, record: NewRecord) -> Put:
         """Append one record, after its delay if it has one, and wait for the flush if it must."""
-        begin = self._now_ms()
-        return self._noted(await self._put(record), begin)
+        start = self._now_ms()
+        return self._noted(await self._put(record), start)
 
     async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         """Append (flag, body, property text) items with everything else from ``record``."""
-        begin = self._now_ms()
-        return self._noted(await self._put_batch(record, items), begin)
+        start = self._now_ms()
+        return self._noted(await self._put_batch(record, items), start)
 
     def drain_put_times(self) -> list[tuple[int, int]]:
         """(milliseconds, puts that took so long) since the last call."""
         times, self._put_times = self._put_times, Counter()
         return sorted(times.items())
 
-    def _noted(self, done: Put, begin_ms: int) -> Put:
-        self._put_times[min(max(self._now_ms() - begin_ms, 0), PUT_TIME_MS_MAX)] += 1
+    def _noted(self, done: Put, start_ms: int) -> Put:
+        self._put_times[min(max(self._now_ms() - start_ms, 0), PUT_TIME_MS_MAX)] += 1
         self.failed_count += not done.is_stored
         return done
 
@@ -286,6 +286,6 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _settle(future: asyncio.Future[bool], value: bool) -> None:
+def _resolve(future: asyncio.Future[bool], value: bool) -> None:
     if not future.done():
         future.set_result(value)

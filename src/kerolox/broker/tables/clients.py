@@ -3,7 +3,7 @@
 Clients introduce themselves by heartbeats. A client that unregisters, closes its connection, or
 is silent for :data:`EXPIRED_MS` leaves; when the members or the topics of a consumer group
 change, all its members are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues
-anew. Subscriptions go to the kernel, whose hot pulls use them.
+anew. Subscriptions go to the kernel, whose fast pulls use them.
 """
 
 from __future__ import annotations

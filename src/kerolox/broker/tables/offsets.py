@@ -1,6 +1,6 @@
 """How far each group has consumed each queue: ``ConsumerOffsetManager`` of RocketMQ.
 
-Hot pulls commit inside the kernel; every method here takes those commits over first, so that a
+Fast pulls commit inside the kernel; every method here takes those commits over first, so that a
 reader never sees an older offset than the one it is told of.
 """
 
@@ -204,7 +204,7 @@ class OffsetTable:
         return {"lmqOffsetTable": light, "offsetTable": plain}
 
     def drain(self) -> None:
-        """Take over what hot pulls committed; new ones without room are left out, with a line in
+        """Take over what fast pulls committed; new ones without room are left out, with a line in
         the log: whoever asked has the messages already."""
         is_full = False
         for group, topic, queue_id, offset in self._store.drain_commits():

@@ -120,7 +120,7 @@ class TopicTable:
         self._topics: dict[str, TopicConfig] = {}
         self._bytes = self._queues = 0
         self._system = set(SYSTEM_TOPICS)
-        self._unsettled: set[str] = set()
+        self._not_durable: set[str] = set()
         """Topics that were made on the way of a request and may not be in the file yet."""
         self.version = DataVersion(counter=0, timestamp=now_ms())
         self._filtered: set[str] = set()
@@ -215,7 +215,7 @@ class TopicTable:
             topic_sys_flag=sys_flag,
             topic_filter_type=template.topic_filter_type,
         )
-        self.put(created, is_settled=False)
+        self.put(created, is_durable=False)
         return created
 
     def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
@@ -238,26 +238,26 @@ class TopicTable:
             perm=Perm.READ | Perm.WRITE,
             topic_sys_flag=sys_flag,
         )
-        self.put(created, is_settled=False)
+        self.put(created, is_durable=False)
         return created
 
-    def is_settled(self, topic: str) -> bool:
-        """A crash would not forget the topic; until then its sends are cold and wait."""
-        return topic not in self._unsettled
+    def is_durable(self, topic: str) -> bool:
+        """A crash would not forget the topic; until then its sends are slow and wait."""
+        return topic not in self._not_durable
 
-    async def settle(self, topic: str) -> None:
+    async def persist(self, topic: str) -> None:
         """Wait until a topic that a request made is in the file.
 
         Raises:
-            OSError: the file can't be written; the topic stays unsettled.
+            OSError: the file can't be written; the topic stays as it is.
         """
         await self.file.flush()
-        self._unsettled.discard(topic)
+        self._not_durable.discard(topic)
         self._refresh(topic)
 
-    def put(self, topic: TopicConfig, *, is_settled: bool = True) -> None:
-        """Add or replace a topic; nothing to do for a light message queue. ``is_settled``: see
-        :meth:`is_settled`.
+    def put(self, topic: TopicConfig, *, is_durable: bool = True) -> None:
+        """Add or replace a topic; nothing to do for a light message queue. ``is_durable``: see
+        :meth:`is_durable`.
 
         Raises:
             BrokerError: code 1; it is new, and there are ``TOPICS_MAX`` already, or they would have
@@ -269,8 +269,8 @@ class TopicTable:
         self._check_room(old, topic)
         self._count(old, -1)
         self._count(topic, 1)
-        if not is_settled:
-            self._unsettled.add(topic.topic_name)
+        if not is_durable:
+            self._not_durable.add(topic.topic_name)
         self._topics[topic.topic_name] = topic
         self._push(topic)
         self._changed()
@@ -293,7 +293,7 @@ class TopicTable:
 
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
-        self._unsettled.discard(topic)
+        self._not_durable.discard(topic)
         old = self._topics.pop(topic, None)
         if old is None:
             return False
@@ -349,15 +349,15 @@ class TopicTable:
         writable = bool(self._config.broker_permission & Perm.WRITE)
         # The kernel knows neither retry limits, nor topics that are closed to clients, nor that a
         # broker without write permission refuses ordered topics only.
-        hot = (
+        fast = (
             name not in NOT_SENDABLE_TOPICS
             and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)
-            and name not in self._unsettled
+            and name not in self._not_durable
             and name not in self._filtered
         )
-        self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, hot)
+        self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, fast)
 
     def _built_in(self) -> Iterable[TopicConfig]:
         config = self._config
