@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ __all__ = ["name_server_option", "on_cluster"]
 _Result = TypeVar("_Result")
 
 
-def name_server_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def name_server_option(command: Callable[..., None]) -> Callable[..., None]:
     """``-n ADDR``."""
     return click.option(
         "-n",

@@ -11,12 +11,14 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import kerolox
 from kerolox.demo.flights import BODY_SCHEMA
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kerolox.demo.report import Progress
 
 __all__ = ["Delay", "TableCounts", "count_table", "count_tag", "delays", "draw", "start_spark"]
@@ -61,7 +63,7 @@ class Delay(NamedTuple):
     """Part of the flights that left more than 30 minutes late."""
 
 
-def start_spark(folder: Path) -> Any:  # noqa: ANN401 - a SparkSession
+def start_spark(folder: Path) -> SparkSession:
     """A local session whose workers run this interpreter and find this package."""
     source = str(Path(kerolox.__file__).parents[1])
     inherited = [path for path in [os.environ.get("PYTHONPATH")] if path]
@@ -94,7 +96,7 @@ def start_spark(folder: Path) -> Any:  # noqa: ANN401 - a SparkSession
 
 
 def stream_to_parquet(
-    spark: Any,  # noqa: ANN401
+    spark: SparkSession,
     name_server: str,
     topic: str,
     folder: Path,
@@ -133,7 +135,7 @@ def stream_to_parquet(
     return sum(1 for each in query.recentProgress if each["numInputRows"])
 
 
-def count_table(spark: Any, folder: Path, tag: str) -> TableCounts:  # noqa: ANN401
+def count_table(spark: SparkSession, folder: Path, tag: str) -> TableCounts:
     """Count rows and distinct keys of the table, and the flights of one carrier."""
     row = (
         spark.read.parquet(str(folder / "flights.parquet"))
@@ -151,7 +153,7 @@ def count_table(spark: Any, folder: Path, tag: str) -> TableCounts:  # noqa: ANN
     )
 
 
-def count_tag(spark: Any, name_server: str, topic: str, tag: str) -> int:  # noqa: ANN401
+def count_tag(spark: SparkSession, name_server: str, topic: str, tag: str) -> int:
     """Messages with a tag, filtered by the broker, in a batch query."""
     frame = (
         spark.read.format("rocketmq")
@@ -164,7 +166,7 @@ def count_tag(spark: Any, name_server: str, topic: str, tag: str) -> int:  # noq
     return int(frame.count())
 
 
-def delays(spark: Any, folder: Path) -> list[Delay]:  # noqa: ANN401
+def delays(spark: SparkSession, folder: Path) -> list[Delay]:
     """Departure delays by airport and scheduled hour, the worst first; into ``delays.csv``."""
     from pyspark.sql.functions import expr
 

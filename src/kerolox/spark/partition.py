@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
@@ -34,6 +34,10 @@ BATCH_BYTES = 8 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
+PlainRange = tuple[str, tuple[tuple[str, str, int], int, int], tuple[tuple[int, int] | None, bool]]
+"""A broker's address, a range of a queue, and what is known of the queue, without our classes."""
+
+
 class QueuePartition(InputPartition):  # type: ignore[misc]
     """Ranges that one Spark task reads, each with the address of its broker."""
 
@@ -47,17 +51,24 @@ class QueuePartition(InputPartition):  # type: ignore[misc]
             each.queue: known[each.queue] for _, each in ranges if known and each.queue in known
         }
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # A worker without Kerolox must be able to unpickle it, so that it can say what it lacks.
         return InputPartition, (self.plain(),)
 
-    def plain(self) -> list[tuple[Any, ...]]:
+    def plain(self) -> list[PlainRange]:
         """All of it without a class of ours."""
-        plain: list[tuple[Any, ...]] = []
+        plain: list[PlainRange] = []
         for address, each in self.value:
-            mark, from_minimum = self.known.get(each.queue, Known())
-            plain_known = (tuple(mark) if mark else None, from_minimum)
-            plain.append((address, (tuple(each.queue), each.start, each.end), plain_known))
+            queue = each.queue
+            mark, from_minimum = self.known.get(queue, Known())
+            plain_known = ((mark.end, mark.time) if mark else None, from_minimum)
+            plain.append(
+                (
+                    address,
+                    ((queue.topic, queue.broker_name, queue.queue_id), each.start, each.end),
+                    plain_known,
+                )
+            )
         return plain
 
 

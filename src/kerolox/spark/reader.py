@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._schema = schema
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return packed(self._options, self._schema)
 
     @plain_errors

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._idle_looks = 0
         self._parsed: tuple[Document, Position] | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # What travels to the workers only reads; connections stay here.
         return packed(self._options, self._schema)
 
@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._initial = Position(start, first=True).to_json()
         return self._initial
 
-    def getDefaultReadLimit(self) -> Any:  # noqa: ANN401
+    def getDefaultReadLimit(self) -> object:
         """``maxOffsetsPerTrigger``, else everything."""
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(
         self,
         start: Document | None = None,
-        limit: Any = None,  # noqa: ANN401
+        limit: object = None,
     ) -> Document:
         """Where the next batch ends. PySpark 4.1 calls it without arguments."""
         if start is None:

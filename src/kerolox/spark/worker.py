@@ -14,7 +14,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -62,7 +62,7 @@ class WorkerReader:
             raise
 
 
-def packed(options: SourceOptions, schema: StructType) -> tuple[Any, ...]:
+def packed(options: SourceOptions, schema: StructType) -> tuple[object, ...]:
     """What ``__reduce__`` of a reader returns, so that a :class:`WorkerReader` arrives."""
     import kerolox
 
@@ -78,7 +78,7 @@ class RefusedStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def _refuse(self, *_args: object) -> Any:  # noqa: ANN401
+    def _refuse(self, *_args: object) -> NoReturn:
         show_plainly(self._error)
         raise self._error
 

@@ -12,6 +12,7 @@ from kerolox.spark.positions.offsets import (
     Bounds,
     QueueRange,
     from_json,
+    offset_of,
     plan_partitions,
     resolve,
     to_json,
@@ -33,7 +34,7 @@ ranges = st.dictionaries(
 
 @given(offsets)
 def test_offsets_survive_their_json(given_offsets):
-    assert from_json(json.loads(json.dumps(to_json(given_offsets))), int) == given_offsets
+    assert from_json(json.loads(json.dumps(to_json(given_offsets))), offset_of) == given_offsets
 
 
 @given(offsets, st.randoms())
@@ -46,7 +47,7 @@ def test_equal_offsets_have_equal_text_whatever_their_order(given_offsets, rando
 @pytest.mark.parametrize("wrong", [{"t": 3}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": None}}}])
 def test_offsets_of_another_source_are_refused(wrong):
     with pytest.raises(ConfigError, match="not those of a rocketmq source"):
-        from_json(wrong, int)
+        from_json(wrong, offset_of)
 
 
 BOUNDS = {queue(0): Bounds(5, 50), queue(1): Bounds(0, 7)}

@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -49,7 +49,7 @@ _PORT = click.IntRange(0, 65535)
 _PATH = click.Path(path_type=Path)
 
 
-def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _server_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--log-level",

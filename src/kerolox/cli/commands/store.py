@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,7 @@ SHOWN_DEFAULT = 100
 MEBIBYTE = 1 << 20
 
 
-def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _store_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """The folder, ``-c`` and ``--log-folder``."""
     for decorate in (
         click.option(
@@ -267,7 +267,7 @@ def rebuild(
 class _UnreadableError(click.ClickException):
     exit_code = EXIT_UNREADABLE
 
-    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
+    def show(self, file: IO[str] | None = None) -> None:
         complain(f"kerolox: error: {self.message}")
 
 

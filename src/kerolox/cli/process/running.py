@@ -10,11 +10,11 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kerolox.cli.output import complain, print_line
 from kerolox.cli.process.logs import configure_logging, log_stream, reopen_log
@@ -47,7 +47,7 @@ class Role(Protocol):
         ...
 
 
-def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+def run(work: Coroutine[object, None, _Result]) -> _Result:
     """Run in a new event loop, uvloop's where it is installed. A thread that does not return from
     the disk holds up the end for ``STOP_SECONDS_MAX`` at most."""
     ending = threading.Timer(STOP_SECONDS_MAX, _end_anyway)
@@ -225,7 +225,7 @@ def _write_ready(path: Path | None, addresses: dict[str, str]) -> None:
         raise ConfigError(f"the ready file {path} can't be written: {error.strerror}") from error
 
 
-def _loop_factory() -> Any:  # noqa: ANN401 - a class of an optional package
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:

@@ -11,7 +11,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kerolox.client.core.consuming.rebalance import STRATEGIES
 from kerolox.client.core.sending.retry import RETRIED_CODES
@@ -82,7 +82,7 @@ class ClientSettings:
         except MessageRejectedError as error:
             raise ConfigError(f"trace_topic: {error}") from None
 
-    def changed(self, **changes: Any) -> Any:  # noqa: ANN401 - the same class as self
+    def changed(self, **changes: Any) -> Self:  # noqa: ANN401 - as the fields
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 

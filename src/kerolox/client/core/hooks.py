@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.message import PropertyKey, decode_properties, encode_properties
 
@@ -78,7 +78,7 @@ class SendContext:
     """Set after a try that was answered; a one-way send has none."""
     error: Exception | None = None
     """Set after a try that failed."""
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, object] = field(default_factory=dict)
     """For hooks: what one keeps from before to after."""
 
     @property
@@ -122,7 +122,7 @@ class ConsumeContext:
     messages: list[MessageExt]
     is_success: bool = False
     return_type: ConsumeReturnType = ConsumeReturnType.SUCCESS
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, object] = field(default_factory=dict)
     """For hooks: what one keeps from before to after."""
 
 

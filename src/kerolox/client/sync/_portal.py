@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from kerolox.errors import ClientClosedError, ClientError
 
@@ -34,17 +34,17 @@ _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
 
 
-class _Call:
+class _Call(Generic[_Result]):
     """One coroutine on its way through the loop; the caller waits on a lock, which is cheap."""
 
     __slots__ = ("_coroutine", "_done", "_error", "_result", "_task")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, coroutine: Coroutine[object, None, _Result]) -> None:
         self._coroutine = coroutine
         self._done = threading.Lock()
         self._done.acquire()
-        self._task: asyncio.Task[Any] | None = None
-        self._result: Any = None
+        self._task: asyncio.Task[_Result] | None = None
+        self._result: _Result | None = None
         self._error: BaseException | None = None
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class _Call:
         self._task = asyncio.ensure_future(self._coroutine)
         self._task.add_done_callback(self._finish)
 
-    def _finish(self, task: asyncio.Task[Any]) -> None:
+    def _finish(self, task: asyncio.Task[_Result]) -> None:
         if task.cancelled():
             self._error = ClientClosedError("the client was closed during the call")
         else:
@@ -66,7 +66,7 @@ class _Call:
         if self._task is not None:
             self._task.cancel()
 
-    def wait(self, loop: asyncio.AbstractEventLoop) -> Any:  # noqa: ANN401 - the coroutine's
+    def wait(self, loop: asyncio.AbstractEventLoop) -> _Result:
         """In the caller's thread: the result, or the error."""
         try:
             self._done.acquire()
@@ -78,7 +78,7 @@ class _Call:
                 raise self._error
             finally:
                 self._error = None  # the traceback refers to us: no cycle
-        return self._result
+        return self._result  # type: ignore[return-value]  # set before the lock is released
 
 
 class _Threads:
@@ -139,7 +139,7 @@ class Portal:
         """The loop runs."""
         return self._loop is not None
 
-    def open(self, start: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+    def open(self, start: Callable[[], Coroutine[object, None, _Result]]) -> _Result:
         """Start the loop, then run the client's start; when that fails the loop ends again."""
         with self._changing:
             if self._loop is None:
@@ -157,7 +157,7 @@ class Portal:
             self._stop()
             raise
 
-    def shut(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def shut(self, close: Callable[[], Coroutine[object, None, None]]) -> None:
         """Run the client's close, then end the loop. Idempotent."""
         if self._loop is None:
             # Never started: the client only has to remember that it is closed.
@@ -171,7 +171,7 @@ class Portal:
         finally:
             self._stop()
 
-    def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+    def run(self, coroutine: Coroutine[object, None, _Result]) -> _Result:
         """Run a coroutine in the loop and wait for its result or error.
 
         Raises:
@@ -195,8 +195,7 @@ class Portal:
         except RuntimeError:
             coroutine.close()
             raise ClientClosedError(f"{self._name} was closed by another thread") from None
-        result: _Result = call.wait(loop)
-        return result
+        return call.wait(loop)
 
     def call(self, function: Callable[..., _Result], *args: object, **named: object) -> _Result:
         """Call a plain function in the loop, if it runs, and wait for its result."""

@@ -8,7 +8,7 @@ whether there is anything new. An offset is the one to read next, so ``[start, e
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.message import MessageQueue
@@ -98,16 +98,17 @@ def to_json(offsets: Mapping[MessageQueue, _Value]) -> dict[str, dict[str, dict[
     return nested
 
 
-def from_json(nested: Any, value: Callable[[Any], _Value]) -> dict[MessageQueue, _Value]:  # noqa: ANN401
+def from_json(nested: object, value: Callable[[object], _Value]) -> dict[MessageQueue, _Value]:
     """The inverse of :func:`to_json`, for what a checkpoint holds; ``value`` reads each value.
 
     Raises:
         ConfigError: another shape: the checkpoint belongs to another source.
     """
+    table = cast("dict[str, dict[str, dict[str, object]]]", nested)
     try:
         return {
             MessageQueue(topic, broker_name, int(queue_id)): value(each)
-            for topic, brokers in nested.items()
+            for topic, brokers in table.items()
             for broker_name, queues in brokers.items()
             for queue_id, each in queues.items()
         }
@@ -116,6 +117,11 @@ def from_json(nested: Any, value: Callable[[Any], _Value]) -> dict[MessageQueue,
             f"the checkpoint's offsets {nested!r} are not those of a rocketmq source ({error}); "
             "use another checkpoint folder"
         ) from error
+
+
+def offset_of(value: object) -> int:
+    """One offset of an offsets JSON; raises what :func:`from_json` turns into its error."""
+    return int(cast("int", value))
 
 
 def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option: str) -> Offsets:

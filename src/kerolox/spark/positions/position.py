@@ -17,10 +17,10 @@ Version 1, which Kerolox wrote first, was ``offsets`` alone and is still read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from kerolox.errors import ConfigError
-from kerolox.spark.positions.offsets import Bounds, Mark, Offsets, from_json, to_json
+from kerolox.spark.positions.offsets import Bounds, Mark, Offsets, from_json, offset_of, to_json
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
@@ -29,7 +29,7 @@ __all__ = ["Document", "Position", "marked"]
 
 VERSION = 2
 
-Document = dict[str, Any]
+Document = dict[str, object]
 """What Spark keeps: JSON."""
 
 
@@ -65,15 +65,15 @@ class Position:
         """
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is not int:
-            return cls(from_json(document, int), version=1)
+            return cls(from_json(document, offset_of), version=1)
         if version != VERSION:
             raise ConfigError(
                 f"the checkpoint's offsets are of version {version}, known here are 1 and "
                 f"{VERSION}; use the Kerolox that wrote them or a newer one"
             )
         return cls(
-            from_json(document.get("offsets"), int),
-            from_json(document.get("starts", {}), int),
+            from_json(document.get("offsets"), offset_of),
+            from_json(document.get("starts", {}), offset_of),
             from_json(document.get("marks", {}), _mark),
             document.get("first") is True,
         )
@@ -92,6 +92,6 @@ def marked(
     return marks
 
 
-def _mark(value: Any) -> Mark:  # noqa: ANN401
-    end, time = value
+def _mark(value: object) -> Mark:
+    end, time = cast("tuple[int, int]", value)
     return Mark(int(end), int(time))

@@ -7,7 +7,7 @@ and what a broker with ``traceOn=false`` stored.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kerolox.client.core.hooks import (
     ConsumeContext,
@@ -69,7 +69,7 @@ class TraceHook(SendHook, ConsumeHook, EndTransactionHook):
         """Tell of a message that is stored."""
         message, result = context.message, context.result
         start_ms = context.notes.get(_START)
-        if result is None or start_ms is None or not result.is_traced:
+        if result is None or not isinstance(start_ms, int) or not result.is_traced:
             return
         if message.topic.startswith(self._trace_topic):
             return
@@ -116,12 +116,12 @@ class TraceHook(SendHook, ConsumeHook, EndTransactionHook):
 
     def after_consume(self, context: ConsumeContext) -> None:
         """Tell how the listener ended."""
-        request: tuple[str, list[MessageExt]] | None = context.notes.get(_REQUEST)
+        request = cast("tuple[str, list[MessageExt]] | None", context.notes.get(_REQUEST))
         if request is None:
             return
         request_id, traced = request
         now_ms = self._now_ms()
-        cost_ms = (now_ms - context.notes[_START]) // len(context.messages)
+        cost_ms = (now_ms - cast("int", context.notes[_START])) // len(context.messages)
         group = without_namespace(context.namespace, context.group)
         for message in traced:
             self._append(
