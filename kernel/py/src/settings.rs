@@ -1,10 +1,26 @@
 //! `StoreSettings` of Python as the engine's settings.
 
-use std::path::PathBuf;
-
 use kerolox_core::{FlushDiskType, Settings, settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+/// One field, of the type that the engine wants.
+fn field<'py, T>(settings: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    settings.getattr(name)?.extract()
+}
+
+fn flush_disk_type(given: &Bound<'_, PyAny>) -> PyResult<FlushDiskType> {
+    match field::<String>(given, "flush_disk_type")?.as_str() {
+        "ASYNC_FLUSH" => Ok(FlushDiskType::Async),
+        "SYNC_FLUSH" => Ok(FlushDiskType::Sync),
+        other => Err(PyValueError::new_err(format!(
+            "flushDiskType is ASYNC_FLUSH or SYNC_FLUSH, not {other}"
+        ))),
+    }
+}
 
 /// Reads every field by its name.
 ///
@@ -13,36 +29,21 @@ use pyo3::prelude::*;
 /// `AttributeError`, `TypeError`, `OverflowError` or `ValueError` for a field that is missing or
 /// not of its type.
 pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Settings> {
-    /// One field, of the type that the engine wants.
-    fn field<'py, T>(settings: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
-    where
-        T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
-    {
-        settings.getattr(name)?.extract()
-    }
-    let flush: String = field(given, "flush_disk_type")?;
-    let flush_disk_type = match flush.as_str() {
-        "ASYNC_FLUSH" => FlushDiskType::Async,
-        "SYNC_FLUSH" => FlushDiskType::Sync,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "flushDiskType is ASYNC_FLUSH or SYNC_FLUSH, not {other}"
-            )));
-        }
-    };
-    let levels: String = field(given, "message_delay_level")?;
-    let message_delay_level = settings::delay_levels(&levels).map_err(PyValueError::new_err)?;
     macro_rules! fields {
         ($($name:ident),* $(,)?) => {
             Settings {
-                store_path_root_dir: field::<PathBuf>(given, "store_path_root_dir")?,
-                flush_disk_type,
-                message_delay_level,
+                flush_disk_type: flush_disk_type(given)?,
+                message_delay_level: settings::delay_levels(&field::<String>(
+                    given,
+                    "message_delay_level",
+                )?)
+                .map_err(PyValueError::new_err)?,
                 $($name: field(given, stringify!($name))?,)*
             }
         };
     }
     Ok(fields! {
+        store_path_root_dir,
         store_path_commit_log,
         mapped_file_size_commit_log,
         mapped_file_size_consume_queue,

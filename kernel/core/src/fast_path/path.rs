@@ -5,7 +5,6 @@ use parking_lot::Mutex;
 
 use super::hold::HeldPull;
 use super::policy::{self, Identity, Subscription};
-use super::reading;
 use super::state::State;
 use crate::error::{PutStatus, StoreError};
 use crate::queues::queue_ext::Filter;
@@ -271,7 +270,7 @@ impl HotPath {
         let outcome = {
             let mut core = self.store.lock();
             let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
-                return reading::NO_QUEUE;
+                return ReadOutcome::NO_QUEUE;
             };
             core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
         };

@@ -1,7 +1,7 @@
 //! Hot pulls: code 11 with tags.
 
 use super::hold::HeldPull;
-use super::policy::Group;
+use super::policy::{Group, Topic};
 use super::reading::{AnswerHeader, Kind, Wanted, answer_empty, read};
 use super::state::State;
 use crate::protocol::{
@@ -10,6 +10,9 @@ use crate::protocol::{
 use crate::state::Core;
 use crate::wire::header::{Header, PullFields};
 use crate::wire::tags::{self, Tags};
+
+/// The sysFlag bits of pulls that the fast path answers.
+const KNOWN_FLAGS: i32 = PULL_COMMIT_OFFSET | PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE_PULL;
 
 /// What a pull needs to know of its connection.
 pub struct Puller<'a> {
@@ -50,16 +53,7 @@ fn take(
     *puller.last_group = group_slot;
     let topic = &tables.topics[topic_slot as usize];
     let group = &tables.groups[group_slot as usize];
-    if header.flag != 0
-        || !topic.hot
-        || topic.perm & PERM_READ == 0
-        || !group.hot
-        || !(0..topic.read_queues).contains(&fields.queue_id)
-        || !(1..=PULL_COUNT_MAX).contains(&fields.max_count)
-        || fields.sys_flag
-            & !(PULL_COMMIT_OFFSET | PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE_PULL)
-            != 0
-    {
+    if !is_usual(header, topic, group, &fields) {
         return None;
     }
     let commit_key = (group_slot, topic_slot, fields.queue_id);
@@ -106,6 +100,18 @@ fn take(
         answer_empty(&state.tables, &wanted, &outcome, kind, answers);
     }
     Some(())
+}
+
+/// Whether the fast path answers such pulls.
+#[inline]
+fn is_usual(header: &Header, topic: &Topic, group: &Group, fields: &PullFields<'_>) -> bool {
+    header.flag == 0
+        && topic.hot
+        && topic.perm & PERM_READ != 0
+        && group.hot
+        && (0..topic.read_queues).contains(&fields.queue_id)
+        && (1..=PULL_COUNT_MAX).contains(&fields.max_count)
+        && fields.sys_flag & !KNOWN_FLAGS == 0
 }
 
 /// Whether a pull wants all tags; else `codes` gets the hashes of those it wants. None when that is

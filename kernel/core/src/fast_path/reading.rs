@@ -9,19 +9,6 @@ use crate::state::types::ReadOutcome;
 use crate::wire::answer::{PullAnswer, code, pull_answer};
 use crate::wire::header::Encoding;
 
-/// What a read of a queue that does not exist gives.
-pub const NO_QUEUE: ReadOutcome = ReadOutcome {
-    status: GetStatus::NoMessageInQueue,
-    next_offset: 0,
-    min_offset: 0,
-    max_offset: 0,
-    suggest_slave: false,
-    count: 0,
-    bytes: 0,
-    behind: -1,
-    milliseconds: 0,
-};
-
 /// The header of the last pull answer: its size is the guess for the next one, so that records
 /// can be read straight to their place.
 #[derive(Debug, Default)]
@@ -89,7 +76,7 @@ pub fn read(
     out: &mut Vec<u8>,
 ) -> (Kind, ReadOutcome) {
     let Some(queue) = tables.reading(core, wanted.topic, wanted.queue_id) else {
-        return (Kind::of(NO_QUEUE.status, wanted.offset), NO_QUEUE);
+        return (Kind::of(ReadOutcome::NO_QUEUE.status, wanted.offset), ReadOutcome::NO_QUEUE);
     };
     let start = out.len();
     let guessed = header.bytes.len();
@@ -126,7 +113,13 @@ pub fn nothing_for(tables: &Tables, core: &mut Core, wanted: &Wanted<'_>) -> Rea
     let topic = &tables.topics[wanted.topic as usize].name;
     let (min_offset, max_offset) = core.queue_bounds(topic, wanted.queue_id);
     let status = GetStatus::OffsetOverflowOne;
-    ReadOutcome { status, next_offset: wanted.offset, min_offset, max_offset, ..NO_QUEUE }
+    ReadOutcome {
+        status,
+        next_offset: wanted.offset,
+        min_offset,
+        max_offset,
+        ..ReadOutcome::NO_QUEUE
+    }
 }
 
 /// Appends an answer without records.

@@ -262,6 +262,28 @@ fn nothing_is_kept_for_connections_that_have_nothing_to_wait_for() {
     hot.store().close().unwrap();
 }
 
+const EXTREMES: [&str; 10] = [
+    "-1",
+    "0",
+    "1",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "2147483647",
+    "-2147483648",
+    "99999999999999999999",
+    "",
+    "x",
+];
+const NUMBERS: [&str; 7] = [
+    "queueId",
+    "queueOffset",
+    "maxMsgNums",
+    "sysFlag",
+    "commitOffset",
+    "suspendTimeoutMillis",
+    "subVersion",
+];
+
 #[test]
 fn no_bytes_make_a_connection_panic_or_answer_too_much() {
     let folder = tempfile::tempdir().unwrap();
@@ -273,27 +295,6 @@ fn no_bytes_make_a_connection_panic_or_answer_too_much() {
         seed ^= seed << 17;
         (seed >> 11) as usize % below
     };
-    let extremes = [
-        "-1",
-        "0",
-        "1",
-        "-9223372036854775808",
-        "9223372036854775807",
-        "2147483647",
-        "-2147483648",
-        "99999999999999999999",
-        "",
-        "x",
-    ];
-    let names = [
-        "queueId",
-        "queueOffset",
-        "maxMsgNums",
-        "sysFlag",
-        "commitOffset",
-        "suspendTimeoutMillis",
-        "subVersion",
-    ];
     for round in 0..20_000_u64 {
         let mut data = match round % 4 {
             0 => send(1, &[1; 30]),
@@ -306,11 +307,11 @@ fn no_bytes_make_a_connection_panic_or_answer_too_much() {
             }
             2 => pull(1, 0, 7),
             _ => {
-                let name = names[random(names.len())];
+                let name = NUMBERS[random(NUMBERS.len())];
                 let mut text = String::from_utf8_lossy(&pull(1, 0, 6)[8..]).into_owned();
                 let at = text.find(&format!("\"{name}\"")).unwrap() + name.len() + 4;
                 let end = at + text[at..].find('"').unwrap();
-                text.replace_range(at..end, extremes[random(extremes.len())]);
+                text.replace_range(at..end, EXTREMES[random(EXTREMES.len())]);
                 frame(&text, b"")
             }
         };

@@ -91,9 +91,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         core.log.dirty_again(found.flushed)?;
     }
     let end = core.log.max_offset() as i64;
-    for file in core.log.files() {
-        file.release_pages();
-    }
+    core.log.files().iter().for_each(|file| file.release_pages());
     index.release_pages();
     deletions.settle(core.min_physical_offset(), end)?;
     core.last_timestamp = found.last_timestamp;
@@ -103,14 +101,19 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     report.queues = core.queues().len() as i64;
     report.duration_ms = started.elapsed().as_millis() as i64;
     *shared.deletions.lock() = deletions;
-    shared.reset(end, found.flushed as i64, found.last_timestamp);
-    shared.ahead.reset();
-    *shared.log_files.lock() = core.log.files().to_vec();
     *shared.index.lock() = index;
-    shared.index_pending.lock().clear();
     *shared.checkpoint.lock() = Some(checkpoint);
+    hand_over(core, shared, &found);
     boot.remember();
     Ok(report)
+}
+
+/// Lets the threads of the store go on from what was found.
+fn hand_over(core: &Core, shared: &Shared, found: &Found) {
+    shared.reset(core.log.max_offset() as i64, found.flushed as i64, found.last_timestamp);
+    shared.ahead.reset();
+    *shared.log_files.lock() = core.log.files().to_vec();
+    shared.index_pending.lock().clear();
 }
 
 /// Lets go of what recovery mapped, finds the min offsets, and lists what is to be flushed.

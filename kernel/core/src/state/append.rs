@@ -108,22 +108,8 @@ impl Core {
         for item in items {
             let properties_size = item.properties.len();
             let size = record_size(hosts, item.body.len(), topic, properties_size);
-            let record = NewRecord {
-                flag: item.flag,
-                sys_flag,
-                born_timestamp: batch.born_timestamp,
-                born_host: batch.born_host,
-                store_host: batch.store_host,
-                reconsume_times: batch.reconsume_times,
-                prepared_transaction_offset: 0,
-                body: item.body,
-                properties: item.properties,
-                marks: item.marks,
-                tags_code: None,
-                bit_map: item.bit_map,
-            };
             let stored = parts.store(
-                &record,
+                &item.of(batch, sys_flag),
                 properties_size,
                 store_timestamp,
                 ahead,

@@ -2,6 +2,7 @@
 
 use crate::error::GetStatus;
 use crate::index::key_hash;
+use crate::log::commit_log::CommitLog;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
 use crate::record::java_hash;
@@ -49,17 +50,8 @@ impl Core {
         filter: Filter<'_>,
         answer: &mut Vec<u8>,
     ) -> ReadOutcome {
-        let mut outcome = ReadOutcome {
-            status: GetStatus::NoMatchedLogicQueue,
-            next_offset: 0,
-            min_offset: 0,
-            max_offset: 0,
-            suggest_slave: false,
-            count: 0,
-            bytes: 0,
-            behind: -1,
-            milliseconds: 0,
-        };
+        let status = GetStatus::NoMatchedLogicQueue;
+        let mut outcome = ReadOutcome { status, ..ReadOutcome::NO_QUEUE };
         let limits = Limits::new(&self.shared.settings, max_count);
         let memory_bytes = self.memory_bytes;
         let Some(parts) = self.parts(queue) else { return outcome };
@@ -95,60 +87,12 @@ impl Core {
                 return outcome;
             }
         };
-        let end_offset = readable;
         let begin = answer.len();
-        let mut looked_at = 0;
-        let mut last_offset = 0;
-        let mut ahead = entries.iter().skip(1);
-        // Records of a log file that is gone are skipped up to the begin of the next file.
-        let mut skip_below = i64::MIN;
-        for bytes in entries.iter().take(limits.scan_count) {
-            let entry = Entry::decode(bytes);
-            last_offset = entry.physical_offset;
-            if let Some(next) = ahead.next() {
-                let next = Entry::decode(next);
-                if next.size >= PREFETCH_BYTES_MIN {
-                    log.bytes(next.physical_offset, next.size).map(prefetch);
-                }
-            }
-            if entry.physical_offset < skip_below {
-                looked_at += 1;
-                continue;
-            }
-            let is_in_disk = end_offset.saturating_sub(entry.physical_offset) > memory_bytes;
-            let held = answer.len() - begin;
-            if limits.is_full(entry.size, held, outcome.count as usize, is_in_disk) {
-                break;
-            }
-            looked_at += 1;
-            // Below all ints it is the address of a unit that is missing: the client filters then.
-            let is_matched = tag_codes.is_none_or(|codes| {
-                codes.contains(&(entry.tags_code as i32)) || entry.tags_code < i64::from(i32::MIN)
-            });
-            if !is_matched {
-                if held == 0 {
-                    outcome.status = GetStatus::NoMatchedMessage;
-                }
-                continue;
-            }
-            if let Some(record) = log.bytes(entry.physical_offset, entry.size) {
-                answer.extend_from_slice(record);
-                outcome.count += 1;
-                outcome.status = GetStatus::Found;
-                skip_below = i64::MIN;
-                continue;
-            }
-            if held == 0 {
-                outcome.status = GetStatus::MessageWasRemoving;
-            }
-            // A filler says nothing about a file of the log, and neither does a damaged entry.
-            if !entry.is_pre_blank() && entry.physical_offset < end_offset {
-                skip_below = log.roll_next_file(entry.physical_offset);
-            }
-        }
+        let scan = Scan { log, limits, tag_codes, end_offset: readable, memory_bytes };
+        let (looked_at, last_offset) = scan.run(entries, answer, &mut outcome);
         outcome.next_offset = offset + looked_at;
         outcome.bytes = answer.len() - begin;
-        outcome.behind = end_offset.saturating_sub(last_offset);
+        outcome.behind = readable.saturating_sub(last_offset);
         outcome.suggest_slave = outcome.behind > memory_bytes;
         outcome
     }
@@ -325,6 +269,81 @@ fn coarse_ms() -> u64 {
     // SAFETY: the pointer is valid through the call; a failure leaves zeros.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000 + time.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+/// One pass over the entries of a queue.
+struct Scan<'a> {
+    log: &'a CommitLog,
+    limits: Limits,
+    tag_codes: Option<&'a [i32]>,
+    /// Physical offset behind the last record that can be read.
+    end_offset: i64,
+    /// Records in so many bytes before it are taken to be in memory.
+    memory_bytes: i64,
+}
+
+impl Scan<'_> {
+    /// Appends the wanted records to `answer` until it is full; (entries looked at, physical offset
+    /// in the last one).
+    #[inline]
+    fn run(
+        &self,
+        entries: &[[u8; ENTRY_SIZE as usize]],
+        answer: &mut Vec<u8>,
+        outcome: &mut ReadOutcome,
+    ) -> (i64, i64) {
+        let &Scan { log, ref limits, tag_codes, end_offset, memory_bytes } = self;
+        let begin = answer.len();
+        let mut looked_at = 0;
+        let mut last_offset = 0;
+        let mut following = entries.iter().skip(1);
+        // Records of a log file that is gone are skipped up to the start of the next file.
+        let mut skip_below = i64::MIN;
+        for bytes in entries.iter().take(limits.scan_count) {
+            let entry = Entry::decode(bytes);
+            last_offset = entry.physical_offset;
+            if let Some(next) = following.next().map(Entry::decode)
+                && next.size >= PREFETCH_BYTES_MIN
+            {
+                log.bytes(next.physical_offset, next.size).map(prefetch);
+            }
+            if entry.physical_offset < skip_below {
+                looked_at += 1;
+                continue;
+            }
+            let is_in_disk = end_offset.saturating_sub(entry.physical_offset) > memory_bytes;
+            let held = answer.len() - begin;
+            if limits.is_full(entry.size, held, outcome.count as usize, is_in_disk) {
+                break;
+            }
+            looked_at += 1;
+            // Below all ints it is the address of a unit that is missing: the client filters then.
+            let is_matched = tag_codes.is_none_or(|codes| {
+                codes.contains(&(entry.tags_code as i32)) || entry.tags_code < i64::from(i32::MIN)
+            });
+            if !is_matched {
+                if held == 0 {
+                    outcome.status = GetStatus::NoMatchedMessage;
+                }
+                continue;
+            }
+            if let Some(record) = log.bytes(entry.physical_offset, entry.size) {
+                answer.extend_from_slice(record);
+                outcome.count += 1;
+                outcome.status = GetStatus::Found;
+                skip_below = i64::MIN;
+                continue;
+            }
+            if held == 0 {
+                outcome.status = GetStatus::MessageWasRemoving;
+            }
+            // A filler says nothing about a file of the log, and neither does a damaged entry.
+            if !entry.is_pre_blank() && entry.physical_offset < end_offset {
+                skip_below = log.roll_next_file(entry.physical_offset);
+            }
+        }
+        (looked_at, last_offset)
+    }
 }
 
 /// When an answer is full.

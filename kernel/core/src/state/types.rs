@@ -59,6 +59,27 @@ pub struct BatchItem<'a> {
     pub bit_map: &'a [u8],
 }
 
+impl<'a> BatchItem<'a> {
+    /// The record that it is in a batch; the sysFlag has the host bits.
+    #[inline]
+    pub(crate) fn of(&self, batch: &NewBatch<'a>, sys_flag: i32) -> NewRecord<'a> {
+        NewRecord {
+            flag: self.flag,
+            sys_flag,
+            born_timestamp: batch.born_timestamp,
+            born_host: batch.born_host,
+            store_host: batch.store_host,
+            reconsume_times: batch.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: self.body,
+            properties: self.properties,
+            marks: self.marks,
+            tags_code: None,
+            bit_map: self.bit_map,
+        }
+    }
+}
+
 /// A record that was stored. The caller wakes held pulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -108,6 +129,21 @@ pub struct ReadOutcome {
     pub behind: i64,
     /// How long the read took.
     pub milliseconds: u64,
+}
+
+impl ReadOutcome {
+    /// What a read of a queue that does not exist gives.
+    pub const NO_QUEUE: Self = ReadOutcome {
+        status: GetStatus::NoMessageInQueue,
+        next_offset: 0,
+        min_offset: 0,
+        max_offset: 0,
+        suggest_slave: false,
+        count: 0,
+        bytes: 0,
+        behind: -1,
+        milliseconds: 0,
+    };
 }
 
 /// One consume queue of the store.
