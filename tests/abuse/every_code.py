@@ -6,12 +6,11 @@ code that is added there is abused here from then on.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -19,10 +18,13 @@ from kerolox.broker.requests import ROUTER
 from kerolox.namesrv import handlers as namesrv_handlers
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.headers import SEND_LONG_NAMES, EmptyHeader, Header
+from kerolox.protocol.headers import SEND_LONG_NAMES, Header
 from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from tests.support.clients.requests import heartbeat_body
+
+if TYPE_CHECKING:
+    from kerolox.remoting.router import Route
 
 __all__ = ["BROKER", "BROKER_KERNEL", "GROUP", "NAMESRV", "TOPIC", "Role"]
 
@@ -143,28 +145,13 @@ def _base(annotation: Any) -> type:
     return annotation  # type: ignore[no-any-return]
 
 
-def _broker_headers() -> dict[int, type[Header]]:
-    return {code: route.decode.__self__ for code, route in ROUTER.routes.items()}  # type: ignore[attr-defined]
-
-
-def _namesrv_headers() -> dict[int, type[Header]]:
-    """By the one class of headers that each handler's code names."""
-    found: dict[int, type[Header]] = {}
-    for code, handler in namesrv_handlers._HANDLERS.items():
-        named = (getattr(namesrv_handlers, name, None) for name in _names_of(handler))
-        types = [each for each in named if inspect.isclass(each) and issubclass(each, Header)]
-        assert len(types) <= 1, (code, types)
-        found[code] = types[0] if types else EmptyHeader
-    return found
-
-
-def _names_of(handler: object) -> tuple[str, ...]:
-    return handler.__code__.co_names  # type: ignore[attr-defined, no-any-return]
+def _headers(routes: Mapping[int, Route[Any]]) -> dict[int, type[Header]]:
+    return {code: route.decode.__self__ for code, route in routes.items()}  # type: ignore[attr-defined]
 
 
 BROKER = Role(
     "broker",
-    _broker_headers(),
+    _headers(ROUTER.routes),
     BROKER_BODIES,
     frozenset(
         code for code, route in ROUTER.routes.items() if route.decode.__name__ == "decode_short"
@@ -196,4 +183,4 @@ BROKER_KERNEL = replace(
 )
 """The codes of a broker whose answers depend on its kernel; all others are Python's alone."""
 
-NAMESRV = Role("namesrv", _namesrv_headers(), NAMESRV_BODIES)
+NAMESRV = Role("namesrv", _headers(namesrv_handlers.router.routes), NAMESRV_BODIES)

@@ -11,20 +11,20 @@ import asyncio
 import itertools
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.errors import BrokerError, ConfigError
+from kerolox.errors import ConfigError
 from kerolox.namesrv.claims import Claim, ContradictionError
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
 from kerolox.protocol.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
-from kerolox.protocol.headers import HeaderFieldError
+from kerolox.protocol.headers import EmptyHeader
 from kerolox.protocol.namesrv import (
     CHALLENGED_BY,
     CONFLICTS_WITH,
@@ -41,6 +41,7 @@ from kerolox.protocol.namesrv import (
     RouteHeader,
 )
 from kerolox.protocol.registration import RegistrationReader
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import SharedTurns
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.text import printable
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.server import ServerConnection
 
-__all__ = ["NameServerHandlers"]
+__all__ = ["NameServerHandlers", "router"]
 
 VERSION_OF_REGISTER_BODY = 37
 """V3_0_11: older brokers send only the topics, without filter servers."""
@@ -72,18 +73,7 @@ FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/faq/ for further details."
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
-_Handler = Callable[[Any, "RemotingCommand", "ServerConnection"], Awaitable["RemotingCommand"]]
-_HANDLERS: dict[int, _Handler] = {}
-
-
-def _on(*codes: RequestCode) -> Callable[[_Handler], _Handler]:
-    def register(handler: _Handler) -> _Handler:
-        for code in codes:
-            assert code not in _HANDLERS
-            _HANDLERS[code] = handler
-        return handler
-
-    return register
+router: Router[NameServerHandlers] = Router()
 
 
 class NameServerHandlers:
@@ -103,7 +93,7 @@ class NameServerHandlers:
         self._key_values = key_values
         self._clock_ms = clock_ms
         self._turns = SharedTurns()
-        self._unserved = UnservedCodes("name server")
+        self.unserved = UnservedCodes("name server")
         # Of each kind one large answer is made at a time: it may have megabytes, and thousands may
         # ask for it.
         self._list_lock = asyncio.Lock()
@@ -116,17 +106,12 @@ class NameServerHandlers:
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
+    ) -> RemotingCommand | None:
         """Answer one request."""
-        handler = _HANDLERS.get(command.code)
-        if handler is None:
-            return self._unserved.answer(command, connection)
         try:
-            return await handler(self, command, connection)
-        except (HeaderFieldError, BodyError, ConfigError) as error:
+            return await router.dispatch(self, command, connection)
+        except ConfigError as error:
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
-        except BrokerError as error:
-            return command.response(error.code, error.remark)
         except OSError as error:
             _log.error("code %d: %s", command.code, error)
             return command.response(ResponseCode.SYSTEM_ERROR, f"can't be written: {error}")
@@ -141,94 +126,73 @@ class NameServerHandlers:
         await self._turns.run(self._routes.sweep(), _pass)
 
     # -- key-values ---------------------------------------------------------------------------
-    @_on(RequestCode.PUT_KV_CONFIG)
-    async def _put_key_value(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = KeyValueHeader.decode(command.ext_fields)
+    @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode)
+    async def _put_key_value(self, header: KeyValueHeader, request: Request) -> Reply:
         await self._key_values.put(header.namespace, header.key, header.value)
-        return command.response()
+        return Reply()
 
-    @_on(RequestCode.GET_KV_CONFIG)
-    async def _get_key_value(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = KeyHeader.decode(command.ext_fields)
+    @router.on(RequestCode.GET_KV_CONFIG, KeyHeader.decode)
+    async def _get_key_value(self, header: KeyHeader, request: Request) -> Reply:
         value = self._key_values.get(header.namespace, header.key)
         if value is None:
-            return command.response(
+            return Reply(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
-        return command.response(ext_fields={"value": value})
+        return Reply(fields={"value": value})
 
-    @_on(RequestCode.DELETE_KV_CONFIG)
-    async def _delete_key_value(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = KeyHeader.decode(command.ext_fields)
+    @router.on(RequestCode.DELETE_KV_CONFIG, KeyHeader.decode)
+    async def _delete_key_value(self, header: KeyHeader, request: Request) -> Reply:
         await self._key_values.delete(header.namespace, header.key)
-        return command.response()
+        return Reply()
 
-    @_on(RequestCode.GET_KVLIST_BY_NAMESPACE)
-    async def _get_namespace(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = NamespaceHeader.decode(command.ext_fields)
+    @router.on(RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceHeader.decode)
+    async def _get_namespace(self, header: NamespaceHeader, request: Request) -> Reply:
         async with self._list_lock:
             table = await self._namespace_body(header.namespace)
         if not table:
-            return command.response(
+            return Reply(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
             )
-        return command.response(body=table)
+        return Reply(body=table)
 
     # -- brokers ------------------------------------------------------------------------------
-    @_on(RequestCode.REGISTER_BROKER)
-    async def _register_broker(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        header = RegisterHeader.decode(command.ext_fields)
+    @router.on(RequestCode.REGISTER_BROKER, RegisterHeader.decode)
+    async def _register_broker(self, header: RegisterHeader, request: Request) -> Reply:
         claim = Claim(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
             broker_id=header.broker_id,
             address=header.broker_addr,
             ha_address=header.ha_server_addr,
-            connection=connection.connection_id,
-            host=connection.peer[0],
+            connection=request.connection.connection_id,
+            host=request.connection.peer[0],
         )
-        lock = self._registering.setdefault(connection.connection_id, asyncio.Lock())
+        lock = self._registering.setdefault(request.connection.connection_id, asyncio.Lock())
         try:
             async with lock:
-                return await self._register(command, header, claim, connection)
+                return await self._register(header, claim, request)
         except ContradictionError as error:
             _log.warning("registration refused: %s", error)
             fields = {CONFLICTS_WITH: error.holder}
-            return command.response(ResponseCode.SYSTEM_ERROR, str(error), fields)
+            return Reply(ResponseCode.SYSTEM_ERROR, str(error), fields)
         except TablesFullError as error:
             _log.warning("registration of %s not taken as a whole: %s", claim.text, error)
-            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
+            return Reply(ResponseCode.SYSTEM_ERROR, str(error))
 
-    async def _register(
-        self,
-        command: RemotingCommand,
-        header: RegisterHeader,
-        claim: Claim,
-        connection: ServerConnection,
-    ) -> RemotingCommand:
-        if header.body_crc32 and await self._crc(command.body) != header.body_crc32:
+    async def _register(self, header: RegisterHeader, claim: Claim, request: Request) -> Reply:
+        if header.body_crc32 and await self._crc(request.body) != header.body_crc32:
             _log.warning("registration of %s: crc32 does not match", claim.text)
-            return command.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            return Reply(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         reader = RegistrationReader(
-            command.body,
+            request.body,
             compressed=header.compressed,
-            is_wrapped=command.version >= VERSION_OF_REGISTER_BODY,
+            is_wrapped=request.command.version >= VERSION_OF_REGISTER_BODY,
         )
         # All of it is looked at before any of it counts.
         await self._turns.run(reader.pieces(), _pass)
-        if connection.closed:
-            return command.response(ResponseCode.SYSTEM_ERROR, "the connection is closed")
+        if request.connection.closed:
+            return Reply(ResponseCode.SYSTEM_ERROR, "the connection is closed")
         routes = self._routes
         live = routes.start_registration(claim, self._clock_ms())
         if routes.wants_topics(live, reader.data_version):
@@ -237,8 +201,8 @@ class NameServerHandlers:
         result = routes.finish_registration(live, reader.data_version, reader.filter_servers)
         if result.challenger is not None:
             _log.warning("%s is claimed by %s, which is refused", claim.text, result.challenger)
-        return command.response(
-            ext_fields={
+        return Reply(
+            fields={
                 "haServerAddr": result.ha_address,
                 "masterAddr": result.master_address,
                 CHALLENGED_BY: result.challenger,
@@ -256,79 +220,65 @@ class NameServerHandlers:
         await self._turns.run(range(0, len(body), CRC_STEP_BYTES), add)
         return crc & 0x7FFFFFFF
 
-    @_on(RequestCode.UNREGISTER_BROKER)
-    async def _unregister_broker(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        header = BrokerAddressHeader.decode(command.ext_fields)
+    @router.on(RequestCode.UNREGISTER_BROKER, BrokerAddressHeader.decode)
+    async def _unregister_broker(self, header: BrokerAddressHeader, request: Request) -> Reply:
         try:
             self._routes.unregister(
                 address=header.broker_addr,
                 broker_name=header.broker_name,
                 broker_id=header.broker_id,
-                connection=connection.connection_id,
+                connection=request.connection.connection_id,
                 now_ms=self._clock_ms(),
             )
         except ContradictionError as error:
-            _log.warning("%s may not unregister: %s", connection.remote_address, error)
-            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
-        return command.response()
+            _log.warning("%s may not unregister: %s", request.connection.remote_address, error)
+            return Reply(ResponseCode.SYSTEM_ERROR, str(error))
+        return Reply()
 
-    @_on(RequestCode.QUERY_DATA_VERSION)
-    async def _query_data_version(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        header = DataVersionHeader.decode(command.ext_fields)
-        if len(command.body) > DATA_VERSION_BYTES_MAX:
-            raise BodyError(f"a data version of {len(command.body)} bytes is none")
-        asked = decode_body(command.body, DataVersion, lenient_bytes_max=DATA_VERSION_BYTES_MAX)
+    @router.on(RequestCode.QUERY_DATA_VERSION, DataVersionHeader.decode)
+    async def _query_data_version(self, header: DataVersionHeader, request: Request) -> Reply:
+        if len(request.body) > DATA_VERSION_BYTES_MAX:
+            raise BodyError(f"a data version of {len(request.body)} bytes is none")
+        asked = decode_body(request.body, DataVersion, lenient_bytes_max=DATA_VERSION_BYTES_MAX)
         changed = self._routes.is_changed(header.broker_addr, asked)
         if not changed:
             # On another connection than it registered on it has to register, to say that it moved.
-            address, connection_id = header.broker_addr, connection.connection_id
+            address, connection_id = header.broker_addr, request.connection.connection_id
             changed = not self._routes.touch(address, connection_id, self._clock_ms())
         known = self._routes.data_version(header.broker_addr)
-        return command.response(
-            ext_fields={"changed": changed}, body=b"" if known is None else encode_body(known)
-        )
+        return Reply(fields={"changed": changed}, body=b"" if known is None else encode_body(known))
 
-    @_on(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-    async def _wipe_write_permission(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        header = BrokerNameHeader.decode(command.ext_fields)
+    @router.on(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode)
+    async def _wipe_write_permission(self, header: BrokerNameHeader, request: Request) -> Reply:
         count = await self._counted(self._routes.wipe_write_permission(header.broker_name))
         _log.info(
             "%s took the write permission off %d topics of %s",
-            connection.remote_address,
+            request.connection.remote_address,
             count,
             printable(header.broker_name),
         )
-        return command.response(ext_fields={"wipeTopicCount": count})
+        return Reply(fields={"wipeTopicCount": count})
 
-    @_on(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-    async def _add_write_permission(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        header = BrokerNameHeader.decode(command.ext_fields)
+    @router.on(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode)
+    async def _add_write_permission(self, header: BrokerNameHeader, request: Request) -> Reply:
         count = await self._counted(self._routes.add_write_permission(header.broker_name))
         _log.info(
             "%s gave %d topics of %s the write permission",
-            connection.remote_address,
+            request.connection.remote_address,
             count,
             printable(header.broker_name),
         )
-        return command.response(ext_fields={"addTopicCount": count})
+        return Reply(fields={"addTopicCount": count})
 
-    @_on(RequestCode.GET_BROKER_CLUSTER_INFO)
-    async def _cluster_info(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
+    @router.on(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader.decode)
+    async def _cluster_info(self, header: EmptyHeader, request: Request) -> Reply:
         routes = self._routes
         brokers = [{name: _broker(broker)} for name, broker in routes.brokers.items()]
         clusters = [{name: sorted(names)} for name, names in routes.clusters.items()]
         table = await self._joined(brokers, fastjson.dumps)
         cluster_table = await self._joined(clusters, fastjson.dumps)
         body = b'{"brokerAddrTable":{%s},"clusterAddrTable":{%s}}' % (table, cluster_table)
-        return command.response(body=body)
+        return Reply(body=body)
 
     async def _counted(self, steps: Iterable[int]) -> int:
         total = 0
@@ -341,19 +291,16 @@ class NameServerHandlers:
         return total
 
     # -- topics -------------------------------------------------------------------------------
-    @_on(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    async def _route_of_topic(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = RouteHeader.decode(command.ext_fields)
+    @router.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader.decode)
+    async def _route_of_topic(self, header: RouteHeader, request: Request) -> Reply:
         route = self._routes.route(header.topic)
         if route is None:
-            return command.response(
+            return Reply(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}{FAQ_HINT}",
             )
         standard = (
-            command.version >= VERSION_OF_STANDARD_JSON or header.accept_standard_json_only
+            request.command.version >= VERSION_OF_STANDARD_JSON or header.accept_standard_json_only
         ) and not self.config.cluster_test
         order: str | None = None
         if self.config.order_message_enable or self.config.cluster_test:
@@ -361,7 +308,7 @@ class NameServerHandlers:
         dumps = fastjson.dumps_strict if standard else fastjson.dumps
         brokers = await self._joined([[_broker(each)] for each in route.brokers], dumps)
         queues = [[_queues(each, standard=standard)] for each in route.queues]
-        return command.response(
+        return Reply(
             body=b'{"brokerDatas":[%s],"filterServerTable":%s,%s"queueDatas":[%s]}'
             % (
                 brokers,
@@ -380,60 +327,50 @@ class NameServerHandlers:
             await self._turns.run(values, lambda value: parts.append(dumps(value)[1:-1]))
             return b",".join(parts)
 
-    @_on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    async def _all_topics(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        return await self._topic_list(command, self._routes.topic_names())
+    @router.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader.decode)
+    async def _all_topics(self, header: EmptyHeader, request: Request) -> Reply:
+        return await self._topic_list(self._routes.topic_names())
 
-    @_on(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-    async def _delete_topic(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        header = DeleteTopicHeader.decode(command.ext_fields)
+    @router.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicHeader.decode)
+    async def _delete_topic(self, header: DeleteTopicHeader, request: Request) -> Reply:
         self._routes.delete_topic(header.topic, header.cluster_name)
-        return command.response()
+        return Reply()
 
-    @_on(RequestCode.GET_TOPICS_BY_CLUSTER)
-    async def _topics_of_cluster(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        header = ClusterHeader.decode(command.ext_fields)
-        return await self._topic_list(command, self._routes.topics_of_cluster(header.cluster))
+    @router.on(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader.decode)
+    async def _topics_of_cluster(self, header: ClusterHeader, request: Request) -> Reply:
+        return await self._topic_list(self._routes.topics_of_cluster(header.cluster))
 
-    @_on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    async def _system_topics(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
+    @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, EmptyHeader.decode)
+    async def _system_topics(self, header: EmptyHeader, request: Request) -> Reply:
         topics, address = self._routes.system_topics()
-        return await self._topic_list(command, iter([topics]), address)
+        return await self._topic_list(iter([topics]), address)
 
-    @_on(RequestCode.GET_UNIT_TOPIC_LIST)
-    async def _unit_topics(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        return await self._topic_list(command, self._routes.unit_topics())
+    @router.on(RequestCode.GET_UNIT_TOPIC_LIST, EmptyHeader.decode)
+    async def _unit_topics(self, header: EmptyHeader, request: Request) -> Reply:
+        return await self._topic_list(self._routes.unit_topics())
 
-    @_on(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-    async def _unit_subscribed_topics(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        return await self._topic_list(command, self._routes.unit_subscribed_topics())
+    @router.on(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, EmptyHeader.decode)
+    async def _unit_subscribed_topics(self, header: EmptyHeader, request: Request) -> Reply:
+        return await self._topic_list(self._routes.unit_subscribed_topics())
 
-    @_on(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+    @router.on(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, EmptyHeader.decode)
     async def _unit_subscribed_topics_of_no_unit(
-        self, command: RemotingCommand, _: ServerConnection
-    ) -> RemotingCommand:
-        return await self._topic_list(command, self._routes.unit_subscribed_topics_of_no_unit())
+        self, header: EmptyHeader, request: Request
+    ) -> Reply:
+        return await self._topic_list(self._routes.unit_subscribed_topics_of_no_unit())
 
     # -- settings -----------------------------------------------------------------------------
-    @_on(RequestCode.UPDATE_NAMESRV_CONFIG)
-    async def _update_config(
-        self, command: RemotingCommand, connection: ServerConnection
-    ) -> RemotingCommand:
-        if not command.body:
-            return command.response()
-        asker = f"request of {connection.remote_address}"
-        remark = await self.dynamic_config.change(command.body, asker)
-        return command.response(remark=remark or None)
+    @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode)
+    async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
+        if not request.body:
+            return Reply()
+        asker = f"request of {request.connection.remote_address}"
+        remark = await self.dynamic_config.change(request.body, asker)
+        return Reply(remark=remark or None)
 
-    @_on(RequestCode.GET_NAMESRV_CONFIG)
-    async def _get_config(self, command: RemotingCommand, _: ServerConnection) -> RemotingCommand:
-        return command.response(body=format_properties(self.dynamic_config.shown()).encode())
+    @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)
+    async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
+        return Reply(body=format_properties(self.dynamic_config.shown()).encode())
 
     async def _namespace_body(self, namespace: str) -> bytes:
         """All of a namespace, as the body of an answer; empty when there is no such namespace."""
@@ -451,9 +388,7 @@ class NameServerHandlers:
                 self._order_body = (version, await self._namespace_body(ORDER_TOPIC_CONFIG))
             return self._order_body[1]
 
-    async def _topic_list(
-        self, command: RemotingCommand, names: Iterator[list[str]], address: str | None = None
-    ) -> RemotingCommand:
+    async def _topic_list(self, names: Iterator[list[str]], address: str | None = None) -> Reply:
         parts: list[bytes] = []
         size = 0
 
@@ -468,7 +403,7 @@ class NameServerHandlers:
         async with self._list_lock:
             await self._turns.run(names, add)
             head = b"" if address is None else b'"brokerAddr":%s,' % _encode(address)
-            return command.response(body=b'{%s"topicList":[%s]}' % (head, b",".join(parts)))
+            return Reply(body=b'{%s"topicList":[%s]}' % (head, b",".join(parts)))
 
 
 def _broker(broker: BrokerData) -> dict[str, object]:

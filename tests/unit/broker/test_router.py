@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kerolox.broker.requests import ROUTER
-from kerolox.broker.router import Reply, Router
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import EmptyHeader, TopicHeader
+from kerolox.remoting.router import Reply, Router
 
 
 async def test_a_handler_gets_its_header_and_its_reply_is_the_answer():
-    router = Router()
+    router: Router[Any] = Router()
 
     @router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
     async def handler(broker, header, request):
@@ -31,7 +33,7 @@ async def test_a_handler_gets_its_header_and_its_reply_is_the_answer():
 
 
 async def test_an_error_of_a_handler_is_the_answer_of_its_code():
-    router = Router()
+    router: Router[Any] = Router()
 
     @router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)
     async def handler(broker, header, request):

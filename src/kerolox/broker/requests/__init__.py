@@ -5,6 +5,8 @@ A new request code is a function in one of these modules, under ``@router.on(cod
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kerolox.broker.requests import (
     admin,
     client,
@@ -16,11 +18,14 @@ from kerolox.broker.requests import (
     send,
     transaction,
 )
-from kerolox.broker.router import Router
+from kerolox.remoting.router import Router
+
+if TYPE_CHECKING:
+    from kerolox.broker.context import Context
 
 __all__ = ["ROUTER"]
 
-ROUTER = Router()
+ROUTER: Router[Context] = Router()
 """All handlers of a broker."""
 
 for _module in (send, reply, transaction, pull, query, client, admin, monitor, metrics):

@@ -13,7 +13,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.query import earliest_store_time
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
 from kerolox.errors import BrokerError, ConfigError
@@ -35,6 +34,7 @@ from kerolox.protocol.headers import (
     TopicHeader,
 )
 from kerolox.protocol.names import SCHEDULE_TOPIC
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _UNITS = "KMGTPE"
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
-router = Router()
+router: Router[Context] = Router()
 
 
 # -- topics -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
@@ -26,6 +25,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["router"]
 
 _log = logging.getLogger(__name__)
 
-router = Router()
+router: Router[Context] = Router()
 
 
 @router.on(RequestCode.HEART_BEAT, EmptyHeader.decode)

@@ -7,7 +7,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.monitor import consumes
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import encode_body
@@ -17,6 +16,7 @@ from kerolox.protocol.headers import (
     ConsumeStatsInBrokerHeader,
     ViewBrokerStatsHeader,
 )
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 from kerolox.text import printable
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = Router()
+router: Router[Context] = Router()
 
 _Progress = dict[MessageQueue, dict[str, int]]
 

@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kerolox.broker.requests.query import earliest_store_time
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
@@ -31,6 +30,7 @@ from kerolox.protocol.headers import (
     RunningInfoHeader,
     TopicHeader,
 )
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ JAVA_LONG_MAX = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
 
-router = Router()
+router: Router[Context] = Router()
 
 
 # -- connections ------------------------------------------------------------------------------

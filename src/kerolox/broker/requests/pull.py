@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.requests.send import SEE_FAQ
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
@@ -29,6 +28,7 @@ from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode
 from kerolox.protocol.codes import PULL_COUNT_MAX, Perm, PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
+from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
@@ -39,7 +39,7 @@ MASTER_ID = 0
 
 _log = logging.getLogger(__name__)
 
-router = Router()
+router: Router[Context] = Router()
 
 
 @router.on(RequestCode.LITE_PULL_MESSAGE, PullMessageHeader.decode)

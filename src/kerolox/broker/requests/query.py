@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
@@ -20,6 +19,7 @@ from kerolox.protocol.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
+from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["router"]
 
 UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 
-router = Router()
+router: Router[Context] = Router()
 
 
 @router.on(RequestCode.QUERY_MESSAGE, QueryMessageHeader.decode)

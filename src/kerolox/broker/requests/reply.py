@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.send import checked_topic, chosen_queue
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services import replies
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.errors import BrokerError, RemotingError
@@ -27,6 +26,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.headers import SendMessageHeader
+from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
@@ -38,7 +38,7 @@ NO_MESSAGE_ID = "0"
 
 _log = logging.getLogger(__name__)
 
-router = Router()
+router: Router[Context] = Router()
 
 
 @router.on(RequestCode.SEND_REPLY_MESSAGE, SendMessageHeader.decode)

@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
@@ -33,6 +32,7 @@ from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, Reques
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_record, iterate_batch
+from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
@@ -54,7 +54,7 @@ VERSION_3_4_9 = 121
 
 UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
 
-router = Router()
+router: Router[Context] = Router()
 
 
 @router.on(RequestCode.SEND_MESSAGE, SendMessageHeader.decode)

@@ -8,12 +8,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.send import code_of
-from kerolox.broker.router import Reply, Request, Router
 from kerolox.errors import BrokerError
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = Router()
+router: Router[Context] = Router()
 
 COMMIT_SECONDS_MAX = 1.0
 """How long an end may wait for its half to leave the transient store pool."""

@@ -1,6 +1,6 @@
-"""Which handler answers which request code.
+"""Which handler answers which request code, of a broker and of a name server.
 
-A handler is a coroutine function of broker, header and request. The header arrives decoded and
+A handler is a coroutine function of its role's parts, a header and the request. The header arrives decoded and
 typed; a header that does not decode is answered with code 1 before the handler is called. What a
 handler returns is the answer; a :class:`~kerolox.errors.BrokerError` that it raises is the answer
 of that code. A code without a handler is answered with code 3.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from kerolox.errors import BrokerError
 from kerolox.message import pack_host
@@ -19,11 +19,11 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import HeaderFieldError
 
 if TYPE_CHECKING:
-    from kerolox.broker.context import Context
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.server import ServerConnection
+    from kerolox.remoting.unserved import UnservedCodes
 
-__all__ = ["Reply", "Request", "Route", "Router"]
+__all__ = ["Reply", "Request", "Role", "Route", "Router"]
 
 _Header = TypeVar("_Header")
 
@@ -56,43 +56,53 @@ class Reply:
     body: bytes = b""
 
 
-_Handler = Callable[["Context", _Header, Request], Awaitable[Reply | None]]
+class Role(Protocol):
+    """What a handler works with: the parts of a broker, or of a name server."""
+
+    @property
+    def unserved(self) -> UnservedCodes:
+        """Answers the codes without a handler."""
+        ...
 
 
-class Route(NamedTuple):
+_Role = TypeVar("_Role", bound=Role)
+_Handler = Callable[[_Role, _Header, Request], Awaitable[Reply | None]]
+
+
+class Route(NamedTuple, Generic[_Role]):
     """How one code is answered."""
 
     decode: Callable[[Mapping[str, str]], object]
     """Makes the header from the extFields."""
-    answer: Callable[[Context, Request], Awaitable[Reply | None]]
+    answer: Callable[[_Role, Request], Awaitable[Reply | None]]
     """Decodes the header and calls the handler."""
 
 
-class Router:
-    """A table of handlers. Each module of handlers has one; the broker's includes them all."""
+class Router(Generic[_Role]):
+    """A table of handlers. Several may be joined: see :meth:`include`."""
 
     def __init__(self) -> None:
-        self._routes: dict[int, Route] = {}
+        self._routes: dict[int, Route[_Role]] = {}
 
     def on(
         self, code: RequestCode, decode: Callable[[Mapping[str, str]], _Header]
-    ) -> Callable[[_Handler[_Header]], _Handler[_Header]]:
+    ) -> Callable[[_Handler[_Role, _Header]], _Handler[_Role, _Header]]:
         """Decorate the handler of a code; ``decode`` makes its header from the extFields.
 
         Raises:
             ValueError: the code has a handler already.
         """
 
-        def add(handler: _Handler[_Header]) -> _Handler[_Header]:
-            def answer(broker: Context, request: Request) -> Awaitable[Reply | None]:
-                return handler(broker, decode(request.command.ext_fields), request)
+        def add(handler: _Handler[_Role, _Header]) -> _Handler[_Role, _Header]:
+            def answer(role: _Role, request: Request) -> Awaitable[Reply | None]:
+                return handler(role, decode(request.command.ext_fields), request)
 
             self._add(code, Route(decode, answer))
             return handler
 
         return add
 
-    def include(self, other: Router) -> None:
+    def include(self, other: Router[_Role]) -> None:
         """Take over all handlers of another router.
 
         Raises:
@@ -102,7 +112,7 @@ class Router:
             self._add(code, route)
 
     @property
-    def routes(self) -> Mapping[int, Route]:
+    def routes(self) -> Mapping[int, Route[_Role]]:
         """Code → how it is answered."""
         return self._routes
 
@@ -112,14 +122,14 @@ class Router:
         return frozenset(self._routes)
 
     async def dispatch(
-        self, broker: Context, command: RemotingCommand, connection: ServerConnection
+        self, role: _Role, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         """Answer one request; None: nothing is answered now."""
         route = self._routes.get(command.code)
         if route is None:
-            return broker.unserved.answer(command, connection)
+            return role.unserved.answer(command, connection)
         try:
-            reply = await route.answer(broker, Request(command, connection))
+            reply = await route.answer(role, Request(command, connection))
         except (HeaderFieldError, BodyError) as error:
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
         except BrokerError as error:
@@ -128,7 +138,7 @@ class Router:
             return None
         return command.response(reply.code, reply.remark, reply.fields, body=reply.body)
 
-    def _add(self, code: int, route: Route) -> None:
+    def _add(self, code: int, route: Route[_Role]) -> None:
         if code in self._routes:
             raise ValueError(f"request code {code} has a handler already")
         self._routes[code] = route
