@@ -6,7 +6,7 @@ KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*
 
 STARTED := $(shell date +%s)
 
-.PHONY: help setup demo check unit test test-loaded lint bench dist lock clean
+.PHONY: help setup demo check unit test test-loaded lint bench docs dist lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
 	@echo "make lint    formatting, types, structure"
 	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
+	@echo "make docs    the documentation, into site/; a link that leads nowhere is an error"
 	@echo "make dist    sdists and wheels of both distributions, into dist/"
 	@echo "make lock    resolve constraints.txt anew"
 
@@ -62,6 +63,9 @@ lint: setup
 bench: setup
 	@$(BIN)/python benchmarks/run.py
 
+docs: setup
+	@$(BIN)/zensical build --strict --clean
+
 dist: setup
 	@$(BIN)/python tools/build_dist.py
 
@@ -72,4 +76,4 @@ lock:
 	  pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf $(VENV) .cache kernel/target demo-output dist
+	rm -rf $(VENV) .cache kernel/target demo-output dist site

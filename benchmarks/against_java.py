@@ -18,6 +18,7 @@ does with it. So the page cache is filled first, for all brokers alike; ``--cold
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import statistics
@@ -137,6 +138,24 @@ def ratio(ours: list[float] | None, peer: list[float] | None) -> str:
     return f"{statistics.median(ours) / statistics.median(peer):.3f}"
 
 
+def saved(runs: Runs) -> dict[str, Any]:
+    """Our medians as multiples of Java's, as ``draw.py`` reads them."""
+    cases = {}
+    for case in SHOWN:
+        if case not in runs:
+            continue
+        found = {label: figures(each, case) for label, each in runs[case].items()}
+        names = {"cpu": "cpu_us", "rate": "rate"}
+        if case in ("m5k", "m20k", "longpoll"):
+            names = {"cpu": "cpu_us", "time": "p50_us" if case == "longpoll" else "p99_us"}
+        cases[case] = {
+            name: {label: float(ratio(found[label][key], found["java"][key])) for label in PEERS}
+            for name, key in names.items()
+        }
+    command = " ".join(["python", "benchmarks/against_java.py", *sys.argv[1:]])
+    return {"date": datetime.date.today().isoformat(), "command": command, "cases": cases}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", type=int, default=3)
@@ -144,6 +163,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="for draw.py; not with --before")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
         runs = measure(
@@ -155,6 +175,8 @@ def main() -> int:
             before=chosen.before and chosen.before.resolve(),
         )
     print("\n".join(table(runs, PEERS if chosen.before is None else PEERS_BEFORE)))
+    if chosen.save and chosen.before is None:
+        chosen.save.write_text(json.dumps(saved(runs), indent=2) + "\n")
     errors = {
         f"{label}/{case}": run["errors"]
         for case, labels in runs.items()

@@ -29,15 +29,18 @@ from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
+from kerolox.message import ConsumeFromWhere, MessageModel
 
 __all__ = [
     "ConsumeContext",
+    "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeStatus",
     "EndTransactionContext",
     "EndTransactionHook",
     "LocalTransaction",
     "MessageListener",
+    "MessageModel",
     "OneMessageListener",
     "Producer",
     "ProducerSettings",

@@ -35,15 +35,18 @@ from kerolox.client.sync._generated import (
     TransactionCheck,
     TransactionProducer,
 )
+from kerolox.message import ConsumeFromWhere, MessageModel
 
 __all__ = [
     "ConsumeContext",
+    "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeStatus",
     "EndTransactionContext",
     "EndTransactionHook",
     "LocalTransaction",
     "MessageListener",
+    "MessageModel",
     "OneMessageListener",
     "Producer",
     "ProducerSettings",

@@ -1,0 +1,50 @@
+"""The code blocks of README.md and docs/, in order, and what each of them needs to run.
+
+A comment before a block says more about it: ``<!-- test: server -->`` for commands that serve until
+they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["LANGUAGES", "PAGES", "ROOT", "Block", "blocks_of"]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = {"python", "sh", "properties", "text", ""}
+"""Of blocks; those of the last two are shown and not run."""
+
+_BLOCK = re.compile(
+    r"^(?:<!-- test: (?P<needs>\w+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block.
+
+    Args:
+        language: as it stands behind the fence.
+        needs: ``server``, ``spark`` or empty.
+        code: the lines.
+    """
+
+    language: str
+    needs: str
+    code: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Its blocks, in order."""
+    text = page.read_text()
+    found = [
+        Block(match["language"], match["needs"] or "", match["code"])
+        for match in _BLOCK.finditer(text)
+    ]
+    assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE)), f"{page}: odd fences"
+    assert sum(bool(block.needs) for block in found) == text.count("<!-- test:"), page
+    return found

@@ -1,0 +1,143 @@
+"""Every example of README.md and docs/ works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.broker.config import BrokerConfig
+from tests.docs.examples import LANGUAGES, PAGES, ROOT, Block, blocks_of
+from tests.support.eventually import wait_until
+from tests.support.servers.up import Up, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECONDS_MAX = 100
+SESSION = """
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.ui.enabled", "false")
+    .config("spark.log.level", "ERROR")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+"""
+"""What ``pyspark`` gives at its start."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def pages(*languages: str, needs: str = "") -> list[Path]:
+    """Those with such a block."""
+    return [
+        page
+        for page in PAGES
+        if any(each.language in languages and each.needs == needs for each in blocks_of(page))
+    ]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    with Up(tmp_path / "up") as server:
+        yield server
+
+
+def run(command: list[str], folder: Path, name_server: str) -> str:
+    """Run to a good end in a folder of its own; what it printed."""
+    environment = {**os.environ, "NAMESRV_ADDR": name_server, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def is_setup(line: str) -> bool:
+    return line.startswith(("make ", "pip install ", "python -m venv "))
+
+
+def check_setup(line: str) -> None:
+    """A command that sets something up: its target or its extra is there; other tests run it."""
+    first, *words = shlex.split(line, comments=True)
+    if first == "make":
+        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+    for extra in re.findall(r"kerolox\[(\w+)\]", line):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert extra in project["optional-dependencies"], line
+
+
+def run_block(block: Block, folder: Path, server: Up) -> None:
+    code = block.code.replace("127.0.0.1:9876", server.namesrv)
+    lines = [line for line in code.splitlines() if line]
+    if block.language == "python":
+        run([sys.executable, "-c", code], folder, server.namesrv)
+    elif block.language == "properties":
+        (folder / "broker.conf").write_text(code)
+        BrokerConfig.load(folder / "broker.conf")
+    elif block.needs == "server":
+        for line in lines:
+            serve(line, folder, server)
+    elif all(is_setup(line) for line in lines):
+        for line in lines:
+            check_setup(line)
+    else:
+        run(["bash", "-euc", code], folder, server.namesrv)
+
+
+def serve(line: str, folder: Path, server: Up) -> None:
+    """Start a server with the command of an example, on other ports; stop it when it is ready."""
+    program, role, *words = shlex.split(line, comments=True)
+    assert program == "kerolox"
+    ready = folder / "ready"
+    added = ["--port", free_port(), "--data", folder / f"data-{role}", "--ready-file", ready]
+    if role == "up":
+        added += ["--namesrv-port", free_port()]
+    command = [sys.executable, "-m", "kerolox.cli", role, *words, *map(str, added)]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: ready.exists() or process.poll() is not None, what=line)
+    finally:
+        process.terminate()
+        status = process.wait(SECONDS_MAX)
+    assert status == 0, (folder / "log").read_text()
+
+
+@pytest.mark.parametrize("page", pages("python", "sh", "properties"), ids=name_of)
+def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
+    for block in blocks_of(page):
+        if block.needs != "spark" and block.language in {"python", "sh", "properties"}:
+            run_block(block, tmp_path, up)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", pages("python", needs="spark"), ids=name_of)
+def test_the_spark_examples_of_a_page_run(page: Path, up: Up, tmp_path: Path) -> None:
+    code = [each.code for each in blocks_of(page) if each.needs == "spark"]
+    run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)
+    run(["kerolox", "send", "Orders", "hello", "--tags", "new"], tmp_path, up.namesrv)
+    whole = "\n".join([SESSION, *code]).replace("127.0.0.1:9876", up.namesrv)
+    run([sys.executable, "-W", "ignore", "-c", whole], tmp_path, up.namesrv)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_block_has_a_language_that_is_run_or_shown(page: Path) -> None:
+    assert {block.language for block in blocks_of(page)} <= LANGUAGES
