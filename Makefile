@@ -6,7 +6,7 @@ KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*
 
 STARTED := $(shell date +%s)
 
-.PHONY: help setup demo check unit test test-loaded lint bench docs dist lock clean
+.PHONY: help setup demo check unit test test-loaded lint fmt coverage bench docs dist lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
@@ -16,10 +16,13 @@ help:
 	@echo "make test    lint and every test"
 	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
 	@echo "make lint    formatting, types, structure"
+	@echo "make fmt     format Python and Rust, mend what lint can mend"
+	@echo "make coverage   lines that the tests run, of Python and Rust (KEROLOX_COVERAGE: which tests)"
 	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
 	@echo "make docs    the documentation, into site/; a link that leads nowhere is an error"
 	@echo "make dist    sdists and wheels of both distributions, into dist/"
 	@echo "make lock    resolve constraints.txt anew"
+	@echo "make clean   remove all that the targets made"
 
 setup: $(VENV)/.kernel
 
@@ -62,6 +65,14 @@ lint: setup
 
 bench: setup
 	@$(BIN)/python benchmarks/run.py
+
+fmt: setup
+	@$(BIN)/ruff check --quiet --fix src tests tools benchmarks || true
+	@$(BIN)/ruff format src tests tools benchmarks
+	@if command -v cargo >/dev/null 2>&1; then cd kernel && cargo fmt; fi
+
+coverage: setup
+	@$(BIN)/python tools/run_coverage.py
 
 docs: setup
 	@$(BIN)/zensical build --strict --clean

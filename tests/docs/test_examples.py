@@ -129,13 +129,16 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", pages("python", needs="spark"), ids=name_of)
-def test_the_spark_examples_of_a_page_run(page: Path, up: Up, tmp_path: Path) -> None:
-    code = [each.code for each in blocks_of(page) if each.needs == "spark"]
+def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
+    code = [SESSION]
+    for page in pages("python", needs="spark"):
+        code.append(f"print({name_of(page)!r})")
+        code += [each.code for each in blocks_of(page) if each.needs == "spark"]
     run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)
     run(["kerolox", "send", "Orders", "hello", "--tags", "new"], tmp_path, up.namesrv)
-    whole = "\n".join([SESSION, *code]).replace("127.0.0.1:9876", up.namesrv)
-    run([sys.executable, "-W", "ignore", "-c", whole], tmp_path, up.namesrv)
+    whole = "\n".join(code).replace("127.0.0.1:9876", up.namesrv)
+    printed = run([sys.executable, "-W", "ignore", "-c", whole], tmp_path, up.namesrv)
+    assert "hello" in printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
