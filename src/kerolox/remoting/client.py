@@ -70,7 +70,7 @@ class ClientConnection(FrameConnection):
         """The address as the caller gave it."""
         self.received_at = 0.0
         """When bytes arrived last (``loop.time()``)."""
-        self._on_request = on_request
+        self._handler = on_request
         self._on_lost = on_lost
         self._decoder = FrameDecoder()
         # uvloop gathers the writes of one turn of the loop by itself; asyncio sends each at once.
@@ -96,10 +96,6 @@ class ClientConnection(FrameConnection):
             self._take_frames(frames)
         if self._decoder.error is not None:
             self._refuse(str(self._decoder.error))
-
-    def handle(self, command: RemotingCommand) -> Handling:
-        """The handling of a request of the server."""
-        return self._on_request(command, self)
 
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""

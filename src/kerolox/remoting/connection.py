@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
@@ -204,6 +204,9 @@ class Shared:
 class FrameConnection(asyncio.BufferedProtocol):
     """One socket that carries frames; the base of the server's and the client's connections."""
 
+    _handler: Callable[[RemotingCommand, Self], Handling]
+    """Answers requests of the peer; set by whoever inherits."""
+
     def __init__(self, shared: Shared) -> None:
         self.loop = loop = shared.loop
         self.peer: tuple[str, int] = ("", 0)
@@ -355,10 +358,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         if not self._paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def handle(self, command: RemotingCommand) -> Handling:
-        """The handling of a request of the peer."""
-        raise NotImplementedError
-
     # -- frames -------------------------------------------------------------------------------
     def _take_frames(self, frames: list[bytes]) -> None:
         """Dispatch frames in order; the answers that are there at once leave in one write."""
@@ -389,12 +388,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         if broken is not None:
             self._refuse(str(broken))
 
-    def _take_frame(self, frame: bytes, answers: list[bytes]) -> None:
+    def _take_frame(self: Self, frame: bytes, answers: list[bytes]) -> None:
         command = RemotingCommand.decode(frame)
         if command.flag & FLAG_RESPONSE:
             self.calls.complete(command)
             return
-        coroutine = self.handle(command)
+        coroutine = self._handler(command, self)
         try:
             awaited = coroutine.send(None)
         except StopIteration as stop:

@@ -75,6 +75,7 @@ class ServerConnection(FrameConnection):
         self.memory_before = 0
         self.looks_without_progress = 0
         self._server = server
+        self._handler = server.handler
         self._gathering = server.gathering
         self._opaques = Opaques()
         self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
@@ -92,10 +93,6 @@ class ServerConnection(FrameConnection):
         self._kernel.close()
         super().connection_lost(exc)
         self._server.lost(self)
-
-    def handle(self, command: RemotingCommand) -> Handling:
-        """The handling of a request that the kernel does not answer."""
-        return self._server.handler(command, self)
 
     # Hot: runs once per chunk read, over ten thousand times a second.
     def buffer_updated(self, nbytes: int) -> None:
