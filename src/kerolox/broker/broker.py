@@ -18,7 +18,6 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.broker.context import Context
@@ -189,12 +188,7 @@ class Broker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # -- starting -----------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Which handler answers which request code, of a broker and of a name server.
 
-A handler is a coroutine function of its role's parts, a header and the request. The header arrives decoded and
-typed; a header that does not decode is answered with code 1 before the handler is called. What a
-handler returns is the answer; a :class:`~kerolox.errors.BrokerError` that it raises is the answer
-of that code. A code without a handler is answered with code 3.
+A handler is a coroutine function of its role's parts, a header and the request. The header arrives
+decoded and typed; a header that does not decode is answered with code 1 before the handler is
+called. What a handler returns is the answer; a :class:`~kerolox.errors.BrokerError` that it raises
+is the answer of that code. A code without a handler is answered with code 3.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
@@ -65,11 +66,11 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         ("writeQueueNums", header.write_queue_nums),
     ):
         if not 0 <= value <= QUEUES_MAX:
-            raise _system_error(f"{name}[{value}] is illegal; 0 to {QUEUES_MAX} are allowed")
+            raise system_error(f"{name}[{value}] is illegal; 0 to {QUEUES_MAX} are allowed")
     if not 0 <= header.perm <= (Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY):
-        raise _system_error(f"perm[{header.perm}] is illegal; 2 write, 4 read, 6 both")
+        raise system_error(f"perm[{header.perm}] is illegal; 2 write, 4 read, 6 both")
     if header.topic_filter_type not in FILTER_TYPES:
-        raise _system_error(
+        raise system_error(
             f"topicFilterType[{header.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
         )
     broker.topics.put(
@@ -133,7 +134,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     """Add or replace a consumer group."""
     group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
-        raise _system_error("the group name is blank")
+        raise system_error("the group name is blank")
     broker.groups.put(group)
     broker.clients.take_heartbeats_anew()
     await broker.groups.file.flush()
@@ -198,7 +199,7 @@ async def update_broker_config(broker: Context, header: EmptyHeader, request: Re
     try:
         remark = await broker.dynamic_config.change(request.body, asker)
     except (ConfigError, OSError) as error:
-        raise _system_error(str(error)) from None
+        raise system_error(str(error)) from None
     return Reply(remark=remark or None)
 
 
@@ -269,7 +270,7 @@ async def consume_queue(
     """The entries of a queue, as they are on disk."""
     low, high = broker.store.queue_bounds(header.topic, header.queue_id)
     if low == high == 0:
-        raise _system_error(f"{header.queue_id}@{header.topic} is not exist!")
+        raise system_error(f"{header.queue_id}@{header.topic} is not exist!")
     body: dict[str, object] = {"maxQueueIndex": high, "minQueueIndex": low}
     subscription = None
     if "consumerGroup" in request.command.ext_fields:
@@ -344,7 +345,7 @@ async def delete_expired_log_files(broker: Context, header: EmptyHeader, request
 
 def _check_no_system_topic(broker: Context, topic: str) -> None:
     if broker.topics.is_system(topic):
-        raise _system_error(f"The topic[{topic}] is conflict with system topic.")
+        raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
 
 def _earliest(broker: Context) -> int:
@@ -368,7 +369,3 @@ def _bytes_text(count: int) -> str:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(_UNITS))
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}iB"
-
-
-def _system_error(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kerolox.broker.requests.errors import no_expression_filter, system_error
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
@@ -92,17 +93,15 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
     """
     subscriptions = consumer.subscription_data_set
     if len(subscriptions) > TOPICS_PER_GROUP_MAX:
-        raise BrokerError(
+        raise system_error(
             f"group {consumer.group_name} subscribes to {len(subscriptions)} topics; at most "
-            f"{TOPICS_PER_GROUP_MAX} are allowed, use several groups",
-            code=ResponseCode.SYSTEM_ERROR,
+            f"{TOPICS_PER_GROUP_MAX} are allowed, use several groups"
         )
     for subscription in subscriptions:
         if len(subscription.code_set) > TAGS_MAX:
-            raise BrokerError(
+            raise system_error(
                 f"group {consumer.group_name} wants {len(subscription.code_set)} tags of "
-                f"{subscription.topic}; at most {TAGS_MAX} are allowed, use * or an expression",
-                code=ResponseCode.SYSTEM_ERROR,
+                f"{subscription.topic}; at most {TAGS_MAX} are allowed, use * or an expression"
             )
 
 
@@ -144,10 +143,7 @@ async def consumer_list(broker: Context, header: ConsumerGroupHeader, request: R
     """The client ids of a group's members."""
     group = broker.clients.group(header.consumer_group)
     if group is None:
-        raise BrokerError(
-            f"no consumer for this group, {header.consumer_group}",
-            code=ResponseCode.SYSTEM_ERROR,
-        )
+        raise system_error(f"no consumer for this group, {header.consumer_group}")
     return Reply(body=encode_body({"consumerIdList": group.client_ids}))
 
 
@@ -178,11 +174,7 @@ async def check_client(broker: Context, header: EmptyHeader, request: Request) -
     if subscription is None or subscription.is_tag_type:
         return Reply()
     if not broker.config.enable_property_filter:
-        raise BrokerError(
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
-            code=ResponseCode.SYSTEM_ERROR,
-        )
+        raise no_expression_filter(subscription.expression_type)
     text, kind = subscription.sub_string or "", subscription.expression_type or ""
     await broker.filters.prepare(text, kind)
     try:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.monitor import consumes
-from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import encode_body
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import (
     ConsumerStatsHeader,
     ConsumeStatsInBrokerHeader,
@@ -84,9 +84,8 @@ async def view_stats(broker: Context, header: ViewBrokerStatsHeader, request: Re
     await broker.broker_stats.refresh()
     found = broker.broker_stats.view(header.stats_name, header.stats_key)
     if found is None:
-        raise BrokerError(
-            f"The stats <{printable(header.stats_name)}> <{printable(header.stats_key)}> not exist",
-            code=ResponseCode.SYSTEM_ERROR,
+        raise system_error(
+            f"The stats <{printable(header.stats_name)}> <{printable(header.stats_key)}> not exist"
         )
     return Reply(body=encode_body(found))
 

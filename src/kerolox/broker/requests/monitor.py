@@ -9,7 +9,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from kerolox.broker.requests.query import earliest_store_time
+from kerolox.broker.requests.errors import system_error
+from kerolox.broker.requests.query import earliest_store_time, known_topic
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
@@ -80,7 +81,7 @@ async def producer_connections(
     """The members of a producer group."""
     members = broker.clients.producers(header.producer_group)
     if members is None:
-        raise _system_error(f"the producer group[{header.producer_group}] not exist")
+        raise system_error(f"the producer group[{header.producer_group}] not exist")
     return Reply(body=encode_body({"connectionSet": [client.describe() for client in members]}))
 
 
@@ -133,7 +134,7 @@ async def subscription_of_group(
 @router.on(RequestCode.QUERY_CONSUME_TIME_SPAN, GroupTopicHeader.decode)
 async def consume_time_span(broker: Context, header: GroupTopicHeader, request: Request) -> Reply:
     """From when to when the messages of each queue are, and where a group stands."""
-    topic = _known_topic(broker, header.topic)
+    topic = known_topic(broker, header.topic)
     spans = []
     turns = Turns()
     for queue_id in range(topic.write_queue_nums):
@@ -208,7 +209,7 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
     """
     topic = broker.topics.get(header.topic)
     if topic is None:
-        raise _system_error(
+        raise system_error(
             "[reset-offset] reset offset failed, no topic in this broker. topic=" + header.topic
         )
     table = _reset_table(broker, header, topic)
@@ -260,7 +261,7 @@ async def consumer_status(broker: Context, header: ConsumerStatusHeader, request
     """The offsets that the members of a group hold in memory."""
     group = broker.clients.group(header.group)
     if group is None:
-        raise _system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
+        raise system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
     for client in group.members.values():
         _check_can_answer(client)
     wanted = header.client_addr.strip()
@@ -293,10 +294,10 @@ async def consume_directly(
     try:
         offset = MessageId.parse(header.msg_id).physical_offset
     except ValueError as error:
-        raise _system_error(str(error)) from None
+        raise system_error(str(error)) from None
     record = broker.store.lookup(offset) if offset >= 0 else None
     if record is None:
-        raise _system_error(f"can not find message by the offset, {offset}")
+        raise system_error(f"can not find message by the offset, {offset}")
     fields = {**request.command.ext_fields, "brokerName": broker.config.broker_name}
     return await _call_consumer(
         broker, request, header.consumer_group, header.client_id, fields, record
@@ -314,9 +315,9 @@ async def _call_consumer(
     group = broker.clients.group(group_name)
     client = None if group is None else group.member(client_id)
     if client is None:
-        raise _system_error(f"The Consumer <{group_name}> <{client_id}> not online")
+        raise system_error(f"The Consumer <{group_name}> <{client_id}> not online")
     if client.version < VERSION_3_1_8:
-        raise _system_error(
+        raise system_error(
             f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
             "please upgrade it to V3_1_8_SNAPSHOT"
         )
@@ -329,7 +330,7 @@ async def _call_consumer(
             code=ResponseCode.CONSUME_MSG_TIMEOUT,
         ) from None
     except RemotingError as error:
-        raise _system_error(
+        raise system_error(
             f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
         ) from None
     return Reply(answer.code, answer.remark, answer.ext_fields, answer.body)
@@ -337,7 +338,7 @@ async def _call_consumer(
 
 def _check_can_answer(client: Client) -> None:
     if client.version < VERSION_3_0_7:
-        raise _system_error(f"the client does not support this feature. version={client.version}")
+        raise system_error(f"the client does not support this feature. version={client.version}")
 
 
 async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | None:
@@ -361,14 +362,14 @@ def _reset_table(
     queue_ids = range(topic.write_queue_nums)
     if header.queue_id >= 0:
         if header.queue_id not in queue_ids:
-            raise _system_error(
+            raise system_error(
                 f"queue {header.queue_id} of {header.topic} is not there; it has {len(queue_ids)}"
             )
         queue_ids = range(header.queue_id, header.queue_id + 1)
     for queue_id in queue_ids:
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
         if consumed == -1:
-            raise _system_error(f"THe consumer group <{header.group}> not exist")
+            raise system_error(f"THe consumer group <{header.group}> not exist")
         if header.timestamp == -1:
             target = broker.store.queue_bounds(header.topic, queue_id)[1]
         else:
@@ -384,7 +385,7 @@ def _reset_table(
 def _checked_offset(broker: Context, header: ResetOffsetHeader) -> int:
     low, high = broker.store.queue_bounds(header.topic, header.queue_id)
     if not low <= header.offset <= high:
-        raise _system_error(
+        raise system_error(
             f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
         )
     return header.offset
@@ -396,19 +397,8 @@ def consumes(broker: Context, group: str, topic: str) -> bool:
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 
-def _known_topic(broker: Context, name: str) -> TopicConfig:
-    topic = broker.topics.get(name)
-    if topic is None:
-        raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
-    return topic
-
-
 def _queue(broker: Context, topic: str, queue_id: int) -> MessageQueue:
     return MessageQueue(topic, broker.config.broker_name, queue_id)
-
-
-def _system_error(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
 
 
 def _time_text(milliseconds: int) -> str:

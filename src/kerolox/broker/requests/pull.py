@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.hooks import PullContext, run_pull_hooks
-from kerolox.broker.requests.send import SEE_FAQ
+from kerolox.broker.requests.errors import (
+    SEE_FAQ,
+    no_expression_filter,
+    no_permission,
+    system_error,
+)
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
@@ -132,7 +137,7 @@ def _reply(code: ResponseCode, result: Read) -> Reply:
 def _checked_group(broker: Context, header: PullMessageHeader) -> SubscriptionGroupConfig:
     config = broker.config
     if not config.broker_permission & Perm.READ:
-        raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden")
+        raise no_permission(f"the broker[{config.broker_ip1}] pulling message is forbidden")
     group = broker.groups.find(header.consumer_group)
     if group is None:
         raise BrokerError(
@@ -140,7 +145,7 @@ def _checked_group(broker: Context, header: PullMessageHeader) -> SubscriptionGr
             code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         )
     if not group.consume_enable:
-        raise _forbidden(f"subscription group no permission, {header.consumer_group}")
+        raise no_permission(f"subscription group no permission, {header.consumer_group}")
     return group
 
 
@@ -152,13 +157,12 @@ def _checked_topic(broker: Context, header: PullMessageHeader, request: Request)
             code=ResponseCode.TOPIC_NOT_EXIST,
         )
     if not topic.perm & Perm.READ:
-        raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden")
+        raise no_permission(f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < topic.read_queue_nums:
-        raise BrokerError(
+        raise system_error(
             f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-            f"consumer:[/{request.connection.remote_address}]",
-            code=ResponseCode.SYSTEM_ERROR,
+            f"consumer:[/{request.connection.remote_address}]"
         )
     return topic
 
@@ -195,7 +199,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
             code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
         )
     if not group.consume_broadcast_enable and online.message_model == "BROADCASTING":
-        raise _forbidden(
+        raise no_permission(
             f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
         )
     known = online.subscriptions.get(header.topic)
@@ -222,7 +226,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
             code=ResponseCode.FILTER_DATA_NOT_LATEST,
         )
     if not broker.config.enable_property_filter:
-        raise _no_expression_filter(known.expression_type)
+        raise no_expression_filter(known.expression_type)
     if kept.expression is None:
         return _Wanted()
     return _Wanted(filter=PullFilter(kept.expression.matches, broker.filters.bits_of(kept)))
@@ -237,7 +241,7 @@ def _by_expression(broker: Context, header: PullMessageHeader) -> _Wanted:
     except Sql92Error:
         raise _parse_failed() from None
     if not broker.config.enable_property_filter:
-        raise _no_expression_filter(header.expression_type)
+        raise no_expression_filter(header.expression_type)
     return _Wanted(filter=PullFilter(expression.matches))
 
 
@@ -386,18 +390,7 @@ def _too_many_held(limit: int, whose: str = "") -> BrokerError:
     )
 
 
-def _forbidden(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.NO_PERMISSION)
-
-
 def _parse_failed() -> BrokerError:
     return BrokerError(
         "parse the consumer's subscription failed", code=ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    )
-
-
-def _no_expression_filter(expression_type: str | None) -> BrokerError:
-    return BrokerError(
-        f"The broker does not support consumer to filter message by {expression_type}",
-        code=ResponseCode.SYSTEM_ERROR,
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kerolox.broker.requests.errors import system_error
 from kerolox.broker.services.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
-from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import (
     QueryConsumerOffsetHeader,
@@ -25,7 +26,7 @@ from kerolox.remoting.turns import Turns
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
 
-__all__ = ["router"]
+__all__ = ["earliest_store_time", "known_topic", "router"]
 
 UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 
@@ -57,10 +58,7 @@ async def view_message(broker: Context, header: ViewMessageHeader, request: Requ
     """One message by its physical offset."""
     record = broker.store.lookup(header.offset) if header.offset >= 0 else None
     if record is None:
-        raise BrokerError(
-            f"can not find message by the offset, {header.offset}",
-            code=ResponseCode.SYSTEM_ERROR,
-        )
+        raise system_error(f"can not find message by the offset, {header.offset}")
     return Reply(body=record)
 
 
@@ -124,9 +122,7 @@ async def earliest_time(broker: Context, header: QueueHeader, request: Request) 
 @router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
 async def topic_state(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """Bounds and last store time of each queue of a topic."""
-    topic = broker.topics.get(header.topic)
-    if topic is None:
-        raise BrokerError(f"topic[{header.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
+    topic = known_topic(broker, header.topic)
     offsets = {}
     turns = Turns()
     for queue_id in range(topic.write_queue_nums):
@@ -136,6 +132,18 @@ async def topic_state(broker: Context, header: TopicHeader, request: Request) ->
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         offsets[queue] = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": low}
     return Reply(body=encode_body({"offsetTable": offsets}))
+
+
+def known_topic(broker: Context, name: str) -> TopicConfig:
+    """The settings of a topic.
+
+    Raises:
+        BrokerError: code 17; there is none.
+    """
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
+    return topic
 
 
 def earliest_store_time(broker: Context, topic: str, queue_id: int) -> int:

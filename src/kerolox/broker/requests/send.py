@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
+from kerolox.broker.requests.errors import SEE_FAQ, no_permission, system_error
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
     from kerolox.broker.context import Context
     from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-__all__ = ["SEE_FAQ", "checked_topic", "chosen_queue", "code_of", "router"]
+__all__ = ["checked_topic", "chosen_queue", "code_of", "router"]
 
-SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3
 RECONSUME_TIMES_MAX = 0x7FFFFFFF
@@ -139,17 +139,17 @@ async def checked_topic(
         since = time.strftime(
             "%Y-%m-%d %H:%M:%S", time.localtime(config.start_accept_send_request_time_stamp / 1000)
         )
-        raise _system_error(f"broker unable to service, until {since}")
+        raise system_error(f"broker unable to service, until {since}")
     known = broker.topics.get(header.topic)
     if not config.broker_permission & Perm.WRITE and known is not None and known.order:
-        raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
+        raise no_permission(f"the broker[{config.broker_ip1}] sending message is forbidden")
     check_topic_name(header.topic)
     check_sendable(header.topic)
     topic = known or _created_topic(broker, header)
     if not broker.topics.is_durable(header.topic):
         await _persisted(broker, header.topic, is_new=known is None)
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-        raise _system_error(
+        raise system_error(
             f"request queueId[{header.queue_id}] is illegal, {topic} "
             f"Producer: {request.connection.remote_address}"
         )
@@ -194,7 +194,7 @@ def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
     if queue_id >= 0:
         return queue_id
     if topic.write_queue_nums <= 0:
-        raise _system_error(f"the topic[{topic.topic_name}] has no queue to write to")
+        raise system_error(f"the topic[{topic.topic_name}] has no queue to write to")
     return random.randrange(topic.write_queue_nums)
 
 
@@ -218,7 +218,7 @@ async def _store_one(
     # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
         if broker.config.reject_transaction_message:
-            raise _forbidden(
+            raise no_permission(
                 f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden"
             )
         return await broker.transactions.prepare(record)
@@ -240,11 +240,11 @@ async def _store_batch(
             separator = b"" if not text or text.endswith(b"\x02") else b"\x02"
             items.append((flag, body, text + separator + common))
     except RemoteProtocolError as error:
-        raise _system_error(f"the batch is malformed: {error}") from None
+        raise system_error(f"the batch is malformed: {error}") from None
     if not items:
-        raise _system_error("the batch is empty")
+        raise system_error("the batch is empty")
     if len(items) > BATCH_ITEMS_MAX:
-        raise _system_error(f"a batch of {len(items)} messages; at most {BATCH_ITEMS_MAX}")
+        raise system_error(f"a batch of {len(items)} messages; at most {BATCH_ITEMS_MAX}")
     if any(len(text) > PROPERTIES_BYTES_MAX for _flag, _body, text in items):
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     return await broker.writer.put_batch(record, items)
@@ -294,13 +294,13 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     group = _known_group(broker, header.group)
     config = broker.config
     if not config.broker_permission & Perm.WRITE:
-        raise _forbidden(f"the broker[{config.broker_ip1}] sending message is forbidden")
+        raise no_permission(f"the broker[{config.broker_ip1}] sending message is forbidden")
     if group.retry_queue_nums <= 0:
         return Reply()
     known_topics = broker.topics.version
     topic = _retry_topic(broker, header, group)
     if not topic.perm & Perm.WRITE:
-        raise _forbidden(f"the topic[{topic.topic_name}] sending message is forbidden")
+        raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
     message = _look_up(broker, header.offset)
     record = _record_given_back(message)
     limit = group.retry_max_times
@@ -319,7 +319,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     put = await broker.writer.put(record)
     refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:
-        raise _system_error(put.status.name)
+        raise system_error(put.status.name)
     broker.broker_stats.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     if has_new_topic:
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
@@ -335,7 +335,7 @@ def _retry_topic(
             RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
         )
     except MessageIllegalError as error:
-        raise _system_error(f"MESSAGE_ILLEGAL: {error.remark}") from None
+        raise system_error(f"MESSAGE_ILLEGAL: {error.remark}") from None
 
 
 def _run_hooks(broker: Context, header: SendBackHeader, request: Request) -> None:
@@ -352,7 +352,7 @@ def _run_hooks(broker: Context, header: SendBackHeader, request: Request) -> Non
 def _look_up(broker: Context, offset: int) -> MessageExt:
     data = broker.store.lookup(offset) if offset >= 0 else None
     if data is None:
-        raise _system_error(f"look message by offset failed, {offset}")
+        raise system_error(f"look message by offset failed, {offset}")
     return decode_record(data, inflate=False)[0]
 
 
@@ -410,17 +410,17 @@ def code_of(broker: Context, put: Put) -> ResponseCode:
             code=ResponseCode.SERVICE_NOT_AVAILABLE,
         )
     if status == PutMessageStatus.CREATE_MAPEDFILE_FAILED:
-        raise _system_error(
+        raise system_error(
             f"create mapped file failed, server is busy or broken.{_trouble(broker)}"
         )
     if status == PutMessageStatus.OS_PAGECACHE_BUSY:
-        raise _system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+        raise system_error("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
     if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
-        raise _system_error(
+        raise system_error(
             "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
             "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
         )
-    raise _system_error("UNKNOWN_ERROR")
+    raise system_error("UNKNOWN_ERROR")
 
 
 def _trouble(broker: Context) -> str:
@@ -433,11 +433,3 @@ def _disk_use(broker: Context) -> str:
     queues = broker.cleaner.queue_ratio()
     used = {"CL": min(broker.cleaner.log_ratios().values()), "CQ": queues, "INDEX": queues}
     return " ".join(f"{name}: {ratio:5.2f}" for name, ratio in used.items())
-
-
-def _system_error(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
-
-
-def _forbidden(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.NO_PERMISSION)

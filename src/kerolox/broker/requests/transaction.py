@@ -7,10 +7,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.send import code_of
-from kerolox.errors import BrokerError
 from kerolox.message import MessageId, PropertyKey
-from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.remoting.router import Reply, Request, Router
@@ -63,10 +63,12 @@ async def resume_check(broker: Context, header: ResumeCheckHeader, request: Requ
     try:
         offset = MessageId.parse(header.msg_id).physical_offset
     except ValueError as error:
-        raise _refused(f"{header.msg_id!r} is no message id: {error}") from None
+        raise system_error(f"{header.msg_id!r} is no message id: {error}") from None
     message = broker.transactions.given_up_at(offset)
     if message is None:
-        raise _refused(f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}")
+        raise system_error(
+            f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}"
+        )
     code_of(broker, await broker.transactions.resume(message))
     return Reply()
 
@@ -85,13 +87,9 @@ def _checked_half(broker: Context, header: EndTransactionHeader) -> MessageExt:
     """The half that is meant (``checkPrepareMessage``)."""
     half = broker.transactions.half_at(header.commit_log_offset)
     if half is None:
-        raise _refused("Find prepared transaction message failed")
+        raise system_error("Find prepared transaction message failed")
     if half.properties.get(PropertyKey.PRODUCER_GROUP) != header.producer_group:
-        raise _refused("The producer group wrong")
+        raise system_error("The producer group wrong")
     if half.queue_offset != header.tran_state_table_offset:
-        raise _refused("The transaction state table offset wrong")
+        raise system_error("The transaction state table offset wrong")
     return half
-
-
-def _refused(remark: str) -> BrokerError:
-    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)

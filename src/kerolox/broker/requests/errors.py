@@ -1,0 +1,27 @@
+"""Refusals that several families of requests answer with."""
+
+from __future__ import annotations
+
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import ResponseCode
+
+__all__ = ["SEE_FAQ", "no_expression_filter", "no_permission", "system_error"]
+
+SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+def system_error(remark: str) -> BrokerError:
+    """Code 1, for all that has no code of its own."""
+    return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
+
+
+def no_permission(remark: str) -> BrokerError:
+    """Code 16: the broker, the topic or the group does not allow it."""
+    return BrokerError(remark, code=ResponseCode.NO_PERMISSION)
+
+
+def no_expression_filter(expression_type: str | None) -> BrokerError:
+    """``enablePropertyFilter`` is false."""
+    return system_error(
+        f"The broker does not support consumer to filter message by {expression_type}"
+    )
