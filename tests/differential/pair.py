@@ -123,7 +123,7 @@ class Pair:
 
     @classmethod
     async def start(
-        cls, folder: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, **settings: object
+        cls, folder: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, **settings: Any
     ) -> Self:
         """Start both on a kernel."""
         sides = []

@@ -77,7 +77,7 @@ def main() -> None:
     recorder = Recorder()
     for client in ("java", "java with binary headers", "go", "node"):
         port = free_port()
-        settings = {"advertisedAddress": f"127.0.0.1:{port}"}
+        settings: dict[str, object] = {"advertisedAddress": f"127.0.0.1:{port}"}
         if client == "node":
             settings |= SETTINGS
         with (
