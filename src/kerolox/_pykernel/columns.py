@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
-    BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
     COMPRESSION_ZLIB,
-    STORE_HOST_V6,
 )
 from kerolox.protocol.compression import INFLATED_BYTES_MAX, BodyTooLargeError, inflate_body
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.layout import MESSAGE_MAGIC
+from kerolox.protocol.records import RecordView, parse_record, record_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,33 +35,19 @@ __all__ = ["COLUMNS", "COLUMN_BYTES_MAX", "decode_columns"]
 COLUMN_BYTES_MAX = 2**31 - 1
 """Most bytes of one column: Arrow's 32-bit offsets can't say more."""
 
-_HEAD = struct.Struct(">IIIiiqqiq")
-_TAIL = struct.Struct(">iqi")
-_LONG = struct.Struct(">q")
-_SHORT = struct.Struct(">H")
 _PORT = struct.Struct(">I")
 
-_RECORD_BYTES_MIN = 91
 _ZLIB_FLAGS = (0, COMPRESSION_ZLIB)
 _INT64_MAX = 2**63 - 1
 
 
 class _Record(NamedTuple):
-    queue_id: int
-    flag: int
-    queue_offset: int
-    physical_offset: int
-    sys_flag: int
-    born_timestamp: int
+    record: RecordView
+    topic: str
     born_host: bytes
-    store_timestamp: int
     store_host: bytes
-    reconsume_times: int
-    prepared: int
     body: bytes | None
     """As it is stored; once inflated, as its producer gave it."""
-    topic: str
-    properties: bytes
 
 
 _Records = list[_Record]
@@ -107,10 +90,7 @@ def decode_columns(
     records: _Records = []
     position, body_bytes = start, 0
     while position < len(whole):
-        try:
-            record, end = _parse_one(whole, position)
-        except (struct.error, IndexError):
-            raise ValueError(f"torn record at byte {position} of {len(whole)}") from None
+        record = _parse_one(whole, position)
         if "body" in columns:
             room = max(body_bytes_max - body_bytes, 0) if records else None
             body, is_taken = _body(record, room, odd_body)
@@ -120,62 +100,33 @@ def decode_columns(
                 record = record._replace(body=body)
             body_bytes += len(body or b"")
         records.append(record)
-        position = end
+        position += record.record.size
     texts: _Properties = []
     if not _FROM_PROPERTIES.isdisjoint(columns):
-        texts = [decode_properties(record.properties.decode("utf-8", "replace"))
-                 for record in records]  # fmt: skip
+        texts = [
+            decode_properties(record.properties.decode("utf-8", "replace"))
+            for record, *_ in records
+        ]
     buffers = {column: _COLUMNS[column](records, texts) for column in columns}
     return len(records), buffers, position
 
 
-def _parse_one(data: bytes, position: int) -> tuple[_Record, int]:
-    (size, magic, _crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born) = (
-        _HEAD.unpack_from(data, position)
+def _parse_one(data: bytes, position: int) -> _Record:
+    record = parse_record(data, position, len(data))
+    if record is None:
+        raise ValueError(record_fault(data, position))
+    return _Record(
+        record,
+        _topic(record.topic, position),
+        data[record.born_host_start : record.store_time_start],
+        data[record.store_time_start + 8 : record.store_host_end],
+        data[record.body_start : record.body_end],
     )
-    if magic != MESSAGE_MAGIC or size < _RECORD_BYTES_MIN:
-        raise ValueError(f"no record at byte {position}: size {size}, magic {magic:#010x}")
-    end = position + size
-    born_host = position + _HEAD.size
-    born_end = born_host + (20 if sys_flag & BORN_HOST_V6 else 8)
-    store_host = born_end + _LONG.size
-    store_end = store_host + (20 if sys_flag & STORE_HOST_V6 else 8)
-    (store_timestamp,) = _LONG.unpack_from(data, born_end)
-    reconsume_times, prepared, body_size = _TAIL.unpack_from(data, store_end)
-    body = store_end + _TAIL.size
-    topic = body + body_size + 1
-    if body_size < 0 or end > len(data) or topic > end:
-        raise ValueError(f"torn record at byte {position} of {len(data)}")
-    properties = topic + data[topic - 1] + _SHORT.size
-    (properties_size,) = _SHORT.unpack_from(data, properties - _SHORT.size)
-    if (
-        properties + properties_size != end
-        or data[topic - 1] > TOPIC_BYTES_MAX
-        or properties_size > PROPERTIES_BYTES_MAX
-    ):
-        raise ValueError(f"lengths of the record at byte {position} do not add up")
-    record = _Record(
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born,
-        data[born_host:born_end],
-        store_timestamp,
-        data[store_host:store_end],
-        reconsume_times,
-        prepared,
-        data[body : topic - 1],
-        _topic(data, topic, properties - _SHORT.size, position),
-        data[properties:end],
-    )
-    return record, end
 
 
-def _topic(data: bytes, start: int, end: int, position: int) -> str:
+def _topic(topic: bytes, position: int) -> str:
     try:
-        return data[start:end].decode()
+        return topic.decode()
     except UnicodeDecodeError:
         raise ValueError(f"malformed record at byte {position}: its topic is not UTF-8") from None
 
@@ -220,7 +171,7 @@ def _host_text(host: bytes) -> str:
 
 def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[bytes | None, bool]:
     """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any."""
-    stored, flags = record.body or b"", record.sys_flag
+    stored, flags = record.body or b"", record.record.sys_flag
     body: bytes | None = stored
     if flags & COMPRESSED:
         try:
@@ -236,9 +187,9 @@ def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[
             if is_too_large and room is not None and room < INFLATED_BYTES_MAX:
                 return None, False
             if odd_body is None:
-                where = f"body of the record at commit log offset {record.physical_offset}"
+                where = f"body of the record at commit log offset {record.record.physical_offset}"
                 raise ValueError(f"{where}: {error}") from None
-            body = odd_body(stored, flags, record.queue_offset)
+            body = odd_body(stored, flags, record.record.queue_offset)
     return body, room is None or len(body or b"") <= room
 
 
@@ -255,23 +206,28 @@ def _property(name: str) -> Callable[[_Records, _Properties], ColumnBuffers]:
 
 _COLUMNS: dict[str, Callable[[_Records, _Properties], ColumnBuffers]] = {
     "topic": lambda records, _: _text([r.topic for r in records]),
-    "queueId": lambda records, _: _int32([r.queue_id for r in records]),
-    "queueOffset": lambda records, _: _int64([r.queue_offset for r in records]),
-    "commitLogOffset": lambda records, _: _int64([r.physical_offset for r in records]),
-    "bornTimestamp": lambda records, _: _microseconds([r.born_timestamp for r in records]),
-    "storeTimestamp": lambda records, _: _microseconds([r.store_timestamp for r in records]),
+    "queueId": lambda records, _: _int32([r.record.queue_id for r in records]),
+    "queueOffset": lambda records, _: _int64([r.record.queue_offset for r in records]),
+    "commitLogOffset": lambda records, _: _int64([r.record.physical_offset for r in records]),
+    "bornTimestamp": lambda records, _: _microseconds([r.record.born_timestamp for r in records]),
+    "storeTimestamp": lambda records, _: _microseconds([r.record.store_timestamp for r in records]),
     "bornHost": lambda records, _: _text([_host_text(r.born_host) for r in records]),
     "storeHost": lambda records, _: _text([_host_text(r.store_host) for r in records]),
-    "flag": lambda records, _: _int32([r.flag for r in records]),
-    "sysFlag": lambda records, _: _int32([r.sys_flag for r in records]),
+    "flag": lambda records, _: _int32([r.record.flag for r in records]),
+    "sysFlag": lambda records, _: _int32([r.record.sys_flag for r in records]),
     "tags": _property(PropertyKey.TAGS),
     "keys": _property(PropertyKey.KEYS),
     "msgId": lambda records, _: _text(
-        [f"{r.store_host.hex().upper()}{r.physical_offset & 2**64 - 1:016X}" for r in records]
+        [
+            f"{r.store_host.hex().upper()}{r.record.physical_offset & 2**64 - 1:016X}"
+            for r in records
+        ]
     ),
     "uniqKey": _property(PropertyKey.UNIQUE_KEY),
-    "reconsumeTimes": lambda records, _: _int32([r.reconsume_times for r in records]),
-    "preparedTransactionOffset": lambda records, _: _int64([r.prepared for r in records]),
+    "reconsumeTimes": lambda records, _: _int32([r.record.reconsume_times for r in records]),
+    "preparedTransactionOffset": lambda records, _: _int64(
+        [r.record.prepared_transaction_offset for r in records]
+    ),
     "body": lambda records, _: _binary([r.body for r in records]),
     "properties": _properties,
 }

@@ -21,14 +21,8 @@ from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension
 from kerolox.message import NAME_END, PropertyKey, property_value
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.protocol.names import SCHEDULE_TOPIC
-from kerolox.store.layout import (
-    ENTRY,
-    ENTRY_BYTES,
-    PRE_BLANK,
-    entries_packer,
-    parse_record,
-    record_tags_code,
-)
+from kerolox.protocol.records import parse_record
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, entries_packer, record_tags_code
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import struct
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import HOST_V6_MASK
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, parse_record
+from kerolox.protocol.records import BLANK_MAGIC, MESSAGE_MAGIC, body_crc, parse_record, record_size
+from kerolox.store.layout import BLANK, BLANK_BYTES
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
@@ -137,7 +137,7 @@ class LogWalk:
                 position += used
                 continue
             # Not one record: the window is too short for it, or something else stands here.
-            size = int.from_bytes(window[:4], "big")
+            size = record_size(window)
             has_magic = window[4:8] == _MAGIC_BYTES
             if has_magic and len(window) < size <= file.size - position:
                 window = os.pread(descriptor, size, position)
@@ -158,7 +158,6 @@ class LogWalk:
         """The whole records at the beginning of a window, which begins at physical ``start``."""
         view = memoryview(window)
         unpack = _V4_HEAD.unpack_from
-        crc32 = zlib.crc32
         position = 0
         end = min(len(window), limit)
         while position + _V4_HEAD_BYTES + 3 <= end:
@@ -190,7 +189,7 @@ class LogWalk:
                     return
                 topic = window[topic_at + 1 : topic_end]
                 properties = window[properties_at:stop]
-            if topic_at > body_at and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
+            if topic_at > body_at and body_crc(view[body_at:topic_at]) != crc:
                 if self._may_settle():
                     return
                 which = f"{topic.decode('utf-8', 'replace')}, queue {queue_id}, {queue_offset}"
@@ -331,7 +330,7 @@ def record_at(file: LogFile, descriptor: int, position: int) -> bytes | None:
     head = os.pread(descriptor, 8, position)
     if len(head) < 8 or head[4:] != _MAGIC_BYTES:
         return None
-    size = int.from_bytes(head[:4], "big")
+    size = record_size(head)
     if size > file.size - position:
         return None
     data = os.pread(descriptor, size, position)
@@ -363,7 +362,7 @@ def why_no_record(descriptor: int, file: LogFile, position: int) -> str:
         return "there are zeros"
     if head[4:8] != _MAGIC_BYTES:
         return f"the magic code is {head[4:8].hex()}, not {_MAGIC_BYTES.hex()}"
-    size = int.from_bytes(head[:4], "big")
+    size = record_size(head)
     if len(head) < 48 or not 0 < size <= file.size - position:
         return f"the record's size, {size}, is more than the file has left"
     own = int.from_bytes(head[28:36], "big", signed=True)

@@ -29,13 +29,11 @@ from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.inspect.places import StorePlaces, is_deleted_topic, offset_files
 from kerolox.inspect.queue_writer import QueueWriter
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from kerolox.protocol.records import RecordView
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import sync_folder
 from kerolox.store.index.index_file import Index
-from kerolox.store.layout import (
-    RecordView,
-)
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:

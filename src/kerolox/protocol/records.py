@@ -12,23 +12,34 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, decode_properties, pack_host, unpack_host
 from kerolox.protocol.codes import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+
+if TYPE_CHECKING:
+    import mmap
 
 __all__ = [
     "BLANK_MAGIC",
     "MESSAGE_MAGIC",
     "RECORD_BYTES_MIN",
+    "RecordView",
     "body_crc",
     "decode_record",
     "decode_records",
     "encode_batch",
     "encode_record",
+    "head_packer",
     "iterate_batch",
+    "parse_record",
+    "record_fault",
+    "record_size",
+    "records_before",
     "store_time_of",
 ]
 
@@ -40,12 +51,138 @@ RECORD_BYTES_MIN = 91
 _HEAD = struct.Struct(">IIIiiqqiq")
 _SYS_FLAG_AT = 36
 _TAIL = struct.Struct(">iqi")
+_INT, _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">H")
+_SIZE_AND_MAGIC = struct.Struct(">II")
+_SIZE_AND_OFFSET = struct.Struct(">I16xq")
 _BATCH_ITEM = struct.Struct(">iIIii")
+
+_PACKERS: dict[tuple[int, int], tuple[Callable[..., bytes], int, int]] = {
+    (born, store): (
+        struct.Struct(f">IIIiiqqiq{born}sq{store}siqi").pack,
+        (BORN_HOST_V6 if born == 20 else 0) | (STORE_HOST_V6 if store == 20 else 0),
+        75 + born + store,
+    )
+    for born in (8, 20)
+    for store in (8, 20)
+}
+
+
+class RecordView(NamedTuple):
+    """One record in place: its numbers, and where its parts are. Positions count from the start of
+    what it was found in."""
+
+    size: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    topic: bytes
+    properties: bytes
+    body_crc: int
+    body_start: int
+    body_end: int
+    flag: int = 0
+    physical_offset: int = 0
+    born_timestamp: int = 0
+    born_host_start: int = 0
+    store_time_start: int = 0
+    """The born host ends here, and the store host begins 8 bytes after."""
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    store_host_end: int = 0
 
 
 def body_crc(body: bytes | memoryview) -> int:
     """CRC-32 of a body with the sign bit cleared, as the record keeps it."""
     return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def head_packer(born_host: bytes, store_host: bytes) -> tuple[Callable[..., bytes], int, int]:
+    """(pack function of everything before the body, host bits of the sys flag, fixed bytes).
+
+    Fixed bytes: the record's size without body, topic and properties.
+
+    Raises:
+        ValueError: a host has neither 8 nor 20 bytes.
+    """
+    try:
+        return _PACKERS[len(born_host), len(store_host)]
+    except KeyError:
+        raise ValueError(
+            f"hosts of {len(born_host)} and {len(store_host)} bytes; 8 (IPv4) or 20 (IPv6) wanted"
+        ) from None
+
+
+def parse_record(
+    view: mmap.mmap | bytes,
+    position: int,
+    limit: int,
+    physical_offset: int | None = None,
+) -> RecordView | None:
+    """The record at ``position`` of ``view``, or None when there is no whole one before ``limit``.
+
+    Never raises on garbage. Of a log, ``physical_offset`` is where ``position`` is in it: a record
+    that names another one is left over from an older use of the file, and one without a topic is
+    none either. The body's CRC is not looked at.
+    """
+    if position + RECORD_BYTES_MIN > limit:
+        return None
+    (size, magic, crc, queue_id, flag, queue_offset, own_offset, sys_flag, born_timestamp) = (
+        _HEAD.unpack_from(view, position)
+    )
+    end = position + size
+    if magic != MESSAGE_MAGIC or not size or end > limit:
+        return None
+    hosts = position + 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
+    tail = hosts + 8 + (20 if sys_flag & STORE_HOST_V6 else 8)
+    body = tail + 16
+    if body + 3 > end:
+        return None
+    (store_timestamp,) = _LONG.unpack_from(view, hosts)
+    reconsume_times, prepared, body_size = _TAIL.unpack_from(view, tail)
+    topic = body + body_size + 1
+    if body_size < 0 or topic + 2 > end:
+        return None
+    topic_end = topic + view[topic - 1]
+    if topic_end + 2 > end or topic_end - topic > TOPIC_BYTES_MAX:
+        return None
+    if physical_offset is not None and (own_offset != physical_offset or topic_end == topic):
+        return None
+    (properties_size,) = _SHORT.unpack_from(view, topic_end)
+    if topic_end + 2 + properties_size != end or properties_size > PROPERTIES_BYTES_MAX:
+        return None
+    return RecordView(
+        size,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        store_timestamp,
+        view[topic:topic_end],
+        view[topic_end + 2 : end],
+        crc,
+        body,
+        topic - 1,
+        flag,
+        own_offset,
+        born_timestamp,
+        position + 48,
+        hosts,
+        reconsume_times,
+        prepared,
+        tail,
+    )
+
+
+def record_fault(data: bytes, position: int) -> str:
+    """Why :func:`parse_record` found no record at a position of received records."""
+    left = len(data) - position
+    if left >= RECORD_BYTES_MIN:
+        size, magic = _SIZE_AND_MAGIC.unpack_from(data, position)
+        if magic != MESSAGE_MAGIC or size < RECORD_BYTES_MIN:
+            return f"no record at byte {position}: size {size}, magic {magic:#010x}"
+        if size <= left:
+            return f"lengths of the record at byte {position} do not add up"
+    return f"torn record at byte {position} of {len(data)}"
 
 
 def decode_record(
@@ -59,83 +196,90 @@ def decode_record(
     Raises:
         RemoteProtocolError: torn, wrong magic, or lengths that do not add up.
     """
-    view = memoryview(data)
+    data = bytes(data)
+    record = parse_record(data, position, len(data))
+    if record is None:
+        raise RemoteProtocolError(record_fault(data, position))
+    body = data[record.body_start : record.body_end]
     try:
-        head = _HEAD.unpack_from(view, position)
-        size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = head
-        if magic != MESSAGE_MAGIC or position + size > len(view):
-            raise RemoteProtocolError(f"no whole record at byte {position}: magic {magic:#x}")
-        at = position + _HEAD.size
-        born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
-        store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
-        born_host = unpack_host(bytes(view[at : at + born_bytes]))
-        at += born_bytes
-        (store_timestamp,) = struct.unpack_from(">q", view, at)
-        store_host = unpack_host(bytes(view[at + 8 : at + 8 + store_bytes]))
-        at += 8 + store_bytes
-        reconsume_times, prepared, body_size = _TAIL.unpack_from(view, at)
-        at += _TAIL.size
-        topic_at = at + body_size
-        topic_size = view[topic_at]
-        properties_at = topic_at + 1 + topic_size
-        (properties_size,) = struct.unpack_from(">H", view, properties_at)
-        end = properties_at + 2 + properties_size
-        if body_size < 0 or end != position + size:
-            raise RemoteProtocolError(f"lengths of the record at byte {position} do not add up")
-        body = bytes(view[at:topic_at])
-        topic = str(view[topic_at + 1 : properties_at], "utf-8")
-        # Text that is no UTF-8 is repaired: one odd record must not hold up those behind it.
-        properties = str(view[properties_at + 2 : end], "utf-8", "replace")
-    except (struct.error, IndexError, ValueError) as error:
+        topic = str(record.topic, "utf-8")
+    except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"torn record at byte {position}: {error}") from None
     body_error = ""
     if inflate:
         try:
-            body = inflate_body(body, sys_flag)
+            body = inflate_body(body, record.sys_flag)
         except RemoteProtocolError as error:
             body_error = str(error)
     message = MessageExt(
         topic=topic,
         body=body,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        commit_log_offset=physical_offset,
-        properties=decode_properties(properties),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.physical_offset,
+        # Text that is no UTF-8 is repaired: one odd record must not hold up those behind it.
+        properties=decode_properties(str(record.properties, "utf-8", "replace")),
         broker_name=broker_name,
-        flag=flag,
-        sys_flag=sys_flag,
-        body_crc=crc,
-        store_size=size,
-        born_timestamp=born,
-        store_timestamp=store_timestamp,
-        born_host=born_host,
-        store_host=store_host,
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        body_crc=record.body_crc,
+        store_size=record.size,
+        born_timestamp=record.born_timestamp,
+        store_timestamp=record.store_timestamp,
+        born_host=unpack_host(data[record.born_host_start : record.store_time_start]),
+        store_host=unpack_host(data[record.store_time_start + 8 : record.store_host_end]),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
         body_error=body_error,
     )
-    return message, position + size
+    return message, position + record.size
 
 
-def store_time_of(data: bytes | memoryview) -> int:
-    """When the first record of ``data`` was stored, ms.
+def record_size(data: bytes | memoryview, position: int = 0) -> int:
+    """Size of the record at ``position``, of which 4 bytes must be there."""
+    return int.from_bytes(data[position : position + 4], "big")
+
+
+def store_time_of(data: mmap.mmap | bytes | memoryview, position: int = 0) -> int:
+    """When the record at ``position`` was stored, ms.
 
     Raises:
         RemoteProtocolError: it is torn.
     """
     try:
-        (sys_flag,) = struct.unpack_from(">i", data, _SYS_FLAG_AT)
-        at = _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
-        (store_timestamp,) = struct.unpack_from(">q", data, at)
+        (sys_flag,) = _INT.unpack_from(data, position + _SYS_FLAG_AT)
+        at = position + _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
+        (store_timestamp,) = _LONG.unpack_from(data, at)
     except struct.error as error:
         raise RemoteProtocolError(f"torn record: {error}") from error
     return int(store_timestamp)
+
+
+def records_before(data: bytes, end: int) -> bytes:
+    """Of records that follow each other those before the first with a queue offset of ``end``.
+
+    Raises:
+        RemoteProtocolError: one is torn.
+    """
+    position = 0
+    try:
+        while position < len(data):
+            size, queue_offset = _SIZE_AND_OFFSET.unpack_from(data, position)
+            if queue_offset >= end:
+                break
+            if not size:
+                raise RemoteProtocolError(f"record of {size} bytes at byte {position}")
+            position += size
+    except struct.error as error:
+        raise RemoteProtocolError(f"torn record at byte {position}: {error}") from error
+    return data[:position]
 
 
 def decode_records(
     data: bytes | memoryview, *, broker_name: str = "", inflate: bool = True
 ) -> list[MessageExt]:
     """Decode records that follow each other (the body of a pull or query response)."""
+    data = bytes(data)
     messages: list[MessageExt] = []
     position = 0
     while position < len(data):
@@ -147,39 +291,26 @@ def decode_records(
 def encode_record(message: MessageExt, properties: str) -> bytes:
     """Encode a message with the property text as given; ``body`` is stored as it is."""
     born_host, store_host = pack_host(*message.born_host), pack_host(*message.store_host)
-    sys_flag = message.sys_flag & ~HOST_V6_MASK
-    sys_flag |= BORN_HOST_V6 if len(born_host) == 20 else 0
-    sys_flag |= STORE_HOST_V6 if len(store_host) == 20 else 0
+    pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
     topic, text = message.topic.encode(), properties.encode()
-    size = 75 + len(born_host) + len(store_host) + len(message.body) + len(topic) + len(text)
-    head = _HEAD.pack(
-        size,
+    head = pack(
+        fixed_bytes + len(message.body) + len(topic) + len(text),
         MESSAGE_MAGIC,
         body_crc(message.body),
         message.queue_id,
         message.flag,
         message.queue_offset,
         message.commit_log_offset,
-        sys_flag,
+        message.sys_flag & ~HOST_V6_MASK | host_bits,
         message.born_timestamp,
+        born_host,
+        message.store_timestamp,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        len(message.body),
     )
-    tail = _TAIL.pack(
-        message.reconsume_times, message.prepared_transaction_offset, len(message.body)
-    )
-    return b"".join(
-        (
-            head,
-            born_host,
-            struct.pack(">q", message.store_timestamp),
-            store_host,
-            tail,
-            message.body,
-            bytes([len(topic)]),
-            topic,
-            struct.pack(">H", len(text)),
-            text,
-        )
-    )
+    return b"".join((head, message.body, bytes([len(topic)]), topic, _SHORT.pack(len(text)), text))
 
 
 def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
@@ -190,7 +321,7 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
         parts += (
             _BATCH_ITEM.pack(size, 0, 0, flag, len(body)),
             body,
-            struct.pack(">H", len(properties)),
+            _SHORT.pack(len(properties)),
             properties,
         )
     return b"".join(parts)
@@ -208,7 +339,7 @@ def iterate_batch(data: bytes | memoryview) -> Iterator[tuple[int, bytes, bytes]
         try:
             size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(view, position)
             at = position + _BATCH_ITEM.size
-            (properties_size,) = struct.unpack_from(">H", view, at + body_size)
+            (properties_size,) = _SHORT.unpack_from(view, at + body_size)
         except struct.error as error:
             raise RemoteProtocolError(f"torn batch item at byte {position}: {error}") from None
         end = at + body_size + 2 + properties_size

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kerolox.kernel import kernel_name
 from kerolox.message import MessageQueue
+from kerolox.protocol.records import record_size
 from kerolox.spark.network.pull import RangePuller
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
 from kerolox.spark.rows.schema import ColumnDecoder
@@ -120,7 +121,7 @@ def _read_range(
             chunks.append(pulled.records)
             held_bytes += len(pulled.records)
             # Records of a topic are of like size: the first one tells how many there are.
-            held_rows += len(pulled.records) // max(int.from_bytes(pulled.records[:4], "big"), 1)
+            held_rows += len(pulled.records) // max(record_size(pulled.records), 1)
         if held_rows >= BATCH_ROWS or held_bytes >= BATCH_BYTES:
             yield from _decode(decoder, chunks, offsets, queue_range, options)
             held_bytes = held_rows = offsets = 0

@@ -14,7 +14,6 @@ refuses writes, says why in ``failure``, and leaves the abort file so that the n
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 from kerolox.kernel import Appended, Batch, BatchAppended, Record
@@ -26,11 +25,8 @@ from kerolox.protocol.codes import (
     TRANSACTION_ROLLBACK,
 )
 from kerolox.protocol.names import LMQ_PREFIX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.store.layout import (
-    MESSAGE_MAGIC,
-    head_packer,
-    record_tags_code,
-)
+from kerolox.protocol.records import MESSAGE_MAGIC, body_crc, head_packer
+from kerolox.store.layout import record_tags_code
 from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.queues.multi_dispatch import (
     claims_offsets,
@@ -76,7 +72,6 @@ class MessageStore(StoreReads):
         store_host = self.store_host
         pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
         fixed_bytes -= 1
-        crc32 = zlib.crc32
         now = self.now_ms()
         log = self.log
         position = log.end_offset
@@ -106,7 +101,7 @@ class MessageStore(StoreReads):
                 touched.append(queue)
             pending += (position, size, code)
             parts += (
-                pack(size, MESSAGE_MAGIC, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag,
+                pack(size, MESSAGE_MAGIC, body_crc(body), queue.queue_id, flag,
                      queue_offset, position, sys_flag | host_bits, born, born_host, now, store_host,
                      reconsume_times, 0, body_bytes),
                 body, topic_field, properties_bytes.to_bytes(2, "big"), properties,
@@ -242,7 +237,7 @@ class MessageStore(StoreReads):
                 each.next_offset += 1
                 each.pending += (position, size, code)
         head = pack(
-            size, MESSAGE_MAGIC, zlib.crc32(record.body) & 0x7FFFFFFF, record.queue_id,
+            size, MESSAGE_MAGIC, body_crc(record.body), record.queue_id,
             record.flag, queue_offset, position, record.sys_flag & ~HOST_V6_MASK | host_bits,
             record.born_timestamp, record.born_host, now, record.store_host,
             record.reconsume_times, record.prepared_transaction_offset, len(record.body),
@@ -282,7 +277,7 @@ class MessageStore(StoreReads):
             code = record_tags_code(topic, properties, now, self._delays_ms)
             queue.pending += (position, size, code)
             parts += (
-                pack(size, MESSAGE_MAGIC, zlib.crc32(body) & 0x7FFFFFFF, batch.queue_id, flag,
+                pack(size, MESSAGE_MAGIC, body_crc(body), batch.queue_id, flag,
                      queue_offset, position, sys_flag, batch.born_timestamp, batch.born_host, now,
                      batch.store_host, batch.reconsume_times, 0, len(body)),
                 body, queue.topic_field, len(properties).to_bytes(2, "big"), properties,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerolox.inspect.check import CheckReport, check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.store.layout import parse_record
+from kerolox.protocol.records import parse_record
 from tests.support.stores.bench import NOW, Bench, properties
 
 __all__ = ["FILE_BYTES", "Made", "check", "fill", "made_store", "places_of"]

@@ -3,15 +3,14 @@ from __future__ import annotations
 import pytest
 
 from kerolox.message import java_hash, property_value
+from kerolox.protocol.records import head_packer, parse_record
 from kerolox.store.layout import (
     ENTRY,
     crc_matches,
     delay_levels_ms,
     entries_packer,
     entries_unpacker,
-    head_packer,
     is_blank,
-    parse_record,
     record_tags_code,
 )
 

@@ -35,6 +35,7 @@ from kerolox.protocol.headers import (
     TopicHeader,
 )
 from kerolox.protocol.names import SCHEDULE_TOPIC
+from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
@@ -352,10 +353,7 @@ def _earliest(broker: Context) -> int:
     """Store time of the oldest message; -1 when there is none."""
     data = broker.store.lookup(broker.store.min_physical_offset)
     if data is not None:
-        # Sys flag bit 16 says that the born host is 20 bytes long, not 8.
-        wide = int.from_bytes(data[36:40], "big") & 16
-        at = 48 + (20 if wide else 8)
-        return int.from_bytes(data[at : at + 8], "big")
+        return store_time_of(data)
     times = [
         earliest_store_time(broker, topic, queue_id)
         for topic, queue_id, *_ in broker.store.queues()

@@ -87,10 +87,8 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
     while result.status == GetMessageStatus.FOUND:
         at = 0
         for number in range(result.count):
-            length = int.from_bytes(result.records[at : at + 4], "big")
-            record = result.records[at : at + length]
-            at += length
-            message, _ = decode_record(record, inflate=False)
+            message, end = decode_record(result.records, at, inflate=False)
+            record, length, at = result.records[at:end], end - at, end
             if matches(message.properties):
                 if found and batch_max.is_full(len(found), size, message.commit_log_offset, length):
                     offset = _after(store, place, wanted, offset, number)

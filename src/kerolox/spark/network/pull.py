@@ -37,7 +37,7 @@ from kerolox.protocol.codes import (
     RequestCode,
     ResponseCode,
 )
-from kerolox.protocol.records import store_time_of
+from kerolox.protocol.records import records_before, store_time_of
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import Master
 from kerolox.spark.network.routes import PASSING_CODES, RouteFinder
@@ -63,9 +63,6 @@ RETRY_PAUSE_SECONDS = 0.2
 
 _LENGTHS = struct.Struct(">II")
 _HEADER_WORD = struct.Struct(">I")
-_RECORD_SIZE = struct.Struct(">I")
-_RECORD_OFFSET = struct.Struct(">q")
-_RECORD_OFFSET_AT = 20
 _OFFSET_GONE = "MESSAGE_WAS_REMOVING"
 
 _log = logging.getLogger(__name__)
@@ -226,7 +223,7 @@ class RangePuller:
             self._ask_rest(slot, next_offset, template)
             records = answer.body
             if next_offset > slot.end:
-                records = _cut_records(records, slot.end)
+                records = records_before(records, slot.end)
             stop = min(next_offset, slot.end)
             return Pulled(records, stop - slot.start), stop
         if code in PASSING_CODES or (code == ResponseCode.PULL_NOT_FOUND and not moved):
@@ -387,20 +384,3 @@ def _parse_answer(frame: bytes, address: str) -> _Answer:
         raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
             error
         )
-
-
-def _cut_records(records: bytes, end: int) -> bytes:
-    """The records with a queue offset below ``end``."""
-    position = 0
-    try:
-        while position < len(records):
-            (offset,) = _RECORD_OFFSET.unpack_from(records, position + _RECORD_OFFSET_AT)
-            if offset >= end:
-                break
-            (size,) = _RECORD_SIZE.unpack_from(records, position)
-            if size <= 0:
-                raise RemoteProtocolError(f"record of {size} bytes at byte {position}")
-            position += size
-    except struct.error as error:
-        raise RemoteProtocolError(f"torn record at byte {position}: {error}") from error
-    return records[:position]

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from kerolox.protocol.records import RecordView
 from kerolox.store.files.mapped_file import (
     check_file_size,
     close_map,
@@ -40,14 +41,11 @@ from kerolox.store.files.mapped_file import (
     release_pages,
     sync_folder,
 )
-from kerolox.store.layout import (
-    RecordView,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kerolox.store.layout import RecordView
+    from kerolox.protocol.records import RecordView
     from kerolox.store.log.commit_log import CommitLog
 
 __all__ = ["Index", "IndexFile", "index_hash", "record_keys"]

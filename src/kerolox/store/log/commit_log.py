@@ -16,6 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.kernel.status import AppendMessageStatus
+from kerolox.protocol.records import (
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    RecordView,
+    parse_record,
+    store_time_of,
+)
 from kerolox.store.files.mapped_file import (
     MappedFile,
     check_file_size,
@@ -25,14 +32,7 @@ from kerolox.store.files.mapped_file import (
     offset_name,
     write_all,
 )
-from kerolox.store.layout import (
-    BLANK,
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    RecordView,
-    parse_record,
-)
+from kerolox.store.layout import BLANK, BLANK_BYTES
 from kerolox.store.log.folders import LogFolders
 
 if TYPE_CHECKING:
@@ -352,8 +352,7 @@ class CommitLog:
         view = file.view
         if int.from_bytes(view[position + 4 : position + 8], "big") != MESSAGE_MAGIC:
             return -1
-        at = position + (68 if view[position + 39] & 16 else 56)
-        return int.from_bytes(view[at : at + 8], "big")
+        return store_time_of(view, position)
 
     def records_from(self, offset: int, end: int) -> Iterator[tuple[int, RecordView]]:
         """(physical offset, record) of the whole records in [offset, end), over file ends.

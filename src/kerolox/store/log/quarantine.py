@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.protocol.records import MESSAGE_MAGIC, parse_record
 from kerolox.store.files.mapped_file import (
     data_end,
     end_hole,
@@ -20,7 +21,7 @@ from kerolox.store.files.mapped_file import (
     sync_folder,
     zero_from,
 )
-from kerolox.store.layout import MESSAGE_MAGIC, crc_matches, parse_record
+from kerolox.store.layout import crc_matches
 
 if TYPE_CHECKING:
     from kerolox.store.files.mapped_file import MappedFile

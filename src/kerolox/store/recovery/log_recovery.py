@@ -26,16 +26,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.kernel import RecoveryReport
+from kerolox.protocol.records import MESSAGE_MAGIC, parse_record
 from kerolox.store.files.checkpoint import CLOCK_STEP_MS
 from kerolox.store.files.mapped_file import end_hole
-from kerolox.store.layout import (
-    BLANK,
-    BLANK_BYTES,
-    MESSAGE_MAGIC,
-    crc_matches,
-    is_blank,
-    parse_record,
-)
+from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank
 from kerolox.store.log.quarantine import LogCut
 from kerolox.store.queues.consume_queue import is_pre_blank
 
@@ -43,11 +37,11 @@ if TYPE_CHECKING:
     import mmap
 
     from kerolox.kernel.settings import StoreSettings
+    from kerolox.protocol.records import RecordView
     from kerolox.store.files.checkpoint import Checkpoint
     from kerolox.store.files.inventory import Inventory
     from kerolox.store.files.mapped_file import MappedFile
     from kerolox.store.index.index_file import Index
-    from kerolox.store.layout import RecordView
     from kerolox.store.log.commit_log import CommitLog
     from kerolox.store.recovery.queue_repair import QueueRepair
 

@@ -14,14 +14,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from kerolox.store.layout import (
-    ENTRY,
-    ENTRY_BYTES,
-    PRE_BLANK_SIZE,
-    RECORD_BYTES_MIN,
-    RecordView,
-    record_tags_code,
-)
+from kerolox.protocol.records import RECORD_BYTES_MIN, RecordView
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, record_tags_code
 from kerolox.store.queues.consume_queue import is_pre_blank
 from kerolox.store.queues.consume_queue_ext import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
