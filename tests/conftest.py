@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,14 +11,20 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Compiled modules are kept, here and by all processes that tests start, even where the environment
+# forbids it: otherwise each of some hundred processes compiles the whole package again.
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "pycache"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE))
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+
 # An example of an instant takes Hypothesis's 200 ms now and then on a machine under load. Where a
 # run judges a change the examples are the same each time; elsewhere each run has others.
 hypothesis.settings.register_profile(
     "ours", deadline=None, derandomize=os.environ.get("CI") == "true"
 )
 hypothesis.settings.load_profile("ours")
-
-TESTS = Path(__file__).resolve().parent
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,12 +45,6 @@ def part_of(nodeid: str) -> str:
     """The part of the suite that a test belongs to: its folder, ``source`` for those outside."""
     _, folder, *below = nodeid.partition("::")[0].split("/")
     return folder if below else "source"
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slow ones first: at the end all workers are to have something left."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(trylast=True)
