@@ -1,12 +1,12 @@
 """Queues against the log: each record has its entry, and each entry its record.
 
 The log is walked once. For each queue the entries that its records should have are gathered and
-compared with the queue's files in runs, so a healthy store costs one comparison of bytes per run.
+compared with the queue's files in runs. A healthy store costs one comparison of bytes per run.
 What differs is looked at entry by entry.
 
 A topic that was deleted and made again leaves records whose offsets were given again. A
-record that goes back to a lower offset, and whose entry there names it, begins the queue anew, and
-what the older records lack is no finding.
+record that goes back to a lower offset, and whose entry there names it, starts the queue anew.
+What the older records lack is then no finding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading the commit log from its files, record by record, over damage and beside a writer.
 
-The files are read with ``pread`` in windows, not mapped: a file that shrinks or a disk that fails
-is an ``OSError`` then and no signal, and what was read does not count as this process's memory.
+The files are read with ``pread`` in windows, not mapped. So a file that shrinks or a disk that
+fails is an ``OSError`` and no signal. What is read does not count as this process's memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``kerolox store rebuild``: queues and index made anew from the log, which is the truth.
 
-The new ones are written beside the old ones (``consumequeue.new``, ``index.new``). Only when they
-stand and are on disk are the old ones set aside (``.old``), the new ones given their names, and
-the old ones removed. Whatever stops it before that leaves the store as it was, and a later
+The new ones are written beside the old ones (``consumequeue.new``, ``index.new``). When they are on
+disk the old ones are set aside (``.old``), the new ones get their names, and the old ones are
+removed. Whatever stops it before that leaves the store as it was, and a later
 rebuild clears up.
 """
 

@@ -3,9 +3,9 @@
 Requests of all callers share the connection and are paired with their responses by opaque. A
 connection that closes ends its open requests with :class:`ConnectionLostError`; the next request
 opens a new one. Nothing is sent twice here: whether a request may be repeated is for the caller
-to know. A connection that gave not one byte while a request waited ``SILENT_SECONDS_MAX`` for its
-response leads nowhere any more (the peer's machine is gone, or a firewall has forgotten us): it is
-closed (clientCloseSocketIfTimeout), so that the next request opens another.
+to know. A connection that brings not one byte while a request waits ``SILENT_SECONDS_MAX`` for its
+response leads nowhere: the peer's machine is gone, or a firewall has forgotten us. It is closed
+(clientCloseSocketIfTimeout), so that the next request opens another.
 """
 
 from __future__ import annotations

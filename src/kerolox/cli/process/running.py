@@ -82,9 +82,9 @@ def say(text: str) -> None:
 
 
 def make_files_private() -> None:
-    """Files that the process makes from here on are for its user to write and its group to read,
-    folders likewise (0640 and 0750, or less where the umask was stricter). What is there stays as
-    it is. Both kernels, tables, logs and the ready file follow the one umask."""
+    """Files that the process makes from here on are for its user to write and its group to read.
+    They are 0640 and folders 0750, or less where the umask was stricter. What is there stays as it
+    is. Both kernels, tables, logs and the ready file follow the one umask."""
     os.umask(os.umask(0o077) | 0o027)
 
 

@@ -1,8 +1,8 @@
 """Raw records of a range of one queue, pulled over the wire with many requests in flight.
 
-A broker answers a pull with at most 32 messages or 256 KiB, so a reader that waits for each answer
-is as slow as the round trip. ``RangePuller`` cuts the range into slots as long as the answers have
-turned out to be, asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the answers into order:
+A broker answers a pull with at most 32 messages or 256 KiB. A reader that waits for each answer is
+as slow as the round trip. ``RangePuller`` cuts the range into slots as long as the answers turn out
+to be. It asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the answers into order:
 
 - an answer that covers less than its slot: the rest is asked for again, later slots get shorter;
 - one that covers more (the broker skipped messages by tag): what lies after the slot is cut off,
@@ -10,10 +10,10 @@ turned out to be, asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the ans
 - after many full answers longer slots are tried.
 
 So a range is read exactly, from its start to before its end, whatever a filter leaves out. A lost
-connection is made again, at another address if the name servers say so, and reading goes on after
-the last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets
-that the broker does not have any more, and messages of a later life of the topic, are a
-:class:`DataLossError`, or a warning when ``failOnDataLoss`` is false.
+connection is made again, at another address if the name servers say so. Reading goes on after the
+last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets that
+the broker does not have any more are a :class:`DataLossError`, and so are messages of a later life
+of the topic; with ``failOnDataLoss`` false either is a warning.
 """
 
 from __future__ import annotations

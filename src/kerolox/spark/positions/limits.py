@@ -22,8 +22,8 @@ def limit_offsets(
 ) -> dict[MessageQueue, int]:
     """Move ``end`` back so that at most ``limit`` offsets lie after ``start``.
 
-    Every queue in which something waits gets one offset, and the rest is shared by what waits in
-    each, so neither a long nor a short queue starves. When fewer offsets may be read than queues
+    Every queue in which something waits gets one offset. The rest is shared by what waits in each,
+    so neither a long nor a short queue starves. When fewer offsets may be read than queues
     have something, the queues take turns of one offset: of n queues each is served at least once in
     ``ceil(n / limit)`` batches. The shares add up to exactly ``limit`` when as much waits. Queues
     missing in ``start`` keep their ``end``.
@@ -52,7 +52,7 @@ def _in_turn(
 ) -> list[MessageQueue]:
     """The queues in order, from the one whose turn it is.
 
-    A batch of ``limit`` offsets adds ``limit`` to the sum of all starts, so the turn moves on by as
+    A batch of ``limit`` offsets adds ``limit`` to the sum of all starts. So the turn moves on by as
     many queues as may have been served.
     """
     queues = sorted(end)

@@ -1,8 +1,8 @@
 """Offsets of many queues: their JSON, what an option means, and how a range becomes partitions.
 
 Pure functions over ``dict[MessageQueue, int]``. The JSON form is nested by topic, broker name and
-queue id (``{"topic":{"broker-a":{"0":123}}}``) and sorted, because Spark decides by comparing text
-whether there is anything new. An offset is the one to read next, so ``[start, end)`` is a range.
+queue id (``{"topic":{"broker-a":{"0":123}}}``). It is sorted, because Spark decides by comparing
+text whether there is anything new. An offset is the one to read next: ``[start, end)`` is a range.
 """
 
 from __future__ import annotations
@@ -160,8 +160,9 @@ def plan_partitions(
     """Cut ranges into partitions of nearly equal length: few, and large.
 
     There are as many as queues with data, but not more than one for each ``PARTITION_ROWS_MIN``
-    rows, at least ``min_partitions`` and at least one if there is anything to read. A partition
-    may hold parts of several queues; a queue may be cut anywhere. Empty ranges are left out.
+    rows. There are at least ``min_partitions``, and at least one if there is anything to read. A
+    partition may hold parts of several queues; a queue may be cut anywhere. Empty ranges are left
+    out.
     """
     filled = [each for each in sorted(ranges) if each.end > each.start]
     total = sum(each.end - each.start for each in filled)

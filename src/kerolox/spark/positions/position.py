@@ -1,8 +1,8 @@
 """Where a stream is: the document that Spark keeps in the checkpoint for each micro-batch.
 
 ``offsets`` says where the batch ends, by topic, broker name and queue id, as option
-``startingOffsets`` does. Two more members make a batch the same whenever it is done, and tell a
-topic that was created again from the one that was read before:
+``startingOffsets`` does. Two more members make a batch the same whenever it is done. They also
+tell a topic that was created again from the one that was read before:
 
 - ``starts``: queues whose part of the batch does not start where the batch before ended: all in the
   first batch (Spark asks for the initial offsets again at each try, and they would be others), and

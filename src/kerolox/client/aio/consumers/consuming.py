@@ -3,7 +3,7 @@
 Per queue that we own there is one pull loop (:class:`Assignment`); all of them fill one list of
 ready work, from which ``consume_concurrency`` workers take. A worker runs the listener, sends back
 what failed, and moves the queue's offset. Bounds: a pull loop pauses when its queue has too many
-unfinished messages, bytes, or too wide a span, so the ready list is bounded by their sum.
+unfinished messages, bytes, or too wide a span. So the ready list is bounded by their sum.
 """
 
 from __future__ import annotations

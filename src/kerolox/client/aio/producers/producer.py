@@ -1,8 +1,8 @@
 """The asyncio producer.
 
-A send picks a queue, asks the broker that has it, and tries others within one time limit when that
-fails in a way that another broker may not (:mod:`kerolox.client.core.sending.retry`). Many sends
-may be open at the same time; they share one connection per broker and need no task of their own.
+A send picks a queue and asks the broker that has it. When that fails in a way that another broker
+may not (:mod:`kerolox.client.core.sending.retry`), it tries others within one time limit. Many
+sends may be open at the same time; they share one connection per broker and need no tasks.
 """
 
 from __future__ import annotations

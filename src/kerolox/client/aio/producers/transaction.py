@@ -1,8 +1,8 @@
 """The asyncio producer of transactions (``TransactionMQProducer``).
 
-A message is sent as a half that no consumer sees, the local part of the transaction runs, and its
-outcome commits the message or rolls it back. When the broker does not hear of the outcome, since
-the producer died, say, it asks any producer of the group.
+A message is sent as a half that no consumer sees. Then the local part of the transaction runs, and
+its outcome commits the message or rolls it back. When the broker does not hear of the outcome,
+since the producer died, say, it asks any producer of the group.
 """
 
 from __future__ import annotations

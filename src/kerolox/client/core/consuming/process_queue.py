@@ -1,8 +1,8 @@
 """The messages of one queue that were pulled and are not yet consumed (``ProcessQueue``).
 
-The offset that may be committed is that of the oldest message still here, since listeners finish in
-any order and nothing that is unfinished may be skipped. When nothing is left it is one after the
-newest message that was ever here.
+The offset that may be committed is that of the oldest message still here: listeners finish in any
+order, and nothing unfinished may be skipped. When nothing is left it is one after the newest
+message that was ever here.
 """
 
 from __future__ import annotations
