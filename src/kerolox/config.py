@@ -31,9 +31,9 @@ import shutil
 import stat
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 from kerolox.errors import ConfigError
 from kerolox.properties import edit_properties, parse_properties
@@ -51,6 +51,7 @@ __all__ = [
     "refuse_one_time_file",
     "refuse_unknown",
     "setting_keys",
+    "setting_rules",
     "setting_text",
     "write_with_backup",
 ]
@@ -72,7 +73,7 @@ NUMBER_CHARACTERS_MAX = 64
 _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings")
 
-_HINTS: dict[type[Any], dict[str, object]] = {}
+_HINTS: dict[type[object], dict[str, object]] = {}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TRAILING_COMMENT = re.compile(r"\s[#!]")
@@ -172,13 +173,30 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
-def setting_keys(settings_type: type[Any]) -> dict[str, str]:
+class SettingRules(TypedDict, total=False):
+    """What a field's metadata may say of its setting; the text above says what it means."""
+
+    key: str | None
+    min: float
+    max: float
+    choices: Collection[str]
+    bytes: int
+    wire: bool
+    wire_if: str
+    live: bool
+
+
+def setting_rules(settings_type: type[object]) -> dict[str, SettingRules]:
+    """Field name → what its metadata says."""
+    fields = dataclasses.fields(settings_type)  # type: ignore[arg-type]
+    return {each.name: cast("SettingRules", each.metadata) for each in fields}
+
+
+def setting_keys(settings_type: type[object]) -> dict[str, str]:
     """Key in the file → field name of a settings dataclass."""
-    keys = (
-        (each.metadata.get("key", camel(each.name)), each.name)
-        for each in dataclasses.fields(settings_type)
-    )
-    return {str(key): name for key, name in keys if key is not None}
+    rules = setting_rules(settings_type).items()
+    keys = ((each.get("key", camel(name)), name) for name, each in rules)
+    return {key: name for key, name in keys if key is not None}
 
 
 def load_settings(
@@ -210,18 +228,17 @@ def load_settings(
     if warn and without_effect:
         _log.warning("%s: without effect: %s", where, _with_reasons(without_effect, known_unused))
     hints = _hints(settings_type)
-    fields = {field.name: field for field in dataclasses.fields(settings_type)}  # type: ignore[arg-type]
+    rules = setting_rules(settings_type)
     given = convert_settings(settings_type, values, where=where)
     for name, value in (overrides or {}).items():
-        if name not in fields:
-            raise ConfigError(f"there is no setting {name!r}{_did_you_mean(name, fields)}")
+        if name not in rules:
+            raise ConfigError(f"there is no setting {name!r}{_did_you_mean(name, rules)}")
         if value is None:
             continue
-        metadata = fields[name].metadata
         if isinstance(value, str):
-            given[name] = convert_setting(value, hints[name], metadata, where=f"option {name}")
+            given[name] = convert_setting(value, hints[name], rules[name], where=f"option {name}")
         else:
-            given[name] = _check_limits(value, metadata, f"option {name}")
+            given[name] = _check_limits(value, rules[name], f"option {name}")
     try:
         return settings_type(**given)
     except ConfigError as error:
@@ -230,7 +247,7 @@ def load_settings(
 
 
 def convert_settings(
-    settings_type: type[Any], values: Mapping[str, str], *, where: str
+    settings_type: type[object], values: Mapping[str, str], *, where: str
 ) -> dict[str, object]:
     """Field name → value, of those keys that are settings of that type.
 
@@ -238,16 +255,16 @@ def convert_settings(
         ConfigError: a value does not fit; the text names ``where`` and the key.
     """
     hints = _hints(settings_type)
-    metadata = {each.name: each.metadata for each in dataclasses.fields(settings_type)}
+    rules = setting_rules(settings_type)
     return {
-        name: convert_setting(values[key], hints[name], metadata[name], where=f"{where}: {key}")
+        name: convert_setting(values[key], hints[name], rules[name], where=f"{where}: {key}")
         for key, name in setting_keys(settings_type).items()
         if key in values
     }
 
 
 def convert_setting(
-    text: str, hint: object, metadata: Mapping[str, Any] = types.MappingProxyType({}), *, where: str
+    text: str, hint: object, rules: SettingRules | None = None, *, where: str
 ) -> object:
     """One text of a file as a value of the field's type.
 
@@ -256,7 +273,8 @@ def convert_setting(
     """
     text = text.strip()
     plain = _plain_type(hint)
-    _check_text(text, plain, metadata, where)
+    rules = rules or {}
+    _check_text(text, plain, rules, where)
     if _TRAILING_COMMENT.search(text):
         raise ConfigError(
             f"{where}: {_quoted(text)} ends in a comment; a comment must be on a line of its own"
@@ -264,7 +282,7 @@ def convert_setting(
     converter = _CONVERTERS.get(plain)
     if converter is None:
         raise TypeError(f"{where}: no conversion from text to {hint}")
-    return _check_limits(converter(text, where), metadata, where)
+    return _check_limits(converter(text, where), rules, where)
 
 
 def setting_text(value: object) -> str:
@@ -304,7 +322,7 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {best!r}?)" if best else ""
 
 
-def _hints(settings_type: type[Any]) -> dict[str, object]:
+def _hints(settings_type: type[object]) -> dict[str, object]:
     """Field name → type. It takes milliseconds to find out."""
     if settings_type not in _HINTS:
         _HINTS[settings_type] = typing.get_type_hints(settings_type)
@@ -319,10 +337,10 @@ def _plain_type(hint: object) -> object:
     return hint
 
 
-def _check_text(text: str, plain: object, metadata: Mapping[str, Any], where: str) -> None:
+def _check_text(text: str, plain: object, rules: SettingRules, where: str) -> None:
     """A bounded length, and nothing that a line of the file or of the log can't hold."""
     if plain in (str, Path):
-        most = metadata.get("bytes", TEXT_BYTES_MAX if plain is str else PATH_BYTES_MAX)
+        most = rules.get("bytes", TEXT_BYTES_MAX if plain is str else PATH_BYTES_MAX)
         count = len(text.encode("utf-8", "surrogatepass"))
     else:
         most, count = NUMBER_CHARACTERS_MAX, len(text)
@@ -336,8 +354,8 @@ def _quoted(text: str) -> str:
     return f"'{printable(text, characters_max=NAME_CHARACTERS_MAX)}'"
 
 
-def _check_limits(value: object, metadata: Mapping[str, Any], where: str) -> object:
-    low, high, choices = (metadata.get(name) for name in ("min", "max", "choices"))
+def _check_limits(value: object, rules: SettingRules, where: str) -> object:
+    low, high, choices = rules.get("min"), rules.get("max"), rules.get("choices")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if low is not None and value < low:
             raise ConfigError(f"{where}: {value} is too small; the least is {low}")

@@ -14,7 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from kerolox.config import change_settings_file, refuse_unknown, setting_keys, setting_text
+from kerolox.config import (
+    change_settings_file,
+    refuse_unknown,
+    setting_keys,
+    setting_rules,
+    setting_text,
+)
 from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
 from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
@@ -258,8 +264,7 @@ def _parsed(body: bytes, asker: str) -> dict[str, str]:
 
 def _wire_if(settings_type: type[RoleSettings], name: str) -> str | None:
     """The key of the setting that would allow a change."""
-    fields = {each.name: each for each in dataclasses.fields(settings_type)}
-    permission = fields[name].metadata.get("wire_if")
+    permission = setting_rules(settings_type)[name].get("wire_if")
     keys = {field: key for key, field in setting_keys(settings_type).items()}
     return keys[permission] if permission else None
 

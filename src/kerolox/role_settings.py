@@ -23,7 +23,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from kerolox.config import (
     convert_settings,
@@ -31,6 +31,7 @@ from kerolox.config import (
     read_properties,
     refuse_one_time_file,
     setting_keys,
+    setting_rules,
     setting_text,
 )
 from kerolox.text import printable
@@ -84,7 +85,7 @@ class RoleSettings:
 
     # -- loading ------------------------------------------------------------------------------
     @classmethod
-    def load(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
+    def load(cls, path: Path | None = None, **overrides: object) -> Self:
         """Settings of a file (None: the defaults), and ``overrides`` by field name.
 
         Raises:
@@ -99,7 +100,7 @@ class RoleSettings:
         return cls._from(path, values, overrides, str(path))
 
     @classmethod
-    def load_for_start(cls, path: Path | None = None, **overrides: Any) -> Self:  # noqa: ANN401
+    def load_for_start(cls, path: Path | None = None, **overrides: object) -> Self:
         """Settings as the command line starts with them: of the file given, or else those that
         requests changed before (see :attr:`settings_file`).
 
@@ -128,7 +129,11 @@ class RoleSettings:
 
     @classmethod
     def _from(
-        cls, path: Path | None, values: Mapping[str, str], overrides: Mapping[str, Any], where: str
+        cls,
+        path: Path | None,
+        values: Mapping[str, str],
+        overrides: Mapping[str, object],
+        where: str,
     ) -> Self:
         source = Source(path, dict(overrides), tuple(values))
         return cls._made(values, where, {**overrides, "source": source})
@@ -194,13 +199,13 @@ class RoleSettings:
     @classmethod
     def is_live(cls, name: str) -> bool:
         """Whether a field takes effect at once."""
-        return bool(_metadata(cls)[name].get("live", False))
+        return bool(setting_rules(cls)[name].get("live", False))
 
     def is_wire(self, name: str) -> bool:
         """Whether a request may change a field."""
-        metadata = _metadata(type(self))[name]
-        permission = metadata.get("wire_if")
-        return bool(metadata.get("wire", False) or (permission and getattr(self, permission)))
+        rules = setting_rules(type(self))[name]
+        permission = rules.get("wire_if")
+        return bool(rules.get("wire", False) or (permission and getattr(self, permission)))
 
     def changed(self, values: Mapping[str, str], where: str) -> Self:
         """These settings with some keys changed, checked as at a start.
@@ -208,8 +213,8 @@ class RoleSettings:
         Raises:
             ConfigError: a value does not fit, by itself or beside the others.
         """
-        converted: dict[str, Any] = convert_settings(type(self), values, where=where)
-        return dataclasses.replace(self, **converted)
+        converted = convert_settings(type(self), values, where=where)
+        return dataclasses.replace(self, **converted)  # type: ignore[arg-type]
 
     def take_over(self, other: RoleSettings, names: Iterable[str]) -> None:
         """Have the values of other settings for these fields. All parts of a role share its
@@ -222,10 +227,6 @@ class RoleSettings:
         return {
             key: setting_text(getattr(self, name)) for key, name in setting_keys(type(self)).items()
         }
-
-
-def _metadata(settings_type: type[RoleSettings]) -> dict[str, Mapping[str, Any]]:
-    return {each.name: each.metadata for each in dataclasses.fields(settings_type)}
 
 
 def _list(keys: Iterable[str]) -> str:

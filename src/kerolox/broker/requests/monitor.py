@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.query import earliest_store_time, known_topic
@@ -142,22 +142,25 @@ async def consume_time_span(broker: Context, header: GroupTopicHeader, request: 
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_store_time(broker, header.topic, queue_id)
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
-        span: dict[str, Any] = {
-            "consumeTimeStamp": earliest,
-            "delayTime": 0,
-            "maxTimeStamp": broker.store.store_time(header.topic, queue_id, high - 1),
-            "messageQueue": _queue(broker, header.topic, queue_id),
-            "minTimeStamp": earliest,
-        }
+        latest = broker.store.store_time(header.topic, queue_id, high - 1)
+        stands_at, delay_ms = earliest, 0
         if consumed > 0:
-            at = broker.store.store_time(header.topic, queue_id, consumed - 1)
-            span["consumeTimeStamp"] = at
+            stands_at = broker.store.store_time(header.topic, queue_id, consumed - 1)
         if consumed < high:
             following = broker.store.store_time(header.topic, queue_id, max(consumed, 0))
-            span["delayTime"] = broker.now_ms() - following
-        for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp"):
-            span[f"{name}Str"] = _time_text(int(span[name]))
-        spans.append(span)
+            delay_ms = broker.now_ms() - following
+        spans.append(
+            {
+                "consumeTimeStamp": stands_at,
+                "delayTime": delay_ms,
+                "maxTimeStamp": latest,
+                "messageQueue": _queue(broker, header.topic, queue_id),
+                "minTimeStamp": earliest,
+                "minTimeStampStr": _time_text(earliest),
+                "maxTimeStampStr": _time_text(latest),
+                "consumeTimeStampStr": _time_text(stands_at),
+            }
+        )
     return Reply(body=encode_body({"consumeTimeSpanSet": spans}))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -189,7 +189,7 @@ class OffsetTable:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
-    def snapshot(self) -> dict[str, Mapping[str, Any]]:
+    def snapshot(self) -> dict[str, Mapping[str, object]]:
         """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
         self.drain()
         if not self._has_lmq:
