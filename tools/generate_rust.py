@@ -118,6 +118,8 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "HELD_PULLS_MAX", "usize", grouped(kernel.HELD_PULLS_MAX)
     yield "HELD_OF_CONNECTION_MAX", "u32", grouped(kernel.HELD_OF_CONNECTION_MAX)
     yield "HELD_CODES_MAX", "usize", grouped(kernel.HELD_CODES_MAX)
+    yield "OFFSET_WAITS_MAX", "usize", grouped(kernel.OFFSET_WAITS_MAX)
+    yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(kernel.ARRIVED_AT_ONCE_MAX)
     yield "PASSED_OVER_MS", "i64", grouped(kernel.PASSED_OVER_MS)
     yield "COMMITS_MAX", "usize", grouped(kernel.COMMITS_MAX)
     yield "GROUP_READS_MAX", "usize", grouped(kernel.GROUP_READS_MAX)

@@ -2,7 +2,7 @@
 
 use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyBytesMethods, PyTuple};
 
 use crate::checked_host;
 
@@ -61,7 +61,7 @@ pub struct Items<'py> {
 impl Items<'_> {
     /// As the engine takes them.
     pub fn of_engine(&self) -> Vec<BatchItem<'_>> {
-        let mut bit_maps = self.bit_maps.iter().map(|bit_map| bit_map.as_bytes());
+        let mut bit_maps = self.bit_maps.iter().map(PyBytesMethods::as_bytes);
         self.items
             .iter()
             .map(|(flag, body, properties)| BatchItem {

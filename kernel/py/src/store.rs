@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, Subscription,
+    Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, NewWait, Subscription,
 };
 use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -33,6 +33,14 @@ impl Store {
 #[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
 fn hashes(codes: Option<Vec<i64>>) -> Option<Vec<i32>> {
     codes.map(|codes| codes.iter().map(|code| *code as i32).collect())
+}
+
+/// A deadline: a client may ask for more milliseconds than there are numbers.
+fn deadline(milliseconds: &Bound<'_, PyAny>) -> PyResult<i64> {
+    milliseconds.extract().or_else(|error: PyErr| {
+        let is_large = error.is_instance_of::<PyOverflowError>(milliseconds.py());
+        if is_large { Ok(i64::MAX) } else { Err(error) }
+    })
 }
 
 /// A path of the store: its root came as text.
@@ -447,11 +455,6 @@ impl Store {
         tag_codes: Option<Vec<i64>>,
         deadline_ms: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        // A client may ask for more milliseconds than there are numbers.
-        let deadline_ms = deadline_ms.extract().or_else(|error: PyErr| {
-            let is_large = error.is_instance_of::<PyOverflowError>(deadline_ms.py());
-            if is_large { Ok(i64::MAX) } else { Err(error) }
-        })?;
         let encoding = Encoding::of(serialize_type).ok_or_else(|| {
             PyValueError::new_err(format!("serialize type {serialize_type} is not 0 or 1"))
         })?;
@@ -466,8 +469,39 @@ impl Store {
             offset,
             max_count,
             tag_codes: codes.as_deref(),
-            deadline_ms,
+            deadline_ms: deadline(deadline_ms)?,
         }))
+    }
+
+    /// Tell, by `drain_arrived`, when a queue has a record at an offset.
+    #[allow(clippy::too_many_arguments)] // the fields of a wait
+    fn wait_for_offset(
+        &self,
+        wait_id: u64,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        deadline_ms: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        Ok(self.hot.wait_for_offset(&NewWait {
+            id: wait_id,
+            group: group.as_bytes(),
+            topic: topic.as_bytes(),
+            queue_id,
+            offset,
+            deadline_ms: deadline(deadline_ms)?,
+        }))
+    }
+
+    /// Forget a wait.
+    fn cancel_wait(&self, wait_id: u64) {
+        self.hot.cancel_wait(wait_id);
+    }
+
+    /// The waits that are over, some of them at a time.
+    fn drain_arrived(&self) -> Vec<u64> {
+        self.hot.drain_arrived()
     }
 
     /// Hold no more pulls: the next tick answers those that are held.

@@ -21,6 +21,7 @@ from kerolox._pykernel.answers import (
 )
 from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
 from kerolox._pykernel.tables import Tables
+from kerolox._pykernel.waits import OffsetWaits, Wait
 from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import Perm, ResponseCode
@@ -80,6 +81,7 @@ class Store(MessageStore):
         """Pulls that what arrived may satisfy, and that have not been looked at."""
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self._held = HeldPulls()
+        self._waits = OffsetWaits()
         self._ended_groups: set[str] = set()
         self._ended_topics: set[str] = set()
         self._ended_subscriptions: set[tuple[str, str]] = set()
@@ -103,6 +105,7 @@ class Store(MessageStore):
         super().close()
         self.tables.forget()
         self._held = HeldPulls()
+        self._waits = OffsetWaits()
         self._staged.clear()
         self.arrived.clear()
         self._waking.clear()
@@ -202,7 +205,7 @@ class Store(MessageStore):
         key = (queue.topic, queue.queue_id)
         if self.pool is not None:
             self._staged.append((self.log.end_offset, key, tag_codes))
-        elif key in self._held:
+        elif key in self._held or key in self._waits:
             self.arrived.setdefault(key, set()).update(tag_codes)
 
     # -- read ---------------------------------------------------------------------------------
@@ -285,7 +288,7 @@ class Store(MessageStore):
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel``."""
-        return super().stats() | {"held_pulls": len(self._held)}
+        return super().stats() | {"held_pulls": len(self._held) + len(self._waits)}
 
     def drain_put_times(self) -> list[tuple[int, int]]:
         """See ``StoreKernel``."""
@@ -343,6 +346,28 @@ class Store(MessageStore):
             )
         )
 
+    def wait_for_offset(
+        self, wait_id: int, group: str, topic: str, queue_id: int, offset: int, deadline_ms: int
+    ) -> bool:
+        """See ``OffsetWaits``."""
+        key = (topic, queue_id)
+        end = self.queue_bounds(*key)[1]
+        is_added = self._waits.add(wait_id, Wait(group, key, offset, deadline_ms), end)
+        if self._waits.over:
+            self.notify()
+        return is_added
+
+    def cancel_wait(self, wait_id: int) -> None:
+        """See ``OffsetWaits``."""
+        self._waits.cancel(wait_id)
+
+    def drain_arrived(self) -> list[int]:
+        """See ``OffsetWaits``."""
+        arrived = self._waits.take()
+        if self._waits.over:
+            self.notify()
+        return arrived
+
     def has_room_to_hold(self, connection_id: int, tags: frozenset[int] | None) -> bool:
         """Whether ``hold_pull`` would hold a pull of that connection, with those tags."""
         return self._held.has_room_for(connection_id, tags)
@@ -381,6 +406,8 @@ class Store(MessageStore):
         """
         while self.arrived:
             key = next(iter(self.arrived))
+            if key in self._waits:
+                self._waits.settle(key, self.queue_bounds(*key)[1])
             for pull in self._held.matching(key, self.arrived.pop(key)):
                 if not pull.is_waking:
                     pull.is_waking = True
@@ -407,18 +434,20 @@ class Store(MessageStore):
     @property
     def has_ready(self) -> bool:
         """Whether ``drain_ready`` has answers, those of finished flushes aside."""
-        return bool(self._ready)
+        return bool(self._ready or self._waits.over)
 
     def stop_holding(self) -> None:
         """See ``StoreKernel``."""
         self.tables.stop_holding()
         self._held.end_where(lambda _pull: True)
+        self._waits.end_where(lambda _wait: True)
 
     def tick(self, now_ms: int) -> bool:
         """See ``StoreKernel``."""
         self._release_committed()
         self._end_holds()
         self._end_passed_over(now_ms)
+        self._waits.end_where(lambda wait: wait.deadline_ms <= now_ms)
         self._ticked_ms = now_ms
         self._expire_some()
         self._release_flushed()
@@ -428,7 +457,7 @@ class Store(MessageStore):
             self._flush_wait_count -= len(wait.headers)
             self._note_flushed(wait, now_ms)
             self._ready.append((wait.connection_id, _late(wait.headers)))
-        return bool(self._ready)
+        return self.has_ready
 
     def _expire_some(self) -> None:
         """Answer some of the pulls whose time was over at the last tick; the rest follows in
@@ -450,6 +479,7 @@ class Store(MessageStore):
         ended = (self._ended_groups, self._ended_topics, self._ended_subscriptions)
         if any(ended):
             self._held.end_where(self._is_ended)
+            self._waits.end_where(self._is_ended)
             for names in ended:
                 names.clear()
 
@@ -469,7 +499,7 @@ class Store(MessageStore):
                 now_ms,
             )
 
-    def _is_ended(self, pull: HeldPull) -> bool:
+    def _is_ended(self, pull: HeldPull | Wait) -> bool:
         """The next tick ends it; until then nothing may wake it, or it would be given what its
         group does not want any more, and passed over what it wants now."""
         topic = pull.key[0]
@@ -511,7 +541,7 @@ class Store(MessageStore):
 
     def _wake_and_notify(self) -> None:
         self.wake(_NOBODY)
-        if self._ready:
+        if self.has_ready:
             self.notify()
 
     def _held_answer(self, pull: HeldPull, result: ReadResult) -> bytes:
@@ -524,7 +554,7 @@ class Store(MessageStore):
         readable = self.log.max_offset
         while self._staged and self._staged[0][0] <= readable:
             _end, key, tag_codes = self._staged.popleft()
-            if key in self._held:
+            if key in self._held or key in self._waits:
                 self.arrived.setdefault(key, set()).update(tag_codes)
         if self.arrived or self._waking:
             self.wake(_NOBODY)

@@ -77,8 +77,12 @@ class Ports:
         if self._main is None:
             return
         for connection_id, data in self._broker.store.drain_ready():
-            if not self._broker.arrivals.wake(connection_id):
-                self._main.deliver(connection_id, data)
+            self._main.deliver(connection_id, data)
+        self._broker.arrivals.wake_arrived()
+
+    def _connection_closed(self, connection: ServerConnection) -> None:
+        self._broker.clients.connection_closed(connection)
+        self._broker.arrivals.connection_closed(connection.connection_id)
 
     async def _listen_vip(self, listen_port: int) -> None:
         try:
@@ -97,7 +101,7 @@ class Ports:
             host=config.listen_host,
             port=port,
             feeder=feeder,
-            on_close=self._broker.clients.connection_closed,
+            on_close=self._connection_closed,
             on_ready=self.deliver_ready,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,

@@ -42,11 +42,14 @@ from kerolox.kernel.choice import (
 from kerolox.kernel.feed import FED_MORE, FED_READY, ConnectionKernel, Fed, FedMembers
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import (
+    ARRIVED_AT_ONCE_MAX,
     HELD_CODES_MAX,
     HELD_OF_CONNECTION_MAX,
     HELD_PULLS_MAX,
+    OFFSET_WAITS_MAX,
     PASSED_OVER_MS,
     HeldPulls,
+    OffsetWaits,
 )
 from kerolox.kernel.metrics import GROUP_READS_MAX, StoreMetrics
 from kerolox.kernel.read import RecordReader
@@ -65,6 +68,7 @@ from kerolox.kernel.values import (
 )
 
 __all__ = [
+    "ARRIVED_AT_ONCE_MAX",
     "COMMITS_MAX",
     "FED_MORE",
     "FED_READY",
@@ -73,6 +77,7 @@ __all__ = [
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
+    "OFFSET_WAITS_MAX",
     "PASSED_OVER_MS",
     "AppendMessageStatus",
     "Appended",
@@ -91,6 +96,7 @@ __all__ = [
     "OddBody",
     "OffsetCommits",
     "OffsetSource",
+    "OffsetWaits",
     "PutMessageStatus",
     "QueueBounds",
     "Read",

@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "ARRIVED_AT_ONCE_MAX",
     "HELD_CODES_MAX",
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
+    "OFFSET_WAITS_MAX",
     "PASSED_OVER_MS",
     "HeldPulls",
+    "OffsetWaits",
 ]
 
 HELD_PULLS_MAX = 100_000
@@ -28,6 +31,13 @@ PASSED_OVER_MS = 5_000
 """How long a held pull may wait behind messages that it does not want: it is answered then, so that
 its group's offset, and what operators see of it, goes on behind them (``PullRequestHoldService``).
 """
+
+
+OFFSET_WAITS_MAX = 10_000
+"""Waits for offsets that there may be."""
+
+ARRIVED_AT_ONCE_MAX = 250
+"""Those of them that ``drain_arrived`` tells of at once: what follows is work of the loop."""
 
 
 @runtime_checkable
@@ -65,4 +75,30 @@ class HeldPulls(Protocol):
 
     def drain_ready(self) -> list[tuple[int, bytes]]:
         """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
+        ...
+
+
+@runtime_checkable
+class OffsetWaits(Protocol):
+    """Waits of those who read for themselves, such as pulls that filter by an expression."""
+
+    def wait_for_offset(
+        self, wait_id: int, group: str, topic: str, queue_id: int, offset: int, deadline_ms: int
+    ) -> bool:
+        """Wait until a queue has a record at an offset; ``drain_arrived`` gives ``wait_id`` then,
+        which is the caller's and unique.
+
+        A wait is also over with the first ``tick`` at ``deadline_ms`` or later, and with the next
+        one where held pulls of that group and topic would be answered. False: there are
+        ``OFFSET_WAITS_MAX``.
+        """
+        ...
+
+    def cancel_wait(self, wait_id: int) -> None:
+        """Forget a wait; nothing happens when there is none."""
+        ...
+
+    def drain_arrived(self) -> list[int]:
+        """The waits that are over, at most ``ARRIVED_AT_ONCE_MAX``; ``notify_fd`` tells when there
+        are more. To be called whenever ``drain_ready`` is."""
         ...

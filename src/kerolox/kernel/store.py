@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from kerolox.kernel.append import RecordAppender
 from kerolox.kernel.files import StoreFiles, StoreRetention
-from kerolox.kernel.held_pulls import HeldPulls
+from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
 from kerolox.kernel.read import RecordReader
 from kerolox.kernel.tables import FastPathTables, OffsetCommits
@@ -31,7 +31,14 @@ class OffsetSource(OffsetCommits, RecordReader, Protocol):
 
 @runtime_checkable
 class StoreKernel(
-    CleanedStore, RecordStore, FastPathTables, OffsetSource, HeldPulls, StoreMetrics, Protocol
+    CleanedStore,
+    RecordStore,
+    FastPathTables,
+    OffsetSource,
+    HeldPulls,
+    OffsetWaits,
+    StoreMetrics,
+    Protocol,
 ):
     """Commit log, consume queues, index and the tables of the fast path.
 

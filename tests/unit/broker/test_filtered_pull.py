@@ -284,7 +284,7 @@ async def test_retried_messages_are_filtered_by_the_expression_of_their_first_to
 async def test_more_waits_than_there_may_be_are_refused_as_busy(
     sql_broker: Broker, sql_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.broker.services.filtered_pull.FILTERED_HOLDS_MAX", 1)
+    monkeypatch.setattr("kerolox.broker.services.filtered_pull.OFFSET_WAITS_MAX", 1)
     await sql_peer.create_topic("T")
     waiting = asyncio.create_task(pull_sql(sql_peer, "n > 1", flags=HELD, wait_ms=60_000))
     await until(lambda: sql_broker.parts.arrivals.is_full)
@@ -293,6 +293,26 @@ async def test_more_waits_than_there_may_be_are_refused_as_busy(
     assert refused.remark.startswith("[OVERLOAD]system busy, ")
     await send_numbers(sql_peer, 3)
     assert bodies(await waiting) == [b"2"]
+
+
+async def test_a_closed_connection_gives_its_waits_back(sql_broker: Broker, sql_peer: Peer) -> None:
+    await sql_peer.create_topic("T")
+    async with peer_of(sql_broker) as other:
+        waiting = asyncio.create_task(pull_sql(other, "n > 1", flags=HELD, wait_ms=1 << 60))
+        await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
+        waiting.cancel()
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 0)
+
+
+async def test_what_a_wait_was_woken_by_counts_once_for_its_group(
+    sql_broker: Broker, sql_peer: Peer
+) -> None:
+    await sql_peer.create_topic("T")
+    waiting = asyncio.create_task(pull_sql(sql_peer, "n = 1", flags=HELD, wait_ms=60_000))
+    await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
+    await send_numbers(sql_peer, 2)
+    assert bodies(await waiting) == [b"1"]
+    assert sql_broker.parts.store.group_stats() == []
 
 
 async def test_a_waiting_group_that_is_switched_off_is_refused(

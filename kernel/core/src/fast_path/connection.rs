@@ -95,7 +95,7 @@ impl Connection {
             state.note_puts(core.elapsed_ms());
         }
         let flush_wanted = std::mem::take(&mut state.flush_wanted);
-        let ready = state.peers.has_ready() || state.has_arrivals();
+        let ready = state.has_ready();
         drop(core);
         drop(state);
         if flush_wanted > 0

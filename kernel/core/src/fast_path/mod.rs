@@ -19,9 +19,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod times;
+mod waits;
 
 pub use self::connection::{Connection, Fed};
-pub use self::path::{Commit, FallBehind, GroupStats, HotPath, NewHold, NewIdentity};
+pub use self::path::{Commit, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::Subscription;

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use super::hold::HeldPull;
 use super::policy::{self, Identity, Subscription};
 use super::state::State;
+use super::waits::Wait;
 use crate::error::{PutStatus, StoreError};
 use crate::queues::queue_ext::Filter;
 use crate::settings::Settings;
@@ -47,6 +48,18 @@ pub struct NewHold<'a> {
     pub offset: i64,
     pub max_count: i32,
     pub tag_codes: Option<&'a [i32]>,
+    pub deadline_ms: i64,
+}
+
+/// A wait for an offset of a queue.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python face
+pub struct NewWait<'a> {
+    pub id: u64,
+    pub group: &'a [u8],
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub offset: i64,
     pub deadline_ms: i64,
 }
 
@@ -310,6 +323,50 @@ impl HotPath {
         state.hold(pull)
     }
 
+    /// Waits for an offset of a queue; false when too many wait.
+    pub fn wait_for_offset(&self, new: &NewWait<'_>) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.make_room_for_names();
+        let tables = &mut state.tables;
+        let slots = (tables.intern_group(new.group), tables.intern_topic(new.topic));
+        let (Some(group), Some(topic)) = slots else {
+            return false;
+        };
+        let NewWait { queue_id, offset, deadline_ms, .. } = *new;
+        let end = {
+            let mut core = self.store.lock();
+            tables.refresh(&core);
+            tables.end_of(&mut core, topic, queue_id)
+        };
+        let wait = Wait { group, topic, queue_id, offset, deadline_ms };
+        let is_added = state.waits.add(new.id, wait, end);
+        let is_over = state.waits.has_over();
+        drop(guard);
+        if is_over {
+            self.store.notify();
+        }
+        is_added
+    }
+
+    /// Forgets a wait for an offset.
+    pub fn cancel_wait(&self, id: u64) {
+        self.state.lock().waits.cancel(id);
+    }
+
+    /// Some of the waits that are over; the store notifies when there are more.
+    #[must_use]
+    pub fn drain_arrived(&self) -> Vec<u64> {
+        let mut state = self.state.lock();
+        let arrived = state.waits.take();
+        let has_more = state.waits.has_over();
+        drop(state);
+        if has_more {
+            self.store.notify();
+        }
+        arrived
+    }
+
     /// Holds no more pulls: the next tick answers those that are held.
     pub fn stop_holding(&self) {
         self.state.lock().stop_holding();
@@ -325,7 +382,7 @@ impl HotPath {
         state.expire_holds(&mut core, now_ms);
         state.release_flushed(self.store.flushed_offset(), core.now_ms());
         state.expire_flushes(now_ms, core.is_open() && !core.is_writable());
-        state.peers.has_ready() || state.has_arrivals()
+        state.has_ready()
     }
 
     /// (milliseconds, sends that took so long) since the last call.
@@ -406,10 +463,11 @@ impl HotPath {
         behind
     }
 
-    /// How many pulls are held.
+    /// How many pulls are held, and offsets waited for.
     #[must_use]
     pub fn held_pulls(&self) -> usize {
-        self.state.lock().holds.len()
+        let state = self.state.lock();
+        state.holds.len() + state.waits.len()
     }
 }
 

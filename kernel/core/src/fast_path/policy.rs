@@ -450,6 +450,12 @@ impl Tables {
         Some(found)
     }
 
+    /// The offset behind the last message of a queue that can be read; 0 without such a queue.
+    pub fn end_of(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> i64 {
+        let queue = self.reading(core, topic, queue_id);
+        queue.map_or(0, |queue| core.readable_bounds(queue).1)
+    }
+
     /// The handle of a queue for writing, made when it is new; None when the store refuses.
     pub fn writing(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
         let topic = &mut self.topics[topic as usize];

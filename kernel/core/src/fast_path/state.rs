@@ -10,6 +10,7 @@ use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
+use super::waits::Waits;
 use crate::settings::{FlushDiskType, Settings};
 use crate::state::Core;
 
@@ -57,11 +58,11 @@ impl Ended {
         self.groups.is_empty() && self.topics.is_empty() && self.subscriptions.is_empty()
     }
 
-    fn has(&self, pull: &HeldPull) -> bool {
+    fn has(&self, group: u32, topic: u32) -> bool {
         !self.is_empty()
-            && (self.groups.contains(&pull.group)
-                || self.topics.contains(&pull.topic)
-                || self.subscriptions.contains(&(pull.group, pull.topic)))
+            && (self.groups.contains(&group)
+                || self.topics.contains(&topic)
+                || self.subscriptions.contains(&(group, topic)))
     }
 }
 
@@ -73,6 +74,7 @@ const SEARCHED_CODES_MAX: usize = 16;
 pub struct State {
     pub tables: Tables,
     pub holds: Holds,
+    pub waits: Waits,
     pub peers: Peers,
     /// Offsets committed by pulls: group slot, topic slot, queue id.
     pub commits: HashMap<(u32, u32, i32), i64>,
@@ -155,6 +157,7 @@ impl State {
     pub fn stop_holding(&mut self) {
         self.has_stopped_holding = true;
         self.holds.end_where(|_| true);
+        self.waits.end_where(|_| true);
     }
 
     /// Gives back the slots of deleted names, when many names were made and deleted. What waits for
@@ -170,6 +173,10 @@ impl State {
             used.note_group(pull.group);
             used.note_topic(pull.topic);
         }
+        for wait in self.waits.all() {
+            used.note_group(wait.group);
+            used.note_topic(wait.topic);
+        }
         for (group, topic, _) in self.commits.keys() {
             used.note_group(*group);
             used.note_topic(*topic);
@@ -182,7 +189,8 @@ impl State {
     fn end_holds(&mut self) {
         if !self.ended.is_empty() {
             let ended = std::mem::take(&mut self.ended);
-            self.holds.end_where(|pull| ended.has(pull));
+            self.holds.end_where(|pull| ended.has(pull.group, pull.topic));
+            self.waits.end_where(|wait| ended.has(wait.group, wait.topic));
         }
     }
 
@@ -200,9 +208,7 @@ impl State {
         let is_passed_over = |pull: &HeldPull| {
             pull.tag_codes.is_some()
                 && pull.deadline_ms > now_ms
-                && tables
-                    .reading(core, pull.topic, pull.queue_id)
-                    .is_some_and(|queue| core.readable_bounds(queue).1 > pull.offset)
+                && tables.end_of(core, pull.topic, pull.queue_id) > pull.offset
         };
         holds.expire_where(is_passed_over, now_ms);
     }
@@ -233,6 +239,7 @@ impl State {
     /// Notes a record that can be read in a queue; `settle` looks at the pulls that wait for it.
     #[inline]
     fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
+        self.waits.touch(topic, queue_id);
         let queues = &mut self.tables.topics[topic as usize].queues;
         let Some(queue) = queues.get_mut(queue_id as usize) else {
             return;
@@ -257,13 +264,15 @@ impl State {
     /// Whether `settle` has something to do.
     #[must_use]
     pub fn has_arrivals(&self) -> bool {
-        !self.arrived.is_empty()
+        !self.arrived.is_empty() || self.waits.has_touched()
     }
 
     /// Reads for the pulls that wait for what arrived, and answers those that found something:
     /// into `own` for that connection, else into the ready answers. Without room for these the
     /// rest is left for the next call.
     pub fn settle(&mut self, core: &mut Core, mut own: Option<(u64, &mut Vec<u8>)>) {
+        let Self { waits, tables, .. } = self;
+        waits.settle(|(topic, queue_id)| tables.end_of(core, topic, queue_id));
         let arrived = std::mem::take(&mut self.arrived);
         for arrival in arrived {
             let Arrived { topic, queue_id, tags_codes } = &arrival;
@@ -279,7 +288,10 @@ impl State {
                 }
                 next = self.holds.next_of_queue(index);
                 let pull = self.holds.pull(index);
-                if pull.wants(tags_codes) && !pull.is_ended() && !self.ended.has(pull) {
+                if pull.wants(tags_codes)
+                    && !pull.is_ended()
+                    && !self.ended.has(pull.group, pull.topic)
+                {
                     self.try_to_answer(core, index, &mut own);
                 }
             }
@@ -333,6 +345,7 @@ impl State {
         }
         self.end_holds();
         self.end_passed_over(core, now_ms);
+        self.waits.end_where(|wait| wait.deadline_ms <= now_ms);
         while self.peers.has_room() {
             let Some(index) = self.holds.next_expired(now_ms) else {
                 break;
@@ -352,6 +365,12 @@ impl State {
             });
             self.release(index);
         }
+    }
+
+    /// Whether somebody has to be told of something.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.peers.has_ready() || self.has_arrivals() || self.waits.has_over()
     }
 
     /// Notes how long a call took, for the sends that it answered.
@@ -387,6 +406,7 @@ impl State {
     /// Drops all held pulls.
     pub fn drop_holds(&mut self) {
         self.staged.clear();
+        self.waits.clear();
         for index in self.holds.all() {
             self.release(index);
         }

@@ -20,13 +20,19 @@ from kerolox.broker.requests.errors import (
     system_error,
 )
 from kerolox.broker.services import filtered_pull
-from kerolox.broker.services.filtered_pull import FILTERED_HOLDS_MAX, PullFilter, PullPlace
+from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92 import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
-from kerolox.kernel import HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX, PASSED_OVER_MS, Read
+from kerolox.kernel import (
+    HELD_OF_CONNECTION_MAX,
+    HELD_PULLS_MAX,
+    OFFSET_WAITS_MAX,
+    PASSED_OVER_MS,
+    Read,
+)
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
@@ -284,7 +290,7 @@ def _held(
         return False
     if wanted.filter is not None or broker.pull_hooks:
         if broker.arrivals.is_full:
-            raise _too_many_held(FILTERED_HOLDS_MAX)
+            raise _too_many_held(OFFSET_WAITS_MAX)
         broker.background.run(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
     is_held = broker.store.hold(
@@ -324,8 +330,12 @@ async def _wait_for_match(
             break
         if not broker.arrivals.may_hold:
             break
-        if not await broker.arrivals.wait(header.consumer_group, place, deadline_ms):
+        connection_id = request.connection.connection_id
+        group_name = header.consumer_group
+        if not await broker.arrivals.wait(connection_id, group_name, place, deadline_ms):
             break
+        if request.connection.closed:
+            return
         try:
             group = _checked_group(broker, header)
             _checked_topic(broker, header, request)

@@ -1,8 +1,8 @@
 """Pulls of groups that filter by expressions: reading, and waiting for what matches.
 
 The kernel reads without a filter; here the properties of each record are looked at. Such a pull
-is held here too: the kernel is asked to wake it (by a held pull of its own, whose answer is not
-sent), the new records are looked at, and the wait goes on after them if none matches.
+waits here too: the kernel tells when its queue has a record at its offset, the new records are
+looked at, and the wait goes on after them if none matches.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.services.writer import memory_bytes
+from kerolox.kernel import OFFSET_WAITS_MAX
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
 
@@ -22,19 +23,12 @@ if TYPE_CHECKING:
     from kerolox.kernel import Read, StoreKernel
 
 __all__ = [
-    "FILTERED_HOLDS_MAX",
     "Arrivals",
     "Matches",
     "PullFilter",
     "PullPlace",
     "read",
 ]
-
-ARRIVAL_ID_MIN = 1 << 62
-"""From here on a connection's id is not a connection but a wait for arrivals."""
-
-FILTERED_HOLDS_MAX = 10_000
-"""Pulls with expressions that may wait; more are refused as busy."""
 
 READ_COUNT = 32
 """Records of one read of the kernel."""
@@ -152,36 +146,50 @@ class Arrivals:
         self._store = store
         self.may_hold = True
         """False once the broker stops: what is held, and what comes, is answered."""
-        self._ids = itertools.count(ARRIVAL_ID_MIN)
+        self._ids = itertools.count()
         self._waits: dict[int, asyncio.Future[None]] = {}
+        self._of_connection: dict[int, set[int]] = {}
 
     @property
     def is_full(self) -> bool:
         """No more can wait."""
-        return len(self._waits) >= FILTERED_HOLDS_MAX
+        return len(self._waits) >= OFFSET_WAITS_MAX
 
-    def wake(self, connection_id: int) -> bool:
-        """The kernel answered a held pull. False: it is no wait, but that of a connection."""
-        if connection_id < ARRIVAL_ID_MIN:
-            return False
-        future = self._waits.get(connection_id)
-        if future is not None and not future.done():
-            future.set_result(None)
-        return True
+    def wake_arrived(self) -> None:
+        """Wake those whose waits are over. To be called when the store has ready answers."""
+        self._end(self._store.drain_arrived())
 
-    async def wait(self, group: str, place: PullPlace, deadline_ms: int) -> bool:
-        """Wait for a record at or after an offset, or the deadline. False: it can't wait."""
-        arrival_id = next(self._ids)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def connection_closed(self, connection_id: int) -> None:
+        """End the waits of a connection: their time may be far, and others want their room."""
+        self._end(self._of_connection.get(connection_id, ()))
+
+    def _end(self, wait_ids: Iterable[int]) -> None:
+        for wait_id in wait_ids:
+            future = self._waits.get(wait_id)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def wait(
+        self, connection_id: int, group: str, place: PullPlace, deadline_ms: int
+    ) -> bool:
+        """Wait for a record at an offset, the deadline, or the end of the connection. False: it
+        can't wait."""
+        wait_id = next(self._ids)
         topic, queue_id, offset, _ = place
-        is_held = self._store.hold(
-            arrival_id, 0, 0, group, topic, queue_id, offset, 1, None, deadline_ms
+        is_waiting = self._store.wait_for_offset(
+            wait_id, group, topic, queue_id, offset, deadline_ms
         )
-        if not is_held:
+        if not is_waiting:
             return False
-        self._waits[arrival_id] = future
+        self._waits[wait_id] = asyncio.get_running_loop().create_future()
+        own = self._of_connection.setdefault(connection_id, set())
+        own.add(wait_id)
         try:
-            await future
+            await self._waits[wait_id]
         finally:
-            del self._waits[arrival_id]
+            del self._waits[wait_id]
+            own.remove(wait_id)
+            if not own and self._of_connection.get(connection_id) is own:
+                del self._of_connection[connection_id]
+            self._store.cancel_wait(wait_id)
         return True
