@@ -174,6 +174,28 @@ async def test_only_system_groups_are_made_without_leave(tmp_path):
     await table.file.flush()
 
 
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        (lambda table: table.query("G", "T", 0), 7),
+        (lambda table: table.of_topic("G", "T"), {0: 7}),
+        (lambda table: table.topics_of("G"), ["T"]),
+        (lambda table: table.topics_by_group(), {"G": ["T"]}),
+        (lambda table: table.groups_of("T"), ["G"]),
+        (lambda table: table.lowest("T", set()), {0: 7}),
+        (lambda table: table.clone("G", "H", "T") or table.query("H", "T", 0), 7),
+        (lambda table: table.remove_group("G") or table.topics_of("G"), []),
+        (lambda table: table.commit("G", "T", 0, 8, "c") or table.query("G", "T", 0), 8),
+        (lambda table: dict(table.snapshot()["offsetTable"]), {"T@G": {0: 7}}),
+    ],
+)
+async def test_every_look_at_offsets_sees_what_fast_pulls_committed(tmp_path, look, found):
+    store = RecordingStore()
+    table = OffsetTable(tmp_path, store)
+    store.commits = [("G", "T", 0, 7)]
+    assert look(table) == found
+
+
 async def test_hot_commits_come_before_cold_ones(tmp_path):
     store = RecordingStore()
     table = OffsetTable(tmp_path, store)

@@ -7,7 +7,7 @@ reader never sees an older offset than the one it is told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -52,6 +52,85 @@ class _OffsetFile(msgspec.Struct):
     lmqOffsetTable: dict[str, int] = {}
 
 
+class _Kept:
+    """The offsets with their number and size, without what fast pulls committed meanwhile."""
+
+    def __init__(self, touch: Callable[[], None], *, has_lmq: bool) -> None:
+        self._touch = touch
+        self._has_lmq = has_lmq
+        self.by_key: dict[str, dict[int, int]] = {}
+        self._count = self._bytes = 0
+
+    def fill(self, by_key: dict[str, dict[int, int]]) -> None:
+        """Take what a file had."""
+        self.by_key = by_key
+        for key, queues in by_key.items():
+            if self.is_light(key.partition(SEPARATOR)[2]) and LIGHT_QUEUE not in queues:
+                queues[LIGHT_QUEUE] = max(queues.values(), default=0)
+        self._count = sum(map(len, by_key.values()))
+        self._bytes = self._count * OFFSET_BYTES + sum(map(_pair_bytes, by_key))
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Set an offset; the one before."""
+        if self.is_light(group):
+            queue_id = LIGHT_QUEUE
+        key = topic + SEPARATOR + group
+        queues = self.by_key.get(key)
+        if queues is None:
+            queues = self.by_key[key] = {}
+            self._bytes += _pair_bytes(key)
+        before = queues.get(queue_id)
+        if before is None:
+            self._count += 1
+            self._bytes += OFFSET_BYTES
+        if before != offset:
+            queues[queue_id] = offset
+            self._touch()
+        return before
+
+    def has_room(self, group: str, topic: str, queue_id: int | None, more: int = 1) -> bool:
+        """Whether ``more`` offsets may come, unless the queue has one."""
+        key = topic + SEPARATOR + group
+        size = more * OFFSET_BYTES
+        if self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX // 2:
+            # Far from full: the key alone is not measured.
+            return True
+        known = self.by_key.get(key)
+        if known is None:
+            size += _pair_bytes(key)
+        elif (LIGHT_QUEUE if self.is_light(group) else queue_id) in known:
+            return True
+        return self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX
+
+    def full(self) -> BrokerError:
+        """What is told when there is no room."""
+        return BrokerError(
+            f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no room "
+            "for another one; delete consumer groups that nobody uses",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+
+    def forget(self, key: str) -> None:
+        """Forget the offsets of a group for a topic."""
+        queues = self.by_key.pop(key, None)
+        if queues is not None:
+            self._count -= len(queues)
+            self._bytes -= len(queues) * OFFSET_BYTES + _pair_bytes(key)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(topic, group) of each key."""
+        pairs = []
+        for key in self.by_key:
+            parts = key.split(SEPARATOR)
+            if len(parts) == 2:
+                pairs.append((parts[0], parts[1]))
+        return pairs
+
+    def is_light(self, group: str) -> bool:
+        """Whether a group has one offset, whatever the queue id."""
+        return self._has_lmq and group.startswith(LMQ_PREFIX)
+
+
 class OffsetTable:
     """Offsets by ``topic@group`` and queue id, kept in ``consumerOffset.json``.
 
@@ -66,13 +145,12 @@ class OffsetTable:
         """Empty. ``has_lmq``: enableLmq."""
         self._store = store
         self._has_lmq = has_lmq
-        self._offsets: dict[str, dict[int, int]] = {}
-        self._count = self._bytes = 0
         self._was_full = False
         names = (LIGHT_FILE, PLAIN_FILE) if has_lmq else (PLAIN_FILE, LIGHT_FILE)
         self.file, self._other_file = (
             JsonFile(config_folder / name, self.snapshot) for name in names
         )
+        self._drained = _Kept(self.file.touch, has_lmq=has_lmq)
 
     def load(self) -> None:
         """Read the file; where there is none, that of a broker with the other kind of queues, which
@@ -84,14 +162,10 @@ class OffsetTable:
         loaded = self.file.load(_OffsetFile) or self._other_file.load(_OffsetFile)
         if loaded is None:
             return
-        self._offsets = without_long_names(loaded.offsetTable, self.file, _is_long)
+        by_key = without_long_names(loaded.offsetTable, self.file, _is_long)
         for key, offset in loaded.lmqOffsetTable.items():
-            self._offsets[key] = {LIGHT_QUEUE: offset}
-        for key, queues in self._offsets.items():
-            if self._is_light(key.partition(SEPARATOR)[2]) and LIGHT_QUEUE not in queues:
-                queues[LIGHT_QUEUE] = max(queues.values(), default=0)
-        self._count = sum(map(len, self._offsets.values()))
-        self._bytes = self._count * OFFSET_BYTES + sum(map(_pair_bytes, self._offsets))
+            by_key[key] = {LIGHT_QUEUE: offset}
+        self._drained.fill(by_key)
 
     def commit(
         self,
@@ -110,10 +184,10 @@ class OffsetTable:
             BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already, or as many as
                 ``TABLE_BYTES_MAX`` hold.
         """
-        self.drain()
-        if not is_own and not self._has_room(group, topic, queue_id):
-            raise self._full()
-        before = self._put(group, topic, queue_id, offset)
+        kept = self._current()
+        if not is_own and not kept.has_room(group, topic, queue_id):
+            raise kept.full()
+        before = kept.put(group, topic, queue_id, offset)
         if before is not None and offset < before:
             _log.warning(
                 "offset of group %s, topic %s, queue %d goes back from %d to %d, said %s",
@@ -127,33 +201,29 @@ class OffsetTable:
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset of a queue; -1 when there is none."""
-        self.drain()
-        if self._is_light(group):
+        kept = self._current()
+        if kept.is_light(group):
             queue_id = LIGHT_QUEUE
-        return self._offsets.get(topic + SEPARATOR + group, {}).get(queue_id, -1)
+        return kept.by_key.get(topic + SEPARATOR + group, {}).get(queue_id, -1)
 
     def of_topic(self, group: str, topic: str) -> dict[int, int]:
         """All offsets of a group for a topic, by queue id."""
-        self.drain()
-        return dict(self._offsets.get(topic + SEPARATOR + group, {}))
+        return dict(self._current().by_key.get(topic + SEPARATOR + group, {}))
 
     def topics_of(self, group: str) -> list[str]:
         """The topics that a group has offsets for."""
-        self.drain()
-        return [topic for topic, each in self._pairs() if each == group]
+        return [topic for topic, each in self._current().pairs() if each == group]
 
     def topics_by_group(self) -> dict[str, list[str]]:
         """The topics that each group has offsets for, found in one pass."""
-        self.drain()
         found: dict[str, list[str]] = {}
-        for topic, group in self._pairs():
+        for topic, group in self._current().pairs():
             found.setdefault(group, []).append(topic)
         return found
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets for a topic."""
-        self.drain()
-        return [group for each, group in self._pairs() if each == topic]
+        return [group for each, group in self._current().pairs() if each == topic]
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give group ``target`` the offsets that ``source`` has for a topic.
@@ -164,18 +234,19 @@ class OffsetTable:
         offsets = self.of_topic(source, topic)
         if not offsets:
             return
+        kept = self._current()
         key = topic + SEPARATOR + target
-        more = len(offsets) - len(self._offsets.get(key, ()))
-        if more > 0 and not self._has_room(target, topic, None, more):
-            raise self._full()
-        self._forget(key)
+        more = len(offsets) - len(kept.by_key.get(key, ()))
+        if more > 0 and not kept.has_room(target, topic, None, more):
+            raise kept.full()
+        kept.forget(key)
         for queue_id, offset in offsets.items():
-            self._put(target, topic, queue_id, offset)
+            kept.put(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         for topic in self.topics_of(group):
-            self._forget(topic + SEPARATOR + group)
+            self._current().forget(topic + SEPARATOR + group)
             self.file.touch()
 
     def lowest(self, topic: str, without_groups: set[str]) -> dict[int, int]:
@@ -184,37 +255,42 @@ class OffsetTable:
         for group in self.groups_of(topic):
             if group in without_groups:
                 continue
-            for queue_id, offset in self._offsets[topic + SEPARATOR + group].items():
+            for queue_id, offset in self.of_topic(group, topic).items():
                 if offset >= self._store.queue_bounds(topic, queue_id)[0]:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
     def snapshot(self) -> dict[str, Mapping[str, object]]:
         """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
-        self.drain()
+        kept = self._current()
         if not self._has_lmq:
-            return {"offsetTable": _Rows(dict(self._offsets))}
+            return {"offsetTable": _Rows(dict(kept.by_key))}
         plain: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
-        for key, queues in self._offsets.items():
-            if self._is_light(key.partition(SEPARATOR)[2]):
+        for key, queues in kept.by_key.items():
+            if kept.is_light(key.partition(SEPARATOR)[2]):
                 light[key] = queues[LIGHT_QUEUE]
             else:
                 plain[key] = dict(queues)
         return {"lmqOffsetTable": light, "offsetTable": plain}
 
-    def drain(self) -> None:
-        """Take over what fast pulls committed; new ones without room are left out, with a line in
-        the log: whoever asked has the messages already."""
+    def _current(self) -> _Kept:
+        """The offsets, the only way to them: what fast pulls committed is taken over first.
+
+        New ones without room are left out, with a line in the log: whoever asked has the messages
+        already.
+        """
+        kept = self._drained
         is_full = False
         for group, topic, queue_id, offset in self._store.drain_commits():
-            if self._has_room(group, topic, queue_id):
-                self._put(group, topic, queue_id, offset)
+            if kept.has_room(group, topic, queue_id):
+                kept.put(group, topic, queue_id, offset)
             else:
                 is_full = True
         if is_full and not self._was_full:
-            _log.warning("offsets that pulls commit are left out: %s", self._full().remark)
+            _log.warning("offsets that pulls commit are left out: %s", kept.full().remark)
         self._was_full = is_full
+        return kept
 
     async def persist(self) -> None:
         """Write the file when something changed.
@@ -222,63 +298,8 @@ class OffsetTable:
         Raises:
             OSError: it can't be written; tried again at the next call.
         """
-        self.drain()
+        self._current()
         await self.file.persist()
-
-    def _put(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
-        if self._is_light(group):
-            queue_id = LIGHT_QUEUE
-        key = topic + SEPARATOR + group
-        queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
-            self._bytes += _pair_bytes(key)
-        before = queues.get(queue_id)
-        if before is None:
-            self._count += 1
-            self._bytes += OFFSET_BYTES
-        if before != offset:
-            queues[queue_id] = offset
-            self.file.touch()
-        return before
-
-    def _has_room(self, group: str, topic: str, queue_id: int | None, more: int = 1) -> bool:
-        """Whether ``more`` offsets may come, unless the queue has one."""
-        key = topic + SEPARATOR + group
-        size = more * OFFSET_BYTES
-        if self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX // 2:
-            # Far from full: the key alone is not measured.
-            return True
-        known = self._offsets.get(key)
-        if known is None:
-            size += _pair_bytes(key)
-        elif (LIGHT_QUEUE if self._is_light(group) else queue_id) in known:
-            return True
-        return self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX
-
-    def _full(self) -> BrokerError:
-        return BrokerError(
-            f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no room "
-            "for another one; delete consumer groups that nobody uses",
-            code=ResponseCode.SYSTEM_ERROR,
-        )
-
-    def _forget(self, key: str) -> None:
-        queues = self._offsets.pop(key, None)
-        if queues is not None:
-            self._count -= len(queues)
-            self._bytes -= len(queues) * OFFSET_BYTES + _pair_bytes(key)
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        pairs = []
-        for key in self._offsets:
-            parts = key.split(SEPARATOR)
-            if len(parts) == 2:
-                pairs.append((parts[0], parts[1]))
-        return pairs
-
-    def _is_light(self, group: str) -> bool:
-        return self._has_lmq and group.startswith(LMQ_PREFIX)
 
 
 class _Rows(Mapping[str, dict[int, int]]):
