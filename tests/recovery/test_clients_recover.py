@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,17 +19,29 @@ from tests.support.servers.up import free_port
 
 TOPIC = "Recover"
 SENDERS = 8
+AHEAD_MAX = 64
 ROUNDS = 2
 RECOVERY_SECONDS_MAX = 15.0
 """From the restarted broker's being ready to the first message sent and consumed after it, on a
 busy machine. Whoever waits for the next periodic look takes 20 to 30 s."""
 
 
-class Load:
-    """Senders that go on whatever happens; what was acknowledged, and what came to a listener."""
+def is_listening(port: int) -> bool:
+    """Whether somebody takes connections at a port of this machine."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
-    def __init__(self, producer: Producer) -> None:
+
+class Load:
+    """Senders that go on whatever happens; what was acknowledged, and what came to a listener.
+
+    They keep at most ``AHEAD_MAX`` messages before the listener while the broker listens, and try
+    again as soon as it does when it did not.
+    """
+
+    def __init__(self, producer: Producer, port: int) -> None:
         self.producer = producer
+        self.port = port
         self.acknowledged: set[bytes] = set()
         self.consumed: Counter[bytes] = Counter()
         self.places: Counter[tuple[int, int]] = Counter()
@@ -43,11 +56,18 @@ class Load:
                 await self.producer.send(Message(TOPIC, body), timeout_ms=1_000)
             except KeroloxError:
                 self.failures += 1
-                await asyncio.sleep(0.02)
+                await until(self._may_try_again, what="the broker's port")
             else:
                 self.acknowledged.add(body)
-                await asyncio.sleep(0.001)
+                await until(self._may_go_on, what="consuming, or the broker's end")
             number += 1
+
+    def _may_try_again(self) -> bool:
+        return self.stopping or is_listening(self.port)
+
+    def _may_go_on(self) -> bool:
+        ahead = len(self.acknowledged) - len(self.consumed)
+        return self.stopping or ahead < AHEAD_MAX or not is_listening(self.port)
 
     async def listen(self, messages: list[MessageExt]) -> None:
         for message in messages:
@@ -97,7 +117,7 @@ async def test_clients_outlive_a_killed_broker_and_nothing_acknowledged_is_misse
     consumer = PushConsumer("recovering", cluster.name_server, settings=settings)
     with cluster.stack:
         async with Producer("recovering", cluster.name_server) as producer:
-            load = Load(producer)
+            load = Load(producer, cluster.port)
             await producer.create_topic(TOPIC, queues=4)
             consumer.subscribe(TOPIC, "*", load.listen)
             async with consumer:
@@ -135,7 +155,7 @@ async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_r
     )
     with cluster.stack:
         async with Producer("recovering", cluster.name_server) as producer:
-            load = Load(producer)
+            load = Load(producer, cluster.port)
             await producer.create_topic(TOPIC, queues=4)
             consumer.subscribe(TOPIC, "*", load.listen)
             async with consumer:
