@@ -46,7 +46,6 @@ class Neighbour:
     async def use_always(self) -> None:
         while True:
             await self.use()
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
