@@ -13,6 +13,7 @@ from struct import Struct
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, ResponseCode, SerializeType
+from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.names import DEFAULT_REGION
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Identity",
     "binary_pull_header",
     "binary_send_header",
-    "frame",
     "json_pull_header",
     "json_send_template",
     "message_ids",
@@ -32,7 +32,6 @@ __all__ = [
 JSON = int(SerializeType.JSON)
 BINARY = int(SerializeType.ROCKETMQ)
 
-_LENGTHS = Struct(">II")
 _FIXED = Struct(">hbhiii")
 _INT = Struct(">i")
 
@@ -54,7 +53,7 @@ _JSON_OVERDUE = b'{"code":%d,' % _FLUSH_DISK_TIMEOUT
 
 _REMARKS = {int(status): status.name.encode() for status in GetMessageStatus}
 
-JSON_PREFIXES = [_LENGTHS.pack(4 + size, size) for size in range(1_024)]
+JSON_PREFIXES = [LENGTHS.pack(4 + size, size) for size in range(1_024)]
 """What stands before a JSON header of that length in a frame without a body."""
 
 
@@ -71,12 +70,6 @@ class Identity:
     def trace_text(self) -> bytes:
         """The value of TRACE_ON."""
         return b"true" if self.trace_on else b"false"
-
-
-def frame(header: bytes, body: bytes = b"", serialize_type: int = JSON) -> bytes:
-    """A whole frame."""
-    size = len(header)
-    return _LENGTHS.pack(4 + size + len(body), serialize_type << 24 | size) + header + body
 
 
 def json_send_template(identity: Identity, queue_id: int, *, batch: bool) -> bytes:

@@ -17,7 +17,6 @@ from kerolox._pykernel.answers import (
     JSON,
     JSON_PREFIXES,
     binary_send_header,
-    frame,
     message_ids,
 )
 from kerolox._pykernel.headers import (
@@ -34,6 +33,7 @@ from kerolox._pykernel.headers import (
     parse_json,
 )
 from kerolox._pykernel.holds import HeldPull
+from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
@@ -44,8 +44,9 @@ from kerolox.protocol.codes import (
     HEADER_SIZE_MASK,
     ResponseCode,
 )
-from kerolox.protocol.framing import foreign_protocol, is_header_size
+from kerolox.protocol.framing import encode_frame, foreign_protocol, is_header_size
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.protocol.records import batch_properties, iterate_batch
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
 
@@ -67,8 +68,6 @@ PULL_OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 
 _LENGTHS = Struct(">II")
 _LENGTH = Struct(">I")
-_BATCH_ITEM = Struct(">iIIii")
-_SHORT = Struct(">h")
 _RECORD_FIXED_BYTES = 75
 """Bytes of a record besides the hosts, the topic, the body and the properties."""
 
@@ -305,7 +304,7 @@ class Connection:
             if sync and wait:
                 waiting.append((kind, text))
             else:
-                answers.append(frame(text, b"", kind))
+                answers.append(encode_frame(text, b"", kind))
                 answered += len(text)
         # What the store refused goes to the handler in Python, whose own append says why.
         for _, _, _, position, end in sends[len(places) :]:
@@ -371,7 +370,7 @@ class Connection:
             late = self._flush([(kind, text)] if waits else [])
             if waits:
                 return late
-        return frame(text, b"", kind) if text else b""
+        return encode_frame(text, b"", kind) if text else b""
 
     def _pull(self, header: PullHeader, kind: int) -> bytes | None:
         """Read and answer, or hold; None: it is slow, b"": it is held."""
@@ -469,25 +468,18 @@ def _batch_items(
     and text, are more than ``room`` bytes.
     """
     items: list[tuple[int, bytes, bytes]] = []
-    while position < end:
-        if position + _BATCH_ITEM.size + _SHORT.size > end or len(items) >= BATCH_ITEMS_MAX:
-            return None
-        size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(chunk, position)
-        body = position + _BATCH_ITEM.size
-        properties = body + body_size + _SHORT.size
-        if body_size < 1 or properties > end:
-            return None
-        (properties_size,) = _SHORT.unpack_from(chunk, properties - _SHORT.size)
-        item_end = properties + properties_size
-        if properties_size < 0 or item_end > end or item_end - position != size:
-            return None
-        text = chunk[properties:item_end]
-        if text and not text.endswith(b"\x02"):
-            text += b"\x02"
-        text += suffix
-        room -= fixed + body_size + len(text)
-        if len(text) > PROPERTIES_BYTES_MAX or room < 0:
-            return None
-        items.append((flag, chunk[body : properties - _SHORT.size], text))
-        position = item_end
+    try:
+        for flag, body, text in iterate_batch(chunk, position, end):
+            stored = batch_properties(text, suffix)
+            room -= fixed + len(body) + len(stored)
+            if (
+                not body
+                or len(stored) > PROPERTIES_BYTES_MAX
+                or room < 0
+                or len(items) >= BATCH_ITEMS_MAX
+            ):
+                return None
+            items.append((flag, body, stored))
+    except RemoteProtocolError:
+        return None
     return items

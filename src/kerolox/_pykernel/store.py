@@ -15,7 +15,6 @@ from kerolox._pykernel.answers import (
     JSON,
     Identity,
     binary_pull_header,
-    frame,
     json_pull_header,
     overdue,
 )
@@ -25,6 +24,7 @@ from kerolox._pykernel.waits import OffsetWaits, Wait
 from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.protocol.framing import encode_frame
 from kerolox.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Store(MessageStore):
             opaque,
             status,
         )
-        return frame(header, records, serialize_type)
+        return encode_frame(header, records, serialize_type)
 
     def _count_read(self, group: str, key: QueueKey, count: int, size: int) -> None:
         """Count the read that was just done for a group."""
@@ -574,4 +574,4 @@ def _late(headers: list[tuple[int, bytes]]) -> bytes:
 
 
 def _frames(headers: list[tuple[int, bytes]]) -> bytes:
-    return b"".join([frame(header, b"", kind) for kind, header in headers])
+    return b"".join([encode_frame(header, b"", kind) for kind, header in headers])

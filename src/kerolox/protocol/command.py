@@ -7,7 +7,6 @@ the kernel hand it out).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,12 +15,12 @@ from kerolox.protocol.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     FRAME_BYTES_MAX,
-    HEADER_SIZE_MASK,
     VERSION,
     LanguageCode,
     ResponseCode,
     SerializeType,
 )
+from kerolox.protocol.framing import encode_frame, split_frame
 from kerolox.protocol.serialize import (
     HeaderFields,
     decode_binary_header,
@@ -31,9 +30,6 @@ from kerolox.protocol.serialize import (
 )
 
 __all__ = ["RemotingCommand"]
-
-_LENGTHS = struct.Struct(">II")
-_HEADER_WORD = struct.Struct(">I")
 
 
 @dataclass(slots=True)
@@ -121,8 +117,7 @@ class RemotingCommand:
             raise LocalProtocolError(
                 f"frame of {size} bytes for code {self.code}; the limit is {FRAME_BYTES_MAX}"
             )
-        word = self.serialize_type << 24 | len(header)
-        return b"".join((_LENGTHS.pack(size, word), header, self.body))
+        return encode_frame(header, self.body, self.serialize_type)
 
     @classmethod
     def decode(cls, frame: bytes | memoryview) -> RemotingCommand:
@@ -131,14 +126,7 @@ class RemotingCommand:
         Raises:
             RemoteProtocolError: the header is malformed.
         """
-        view = memoryview(frame)
-        if len(view) < _HEADER_WORD.size:
-            raise RemoteProtocolError(f"frame of {len(view)} bytes has no header length")
-        (word,) = _HEADER_WORD.unpack_from(view)
-        serialize_type, header_size = word >> 24, word & HEADER_SIZE_MASK
-        if 4 + header_size > len(view):
-            raise RemoteProtocolError(f"header of {header_size} bytes in a {len(view)} byte frame")
-        header = view[4 : 4 + header_size]
+        serialize_type, header, body = split_frame(frame)
         if serialize_type == SerializeType.JSON:
             fields = decode_json_header(header)
         elif serialize_type == SerializeType.ROCKETMQ:
@@ -148,7 +136,7 @@ class RemotingCommand:
         return cls(
             fields.code,
             fields.ext_fields,
-            bytes(view[4 + header_size :]),
+            bytes(body),
             opaque=fields.opaque,
             flag=fields.flag,
             remark=fields.remark,

@@ -12,14 +12,46 @@ import struct
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_SIZE_MASK
 
-__all__ = ["FOREIGN", "FrameDecoder", "foreign_protocol", "is_header_size"]
+__all__ = [
+    "FOREIGN",
+    "LENGTHS",
+    "FrameDecoder",
+    "encode_frame",
+    "foreign_protocol",
+    "is_header_size",
+    "split_frame",
+]
 
-_LENGTHS = struct.Struct(">iI")
+LENGTHS = struct.Struct(">iI")
+"""What a frame begins with: length of the rest, then serialize type and header length."""
+_HEADER_WORD = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
 FOREIGN = ": this is "
 """In the reason why a stream ended that began another protocol, whichever kernel gives it."""
 
 _HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
+
+
+def encode_frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:
+    """A whole frame."""
+    size = len(header)
+    return LENGTHS.pack(4 + size + len(body), serialize_type << 24 | size) + header + body
+
+
+def split_frame(frame: bytes | memoryview) -> tuple[int, memoryview, memoryview]:
+    """Serialize type, header and body of a frame without its length field.
+
+    Raises:
+        RemoteProtocolError: the header is longer than the frame.
+    """
+    view = memoryview(frame)
+    if len(view) < _HEADER_WORD.size:
+        raise RemoteProtocolError(f"frame of {len(view)} bytes has no header length")
+    (word,) = _HEADER_WORD.unpack_from(view)
+    end = _HEADER_WORD.size + (word & HEADER_SIZE_MASK)
+    if end > len(view):
+        raise RemoteProtocolError(f"header of {end - 4} bytes in a {len(view)} byte frame")
+    return word >> 24, view[_HEADER_WORD.size : end], view[end:]
 
 
 def is_header_size(header_size: int, size: int) -> bool:
@@ -88,8 +120,8 @@ class FrameDecoder:
         """The whole frames of ``view``, and the position behind the last one."""
         frames: list[bytes] = []
         position, end = 0, len(view)
-        while end - position >= _LENGTHS.size:
-            size, word = _LENGTHS.unpack_from(view, position)
+        while end - position >= LENGTHS.size:
+            size, word = LENGTHS.unpack_from(view, position)
             header_size = word & HEADER_SIZE_MASK
             if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
                 self._error = RemoteProtocolError(

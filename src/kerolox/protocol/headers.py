@@ -14,6 +14,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from kerolox.protocol.command import wire_fields
 from kerolox.protocol.names import (
     Address,
     Expression,
@@ -96,6 +97,16 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if fault is not None:
             raise HeaderFieldError(fault)
         return header
+
+    @classmethod
+    def wire_name(cls, field: str) -> str:
+        """How the wire names a field."""
+        return cls.__struct_encode_fields__[cls.__struct_fields__.index(field)]
+
+    def encode(self) -> dict[str, str]:
+        """The members as texts, by their wire names; a None member is left out."""
+        members = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+        return wire_fields({wire: getattr(self, name) for wire, name in members})
 
 
 class EmptyHeader(Header, frozen=True, kw_only=True):

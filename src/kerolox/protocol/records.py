@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.message import MessageExt, decode_properties, pack_host, unpack_host
+from kerolox.message import ITEM_END, MessageExt, decode_properties, pack_host, unpack_host
 from kerolox.protocol.codes import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
@@ -29,6 +29,7 @@ __all__ = [
     "MESSAGE_MAGIC",
     "RECORD_BYTES_MIN",
     "RecordView",
+    "batch_properties",
     "body_crc",
     "decode_record",
     "decode_records",
@@ -54,6 +55,7 @@ _TAIL = struct.Struct(">iqi")
 _INT, _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">H")
 _SIZE_AND_MAGIC = struct.Struct(">II")
 _SIZE_AND_OFFSET = struct.Struct(">I16xq")
+_ITEM_END = ITEM_END.encode()
 _BATCH_ITEM = struct.Struct(">iIIii")
 
 _PACKERS: dict[tuple[int, int], tuple[Callable[..., bytes], int, int]] = {
@@ -327,24 +329,31 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def iterate_batch(data: bytes | memoryview) -> Iterator[tuple[int, bytes, bytes]]:
-    """The (flag, body, property text) items of a SEND_BATCH_MESSAGE body.
+def iterate_batch(
+    data: bytes, position: int = 0, end: int | None = None
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """The (flag, body, property text) items of a SEND_BATCH_MESSAGE body, which stands in ``data``
+    from ``position`` to before ``end``.
 
     Raises:
         RemoteProtocolError: torn, or lengths that do not add up.
     """
-    view = memoryview(data)
-    position = 0
-    while position < len(view):
+    limit = len(data) if end is None else end
+    while position < limit:
         try:
-            size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(view, position)
+            size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(data, position)
             at = position + _BATCH_ITEM.size
-            (properties_size,) = _SHORT.unpack_from(view, at + body_size)
+            properties = at + body_size + _SHORT.size
+            (properties_size,) = _SHORT.unpack_from(data, properties - _SHORT.size)
         except struct.error as error:
             raise RemoteProtocolError(f"torn batch item at byte {position}: {error}") from None
-        end = at + body_size + 2 + properties_size
-        if body_size < 0 or end != position + size or end > len(view):
+        item_end = properties + properties_size
+        if body_size < 0 or item_end != position + size or item_end > limit:
             raise RemoteProtocolError(f"lengths of the batch item at byte {position} do not add up")
-        properties = bytes(view[at + body_size + 2 : end])
-        yield flag, bytes(view[at : at + body_size]), properties
-        position = end
+        yield flag, data[at : properties - _SHORT.size], data[properties:item_end]
+        position = item_end
+
+
+def batch_properties(text: bytes, common: bytes) -> bytes:
+    """What is stored as the properties of a batch's item: its own, then those of the batch."""
+    return text + common if not text or text.endswith(_ITEM_END) else text + _ITEM_END + common

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.framing import is_header_size
+from kerolox.protocol.framing import LENGTHS, is_header_size
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +45,6 @@ __all__ = ["BlockingConnection"]
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
 
-_LENGTHS = struct.Struct(">iI")
 _OPAQUE_MASK = 0x7FFFFFFF
 
 
@@ -169,9 +167,9 @@ class BlockingConnection:
     def _take_frame(self) -> bytes | None:
         buffer, start = self._buffer, self._start
         held = len(buffer) - start
-        if held < _LENGTHS.size:
+        if held < LENGTHS.size:
             return None
-        size, word = _LENGTHS.unpack_from(buffer, start)
+        size, word = LENGTHS.unpack_from(buffer, start)
         header_size = word & HEADER_SIZE_MASK
         if not 4 <= size <= FRAME_BYTES_MAX or not is_header_size(header_size, size):
             self.close()

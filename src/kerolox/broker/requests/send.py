@@ -32,7 +32,7 @@ from kerolox.message import (
 from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
-from kerolox.protocol.records import decode_record, iterate_batch
+from kerolox.protocol.records import batch_properties, decode_record, iterate_batch
 from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
@@ -237,8 +237,7 @@ async def _store_batch(
         for number, (flag, body, text) in enumerate(iterate_batch(request.body), 1):
             if number % BATCH_TURN_ITEMS == 0:
                 await asyncio.sleep(0)
-            separator = b"" if not text or text.endswith(b"\x02") else b"\x02"
-            items.append((flag, body, text + separator + common))
+            items.append((flag, body, batch_properties(text, common)))
     except RemoteProtocolError as error:
         raise system_error(f"the batch is malformed: {error}") from None
     if not items:

@@ -11,9 +11,11 @@ import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.message import ALL_TAGS
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
 from kerolox.spark.network.routes import ask_all
 from kerolox.spark.positions.offsets import Bounds
@@ -120,20 +122,21 @@ class Master:
         Raises:
             RemotingError, BrokerError: no answer, or a refusal.
         """
-        fields = {
-            "consumerGroup": group,
-            "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "queueOffset": offset,
-            "maxMsgNums": 1,
-            "sysFlag": int(PullSysFlag.SUBSCRIPTION),
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 0,
-            "subscription": "*",
-            "subVersion": 0,
-            "expressionType": "TAG",
-        }
-        answer = self._ask([RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)])[0]
+        header = PullMessageHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=ALL_TAGS,
+            expression_type="TAG",
+        )
+        request = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
+        answer = self._ask([request])[0]
         if answer.code in _NOT_THERE:
             return None
         if answer.code != ResponseCode.SUCCESS:

@@ -18,9 +18,7 @@ of the topic; with ``failOnDataLoss`` false either is a warning.
 
 from __future__ import annotations
 
-import json
 import logging
-import struct
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,14 +28,16 @@ import msgspec
 from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
 from kerolox.protocol.codes import (
     FLAG_RESPONSE,
-    HEADER_SIZE_MASK,
     VERSION,
     LanguageCode,
     PullSysFlag,
     RequestCode,
     ResponseCode,
 )
+from kerolox.protocol.framing import encode_frame, split_frame
+from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import records_before, store_time_of
+from kerolox.protocol.serialize import HeaderFields, encode_json_header
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import Master
 from kerolox.spark.network.routes import PASSING_CODES, RouteFinder
@@ -61,8 +61,6 @@ FULL_ANSWERS_BEFORE_GROWTH = 64
 ANSWER_TIMEOUT_SECONDS = 15.0
 RETRY_PAUSE_SECONDS = 0.2
 
-_LENGTHS = struct.Struct(">II")
-_HEADER_WORD = struct.Struct(">I")
 _OFFSET_GONE = "MESSAGE_WAS_REMOVING"
 
 _log = logging.getLogger(__name__)
@@ -347,39 +345,43 @@ _GONE = frozenset(
 
 
 def _request_template(queue_range: QueueRange, options: SourceOptions) -> bytes:
-    """A pull request's header with places for maxMsgNums, queueOffset and opaque.
+    """A pull request's header with places for its offset, its count and its opaque.
 
     The members that a reader of this queue never changes are encoded once: a million rows take
     some 30,000 requests.
     """
 
-    def text(value: object) -> str:
-        return json.dumps(str(value)).replace("%", "%%")
-
     topic, _broker_name, queue_id = queue_range.queue
-    return (
-        f'{{"code":{int(RequestCode.PULL_MESSAGE)},"extFields":{{'
-        f'"commitOffset":"0","consumerGroup":{text(options.consumer_group)},'
-        f'"expressionType":"TAG","maxMsgNums":"%d","queueId":"{queue_id}","queueOffset":"%d",'
-        f'"subVersion":"0","subscription":{text(options.sub_expression)},'
-        f'"suspendTimeoutMillis":"0","sysFlag":"{int(PullSysFlag.SUBSCRIPTION)}",'
-        f'"topic":{text(topic)}}},"flag":0,"language":"{LanguageCode.PYTHON.name}",'
-        f'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-    ).encode()
+    header = PullMessageHeader(
+        consumer_group=options.consumer_group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=0,
+        max_msg_nums=0,
+        sys_flag=PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=options.sub_expression,
+        expression_type="TAG",
+    )
+    fields = {name: value.replace("%", "%%") for name, value in header.encode().items()}
+    for place in ("queue_offset", "max_msg_nums"):
+        fields[header.wire_name(place)] = "%d"
+    whole = HeaderFields(RequestCode.PULL_MESSAGE, LanguageCode.PYTHON, VERSION, 0, 0, None, fields)
+    return encode_json_header(whole).replace(b'"opaque":0', b'"opaque":%d')
 
 
 def _request(template: bytes, slot: _Slot) -> bytes:
-    header = template % (slot.end - slot.start, slot.start, slot.opaque)
-    return _LENGTHS.pack(4 + len(header), len(header)) + header
+    return encode_frame(template % (slot.start, slot.end - slot.start, slot.opaque))
 
 
 def _parse_answer(frame: bytes, address: str) -> _Answer:
-    (word,) = _HEADER_WORD.unpack_from(frame)
-    end = 4 + (word & HEADER_SIZE_MASK)
+    _serialize_type, encoded, body = split_frame(frame)
     try:
-        header = _decode_header(memoryview(frame)[4:end])
+        header = _decode_header(encoded)
         fields = header.extFields or {}
-        return _Answer(header, frame[end:], int(fields.get("nextBeginOffset", -1)))
+        return _Answer(header, bytes(body), int(fields.get("nextBeginOffset", -1)))
     except (msgspec.DecodeError, ValueError) as error:
         raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
             error

@@ -9,6 +9,7 @@ from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.message import MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
 
 if TYPE_CHECKING:
@@ -79,22 +80,22 @@ def pull_request(
         flags |= PullSysFlag.COMMIT_OFFSET
     if suspend_timeout_ms > 0:
         flags |= PullSysFlag.SUSPEND
-    fields = {
-        "consumerGroup": group,
-        "topic": queue.topic,
-        "queueId": str(queue.queue_id),
-        "queueOffset": str(offset),
-        "maxMsgNums": str(max_messages),
-        "commitOffset": str(max(commit_offset, 0)),
-        "suspendTimeoutMillis": str(suspend_timeout_ms),
-        "subVersion": str(subscription.version),
-        "expressionType": subscription.expression_type,
-    }
     if with_subscription:
         flags |= PullSysFlag.SUBSCRIPTION
-        fields["subscription"] = subscription.expression
-    fields["sysFlag"] = str(int(flags))
-    return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=flags,
+        commit_offset=max(commit_offset, 0),
+        suspend_timeout_millis=suspend_timeout_ms,
+        sub_version=subscription.version,
+        subscription=subscription.expression if with_subscription else None,
+        expression_type=subscription.expression_type,
+    )
+    return RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
 
 
 def pull_result(
