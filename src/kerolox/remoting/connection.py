@@ -228,7 +228,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._in_flight_max = shared.in_flight_max
         self._tasks = shared.tasks
         self._waiting: deque[bytes] = deque()
-        self._is_taking = False
+        self._drains_soon = False
         self._paused = 0
 
     # -- the protocol's side ------------------------------------------------------------------
@@ -284,8 +284,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
         self._resume(PAUSED_BY_WRITES)
-        if self._waiting and not self._is_taking and not self.closed:
-            self._take_soon()
+        if self._waiting and not self._drains_soon and not self.closed:
+            self._drain_soon()
         if self.blocked is not None:
             if not self.blocked.done():
                 self.blocked.set_result(None)
@@ -373,8 +373,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             if is_over or self._is_full():
                 self._waiting.extend(frames[index:])
                 self._pause(PAUSED_BY_HANDLERS)
-                if is_over and not self._is_taking:
-                    self._take_soon()
+                if is_over and not self._drains_soon:
+                    self._drain_soon()
                 break
             try:
                 self._take_frame(frame, answers)
@@ -428,20 +428,20 @@ class FrameConnection(asyncio.BufferedProtocol):
         if answer:
             self.send(answer)
         # Once, however many end in this turn: each slice has TURN_SECONDS_MAX.
-        if self._waiting and not self._is_taking and not self._is_full():
-            self._take_soon()
+        if self._waiting and not self._drains_soon and not self._is_full():
+            self._drain_soon()
 
     def _is_full(self) -> bool:
         return (
             self._in_flight >= self._in_flight_max or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
         )
 
-    def _take_soon(self) -> None:
-        self._is_taking = True
-        self.loop.call_soon(self._take_waiting)
+    def _drain_soon(self) -> None:
+        self._drains_soon = True
+        self.loop.call_soon(self._drain_waiting)
 
-    def _take_waiting(self) -> None:
-        self._is_taking = False
+    def _drain_waiting(self) -> None:
+        self._drains_soon = False
         if self.closed or not self._waiting or self._paused & PAUSED_BY_WRITES:
             return
         frames = list(self._waiting)

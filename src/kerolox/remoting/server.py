@@ -1,7 +1,7 @@
 """The server's side of remoting: listening, and one :class:`ServerConnection` per client.
 
-With a ``feeder`` each connection has a kernel beside it that answers the hot requests of a chunk
-itself; the handler sees the rest. Without one (name server) every frame goes to the handler.
+With a ``feeder`` each connection has a kernel beside it, whose fast path answers most requests of a
+chunk; the handler sees the rest. Without one (name server) every frame goes to the handler.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ServerConnection(FrameConnection):
         super().connection_lost(exc)
         self._server.lost(self)
 
-    # Hot: runs once per chunk read, over ten thousand times a second.
+    # Fast path: runs once per chunk read, over ten thousand times a second.
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
@@ -105,11 +105,11 @@ class ServerConnection(FrameConnection):
         gathering.bytes += nbytes
         if gathering.is_resting and not gathering.is_armed:
             gathering.arm()
-        answers, cold, flags, error = self._kernel.feed(self._read_buffer, nbytes)
+        answers, slow, flags, error = self._kernel.feed(self._read_buffer, nbytes)
         if answers:
             self._transport.write(answers)
-        if cold or flags or error:
-            self._after_feed(cold, flags, error)
+        if slow or flags or error:
+            self._after_feed(slow, flags, error)
         if nbytes >= BIG_CHUNK_BYTES and not self.closed:
             self._pause(PAUSED_BY_TURN)
             self._server.read_in_turn(self, nbytes)
@@ -160,9 +160,9 @@ class ServerConnection(FrameConnection):
         command.flag |= 2
         self.send(command.encode())
 
-    def _after_feed(self, cold: list[bytes] | None, flags: int, error: str | None) -> None:
-        if cold:
-            self._take_frames(cold)
+    def _after_feed(self, slow: list[bytes] | None, flags: int, error: str | None) -> None:
+        if slow:
+            self._take_frames(slow)
         if flags & FED_READY:
             self._server.on_ready()
         if error is not None:
@@ -177,13 +177,13 @@ class ServerConnection(FrameConnection):
     def _feed_more(self) -> None:
         if self.closed or self._paused & PAUSED_BY_WRITES:
             return
-        answers, cold, flags, error = self._kernel.feed(b"", 0)
+        answers, slow, flags, error = self._kernel.feed(b"", 0)
         if answers:
             self.send(answers)
         if not flags & FED_MORE:
             self._resume(PAUSED_BY_ANSWERS)
-        if cold or flags or error:
-            self._after_feed(cold, flags, error)
+        if slow or flags or error:
+            self._after_feed(slow, flags, error)
 
 
 Handler = Callable[["RemotingCommand", ServerConnection], Handling]
@@ -373,7 +373,7 @@ class RemotingServer:
 
 
 class _FrameFeeder:
-    """Stands where a kernel would: every frame is cold."""
+    """Stands where a kernel would: every frame takes the slow path."""
 
     def __init__(self) -> None:
         self._decoder = FrameDecoder()

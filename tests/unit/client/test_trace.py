@@ -133,11 +133,11 @@ def test_a_torn_record_is_an_error_that_shows_it() -> None:
 
 def test_a_segment_is_taken_when_its_first_record_has_waited_half_a_second() -> None:
     segment = TraceSegment()
-    assert segment.take() is None
+    assert segment.drain() is None
     assert segment.add(PUB, 1_000) is None
     assert segment.add(AFTER, 1_400) is None
     assert segment.due_ms == 1_000 + TRACE_WAIT_MS
-    batch = segment.take()
+    batch = segment.drain()
     assert batch is not None
     assert decode_traces(batch.body.decode()) == [PUB, AFTER]
     assert sorted(batch.keys.split(" ")) == ["AC1415116D1418B4AAC217FE1B4E0000", "M", "k1", "k2"]
@@ -148,7 +148,7 @@ def test_many_records_become_messages_whose_body_and_keys_fit() -> None:
     segment = TraceSegment()
     traces = [pub(n, tags="ü" * (n % 400), keys=f"key-{n}") for n in range(3_000)]
     batches = [batch for trace in traces if (batch := segment.add(trace, 0)) is not None]
-    last = segment.take()
+    last = segment.drain()
     assert last is not None
     batches.append(last)
     assert len(batches) > 5
@@ -161,7 +161,7 @@ def test_a_batch_is_found_by_the_joined_ids_and_by_each_of_them() -> None:
     ids = [f"{n:032d}" for n in range(10)]
     segment = TraceSegment()
     segment.add(pub(0, message_id=",".join(ids)), 0)
-    batch = segment.take()
+    batch = segment.drain()
     assert batch is not None
     assert set(batch.keys.split(" ")) == {",".join(ids), *ids}
     [view] = trace_views(ids[3], [message(batch.body)])
@@ -171,7 +171,7 @@ def test_a_batch_is_found_by_the_joined_ids_and_by_each_of_them() -> None:
 def test_a_batch_of_very_many_messages_still_fits() -> None:
     segment = TraceSegment()
     whole = ",".join(f"{n:032d}" for n in range(1_000))
-    batch = segment.add(pub(0, message_id=whole), 0) or segment.take()
+    batch = segment.add(pub(0, message_id=whole), 0) or segment.drain()
     assert batch is not None
     assert len(batch.keys) < 32_000
     assert whole not in batch.keys

@@ -399,7 +399,7 @@ class Producer(Client):
         queue: MessageQueue | None,
         timeout_ms: int | None,
     ) -> SendResult:
-        """Hot: one turn of this loop is the whole send when nothing fails."""
+        """Fast path: one turn of this loop is the whole send when nothing fails."""
         loop_time = asyncio.get_running_loop().time
         limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = loop_time() + limit_ms / 1000

@@ -156,7 +156,7 @@ class TraceDispatcher:
     async def _run(self, producer: TraceSender) -> None:
         while True:
             if self._segment and (self._closing or self._segment.due_ms <= _now_ms()):
-                batch = self._segment.take()
+                batch = self._segment.drain()
                 if batch is not None:
                     self._enqueue(batch)
             while self._ready:

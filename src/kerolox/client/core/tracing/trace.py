@@ -344,7 +344,7 @@ class TraceSegment:
             self._bytes + len(text) > TRACE_MESSAGE_BYTES_MAX
             or self._keys_bytes + _size(keys) > TRACE_KEYS_BYTES_MAX
         ):
-            full = self.take()
+            full = self.drain()
         if not self._texts:
             self._first_ms = now_ms
         self._texts.append(text)
@@ -355,10 +355,10 @@ class TraceSegment:
         if full is None and (
             self._bytes >= TRACE_MESSAGE_BYTES_FULL or self._keys_bytes >= TRACE_KEYS_BYTES_FULL
         ):
-            return self.take()
+            return self.drain()
         return full
 
-    def take(self) -> TraceBatch | None:
+    def drain(self) -> TraceBatch | None:
         """All that is there; None when that is nothing."""
         if not self._texts:
             return None
