@@ -15,8 +15,8 @@ that count: ``min`` and ``max`` (numbers, inclusive), ``choices`` (texts, compar
 asks for. ``key`` None: no setting. Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``,
 and each of them ``| None``.
 
-Whatever the file has, the work is bounded: a value has a length, three unknown keys are named, and
-only names of sane length are compared with the known ones.
+Whatever the file has, the work is bounded: a value has a length, and three unknown keys are named.
+Only names of sane length are compared with the known ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What a request (UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG) may change, and what takes effect at
 once, stands with each setting (:mod:`kerolox.role_settings`). A change is checked as a start would
-check it, as a whole, then written to the settings file, then in force; what waits for the next
+check it, as a whole, then written to the settings file, then in force. What waits for the next
 start is shown under ``pendingRestart.<key>``. The work and memory of a request are bounded.
 """
 

@@ -11,7 +11,7 @@ A setting says in its field's metadata what may become of it while the role runs
 :data:`LIVE` and :data:`LATER` are the two kinds of metadata that most allowed settings have.
 
 Where settings come from, the stronger first: options of the command line (``overrides``), the
-settings file, the defaults. The file is the one given with ``-c``; without one it is the file that
+settings file, the defaults. The file is the one given with ``-c``. Without one it is the file that
 requests have written (``settings_file``), of which only settings of the allow list are read.
 """
 

@@ -1,9 +1,9 @@
 """A broker: its parts put together, started and stopped.
 
-Start: the settings are checked, the store is opened and recovered, the tables are loaded; only
-then the ports open and the name servers hear of it. Whatever fails undoes what was done before
-it, so that nothing half-started remains. Stop goes the other way round, in bounded time: name
-servers first, so that no new client comes.
+Start: the settings are checked, the store is opened and recovered, the tables are loaded. Only then
+the ports open and the name servers hear of it. Whatever fails undoes what was done before it, so
+that nothing half-started remains. Stop goes the other way round, in bounded time: name servers
+first, so that no new client comes.
 
 All of it runs in one event loop. The kernel's own threads say through a descriptor when held
 pulls were answered or the flushed position moved.
@@ -320,8 +320,9 @@ class Broker:
 
     # -- stopping -----------------------------------------------------------------------------
     async def _end_held_pulls(self) -> None:
-        """Before the ports close: a Java client whose connection ends while a pull is held notices
-        that when the pull's 30 s are over; after an answer it tries again, and fails at once."""
+        """Answer what is held before the ports close. A Java client whose connection ends while a
+        pull is held notices that when the pull's 30 s are over. After an answer it tries again, and
+        fails at once."""
         store = self.parts.store
         self.parts.arrivals.may_hold = False
         store.stop_holding()

@@ -2,8 +2,8 @@
 
 The file's keys are those of ``BrokerConfig``, ``MessageStoreConfig`` and ``NettyServerConfig``,
 with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`UNUSED_KEYS`) is a
-warning, a key that nobody knows is a :class:`ConfigError` that names the nearest one, and so is a
-value that would silently mean something else than it says (a slave, SQL92 filters ...).
+warning. A key that nobody knows is a :class:`ConfigError` that names the nearest one. So is a value
+that would silently mean something else than it says (a slave, a controller ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
 ``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
@@ -12,8 +12,8 @@ together while many small ones come in), ``maxConnectionsPerAddress`` and
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``).
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
-times, never what names a file, a folder, an address, a port or a topic, and nothing that the files
-of a store or their meaning depend on.
+times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
+files of a store or their meaning depend on.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from kerolox.message import pack_host
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import FastPathTables
 
 __all__ = ["Identity"]
 
@@ -48,7 +48,7 @@ class Identity:
         """
         self._store_address = self._config.store_address()
 
-    def announce(self, store: StoreKernel) -> None:
+    def announce(self, store: FastPathTables) -> None:
         """Tell the kernel what its answers and records say of the broker."""
         config = self._config
         self.store_host = pack_host(self._store_address, config.advertised(self.port)[1])

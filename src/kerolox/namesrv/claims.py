@@ -4,15 +4,15 @@ A name server knows nobody, so anybody may register any broker. Two rules keep a
 it is, whoever else claims its place (another machine with the same ``brokerName``, or an attacker):
 
 - ``brokerName`` + ``brokerId`` belong to the address that registered them, and an address to the
-  name that it registered, as long as that broker is alive: its connection is open, and it was heard
-  of within ``TAKEOVER_MS``. A claim over another connection is refused.
-- The same broker at the same address may come on another connection, since clients reconnect: from
-  the same host at any time, from another one only when the old connection is closed or silent. It
-  is there as long as one of its connections is. Until the others are closed or silent, none of them
-  alone gives it another address, id or cluster, or takes it out.
+  name that it registered, as long as that broker is alive. It is alive while its connection is open
+  and it was heard of within ``TAKEOVER_MS``. A claim over another connection is refused.
+- The same broker at the same address may come on another connection, since clients reconnect. It
+  may come from the same host at any time, from another one when the old connection is closed or
+  silent. It is there as long as one of its connections is. Until the others are closed or silent,
+  none of them alone gives it another address, id or cluster, or takes it out.
 
-So a restarted broker is taken at once, whatever its address is now, since its old connection is
-closed; one whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
+So a restarted broker, whose old connection is closed, is taken at once, whatever its address is
+now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class MemoryLimiter:
 
     def _count(self, host: str, *, addresses: int = 0, entries: int = 0, cost: int = 0) -> None:
         """Something came or went. Where several hosts have a topic, its name is the first one's
-        when it comes and the last one's when it goes: a share may be off by that, the sums not."""
+        when it comes and the last one's when it goes. A share may be off by that, the sums not."""
         self.addresses += addresses
         self.entries += entries
         self.bytes += cost

@@ -15,13 +15,13 @@ The rules, as RocketMQ has them:
   of its addresses.
 - A route needs both queues and at least one broker that is there.
 
-And those of our own: a claim on what a live broker has is refused (``namesrv/claims.py``), a name
-is in one cluster at a time (its master's), and the tables are bounded in entries and in bytes
+And those of our own: a claim on what a live broker has is refused (``namesrv/claims.py``). A name
+is in one cluster at a time (its master's). The tables are bounded in entries and in bytes
 (``namesrv/memory_limiter.py``).
 
-What takes long is done in steps, so that others are served in between: topics come in pieces
-(:meth:`RouteTable.put_topics`), and those of a broker that is gone are out of all answers at once,
-and out of memory after :meth:`RouteTable.sweep`.
+What takes long is done in steps, so that others are served in between. Topics come in pieces
+(:meth:`RouteTable.put_topics`). Those of a broker that is gone are out of all answers at once, and
+out of memory after :meth:`RouteTable.sweep`.
 """
 
 from __future__ import annotations

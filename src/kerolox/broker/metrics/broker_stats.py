@@ -1,8 +1,8 @@
 """How much is put and got, by topic and by group (``BrokerStatsManager``).
 
 The kernel counts what goes through it; what only Python knows is added here. Every ten seconds the
-counters become samples, so that sums and rates of the last minute, hour and day can be told
-(``VIEW_BROKER_STATS_DATA``), as RocketMQ tells them: a metric is there from the first message on,
+counters become samples. From these come sums and rates of the last minute, hour and day
+(``VIEW_BROKER_STATS_DATA``), as RocketMQ tells them. A metric is there from the first message on,
 and not 0 after the next sample.
 """
 

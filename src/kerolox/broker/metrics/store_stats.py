@@ -1,8 +1,8 @@
 """The metrics of GET_BROKER_RUNTIME_INFO (28), from the kernel's counters.
 
-The counters are sampled every :data:`SAMPLE_SECONDS`; rates are given over the last 10, 60 and 600
-seconds, as ``StoreStatsService`` gives them, and since the start while that is less long (RocketMQ
-leaves the number out then).
+The counters are sampled every :data:`SAMPLE_SECONDS`. Rates are given over the last 10, 60 and 600
+seconds, as ``StoreStatsService`` gives them. While the broker runs for less long they are those
+since the start (RocketMQ leaves the number out then).
 """
 
 from __future__ import annotations

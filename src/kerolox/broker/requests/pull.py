@@ -1,8 +1,9 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), by the rules of ``PullMessageProcessor``.
 
 The kernel answers most pulls. Here come those of groups and topics that it does not know or may not
-serve, those with an outdated subscription, and those whose offset is outside the queue. A pull that
-finds nothing and may wait is handed to the kernel, which answers it when a record arrives.
+serve. So do those with an outdated subscription, and those whose offset is outside the queue. A
+pull that finds nothing and may wait is handed to the kernel, which answers it when a record
+arrives.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ async def pull_message(
 ) -> Reply | None:
     """Read messages of a queue, or hold the request until there are some.
 
-    The lite consumers of 5.x ask under a code of their own, so that a 5.x broker may answer them
-    with other threads; what is asked is the same.
+    The lite consumers of 5.x ask the same under a code of their own, so that a 5.x broker may
+    answer them with other threads.
     """
     group = _checked_group(broker, header)
     _checked_topic(broker, header, request)

@@ -1,9 +1,9 @@
 """Deleting what expired, beside the requests: ``cleanFilesPeriodically`` and the disk check.
 
-:mod:`kerolox.broker.retention` says what may go; here it goes, in steps that are short for
-the event loop: a log file is taken out of the store by a call and unlinked by a thread, one after
-the other, so that a crash in between leaves a log without a gap. A file that can't be unlinked
-(*hanged*) is tried again every ``redeleteHangedFileInterval``; until then no further log file goes.
+:mod:`kerolox.broker.retention` says what may go. Here it goes, in steps that are short for the
+event loop. A log file is taken out of the store by a call and unlinked by a thread, one after the
+other, so that a crash in between leaves a log without a gap. A file that can't be unlinked
+(*hanged*) is tried again every ``redeleteHangedFileInterval``. Until then no further log file goes.
 
 Queues and index follow the minimum of the log. ``destroyMapedFileIntervalForcibly`` has nothing to
 force here: nobody can hold a file that the store let go of.
@@ -47,8 +47,8 @@ _KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when unused topics are cleaned."""
 
 _POSITIONED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
-"""Queues that stay when they are expired: the broker remembers its own positions in them,
-and what came into a new queue before these would never be looked at."""
+"""Queues that stay when they are expired: the broker remembers its own positions in them. What came
+into a new queue before these would never be looked at."""
 
 _log = logging.getLogger(__name__)
 

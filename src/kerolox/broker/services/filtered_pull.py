@@ -1,7 +1,7 @@
 """Pulls of groups that filter by expressions: reading, and waiting for what matches.
 
 The kernel reads without a filter; here the properties of each record are looked at. Such a pull
-waits here too: the kernel tells when its queue has a record at its offset, the new records are
+waits here too: the kernel tells when its queue has a record at its offset. Then the new records are
 looked at, and the wait goes on after them if none matches.
 """
 
@@ -20,7 +20,7 @@ from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import Read, StoreKernel
+    from kerolox.kernel import OffsetWaits, Read, RecordReader
 
 __all__ = [
     "Arrivals",
@@ -65,7 +65,7 @@ class PullPlace(NamedTuple):
     count_max: int
 
 
-def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: PullFilter) -> Read:
+def read(config: BrokerConfig, store: RecordReader, place: PullPlace, wanted: PullFilter) -> Read:
     """getMessage of RocketMQ, with a filter by properties."""
     topic, queue_id, offset, count = place
     batch_max = _BatchMax(config, store.max_physical_offset, count)
@@ -102,7 +102,7 @@ def read(config: BrokerConfig, store: StoreKernel, place: PullPlace, wanted: Pul
 
 
 def _after(
-    store: StoreKernel, place: PullPlace, wanted: PullFilter, offset: int, count: int
+    store: RecordReader, place: PullPlace, wanted: PullFilter, offset: int, count: int
 ) -> int:
     """The offset after the first ``count`` records of a read at an offset.
 
@@ -142,7 +142,7 @@ def _read_of(last: Read, found: list[bytes], next_offset: int) -> Read:
 class Arrivals:
     """Waits until a queue has a message at an offset."""
 
-    def __init__(self, store: StoreKernel) -> None:
+    def __init__(self, store: OffsetWaits) -> None:
         self._store = store
         self.may_hold = True
         """False once the broker stops: what is held, and what comes, is answered."""

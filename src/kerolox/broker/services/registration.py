@@ -1,16 +1,17 @@
 """Telling the name servers what this broker has.
 
 :class:`Registration` registers with every name server at the start, every
-``registerNameServerPeriod``, and at once after a change. Changes made while a registration is under
-way become the next one, which follows after a rest as long as that one took (at most
-:data:`REST_SECONDS_MAX`), so that a thousand new topics are not a thousand registrations. A name
-server that does not answer is logged and tried again, at first after :data:`RETRY_SECONDS_MIN`; one
-whose connection closes, because it was restarted perhaps, has forgotten us and hears of us again
-after the same time. At the stop the broker unregisters.
+``registerNameServerPeriod``, and at once after a change. Changes made while a registration is in
+flight become the next one. It follows after a rest as long as that one took (at most
+:data:`REST_SECONDS_MAX`), so that a thousand new topics are not a thousand registrations.
 
-A name server may refuse us, since another broker that is alive has our name or our address: clients
-do not find us there, so each round says so as an error. And it may tell us that another broker
-claims our place, which was refused: a warning.
+A name server that does not answer is logged and tried again, first after :data:`RETRY_SECONDS_MIN`.
+One whose connection closes was perhaps restarted and has forgotten us: it hears of us again after
+the same time. At the stop the broker unregisters.
+
+A name server refuses us while another broker that is alive has our name or our address. Clients do
+not find us there, so each attempt logs an error. It also tells us when another broker claims our
+place and was refused: a warning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Replies that the broker is bringing to the clients that asked.
 
 Whoever replied is answered when the client that asked has the reply, which may take
-``PUSH_SECONDS_MAX``. Both may share one connection: so the wait must not count among the requests
-of that connection that have it read no further, or the answers waited for would never be read.
+``PUSH_SECONDS_MAX``. Both may share one connection. So the wait does not count among the requests
+in flight of that connection: at their limit it is read no further, and the answer would never come.
 """
 
 from __future__ import annotations

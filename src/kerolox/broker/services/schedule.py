@@ -1,9 +1,9 @@
 """Delivering delayed messages: ``ScheduleMessageService`` of RocketMQ.
 
-A message with delay level n lies in queue n-1 of ``SCHEDULE_TOPIC_XXXX``; its queue entry carries
-the time it is due instead of a tags code. All messages of a level wait equally long, so each
-queue is in order of delivery: one position per level, kept in ``delayOffset.json``, is all the
-state there is. What is due is appended again under its real topic, where consumers find it.
+A message with delay level n lies in queue n-1 of ``SCHEDULE_TOPIC_XXXX``. Its queue entry carries
+the time it is due instead of a tags code. All messages of a level wait equally long, so each queue
+is in order of delivery. One position per level, kept in ``delayOffset.json``, is all the state
+there is. What is due is appended again under its real topic, where consumers find it.
 
 A crash may deliver again what was delivered since the last write of the file, as in RocketMQ.
 """

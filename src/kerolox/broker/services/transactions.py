@@ -1,16 +1,16 @@
 """Transactions: ``TransactionalMessageService`` and ``EndTransactionProcessor`` of RocketMQ.
 
 A message of a transaction is first stored as a *half* message, in a topic that nobody reads. Its
-producer then ends the transaction: a commit stores it again under its real topic, a rollback does
-not, and both write a note, the *op* message, that the half is done. A half that stays open is
-stored again and its producer group is asked; one that stays open for too long is set aside.
+producer then ends the transaction. A commit stores it again under its real topic, a rollback does
+not. Both write a note, the *op* message, that the half is done. A half that stays open is stored
+again and its producer group is asked; one that stays open for too long is set aside.
 
 All state is on disk, as RocketMQ keeps it: half and op queues, and the positions of the group
 ``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says about halves that are not
 passed yet.
 
-Beyond RocketMQ: a commit that was stored before a crash (its note not), or that comes both from
-the producer and from the answer to a check, is found by its key in the index and not stored twice.
+Beyond RocketMQ: a commit is stored once. One that was stored before a crash (its note not), or that
+comes from the producer and from the answer to a check, is found by its key in the index.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kerolox.broker.tables.clients import ClientTable
     from kerolox.broker.tables.offsets import OffsetTable
     from kerolox.broker.tables.topics import TopicTable
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import RecordReader
 
 __all__ = ["TRANSACTION_GROUP", "Transactions"]
 
@@ -82,7 +82,7 @@ class Transactions:
     def __init__(
         self,
         config: BrokerConfig,
-        store: StoreKernel,
+        store: RecordReader,
         now_ms: Callable[[], int],
         identity: Identity,
         topics: TopicTable,
@@ -240,7 +240,7 @@ class Transactions:
 
     async def _postpone(self, half: MessageExt) -> None:
         """A half with an immunity of its own goes to the end of the queue, so that others after it
-        are checked; it remembers where it was first, where its producer ends it."""
+        are checked. It remembers where it was first: there its producer ends it."""
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
         first = self._first_offset(half)
         await self._put_again(half, {**half.properties, name: str(first)})

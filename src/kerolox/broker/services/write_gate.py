@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreKernel
+    from kerolox.kernel import FastPathTables
 
 __all__ = ["WriteGate"]
 
@@ -19,7 +19,9 @@ class WriteGate:
         writable: False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits.
     """
 
-    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: FastPathTables, now_ms: Callable[[], int]
+    ) -> None:
         self._config = config
         self._store = store
         self._now_ms = now_ms

@@ -1,9 +1,9 @@
 """Writing records for the slow path: delay, flush waits, statuses.
 
-The fast path writes inside the kernel; everything that it declines comes through
-:class:`RecordWriter`, which does what ``CommitLog.asyncPutMessage`` does around the append: a
-message with a delay level goes to its schedule queue, and under SYNC_FLUSH the caller waits until
-the record is on disk.
+The fast path writes inside the kernel. Everything that it declines comes through
+:class:`RecordWriter`, which does what ``CommitLog.asyncPutMessage`` does around the append. A
+message with a delay level goes to its schedule queue; under SYNC_FLUSH the caller waits until the
+record is on disk.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Who is connected: ``ProducerManager``, ``ConsumerManager`` and their notices.
 
-Clients introduce themselves by heartbeats. A client that unregisters, closes its connection, or
-is silent for :data:`EXPIRED_MS` leaves; when the members or the topics of a consumer group
-change, all its members are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues
-anew. Subscriptions go to the kernel, whose fast pulls use them.
+Clients introduce themselves by heartbeats. A client that unregisters, closes its connection, or is
+silent for :data:`EXPIRED_MS` leaves. When the members or the topics of a consumer group change, all
+its members are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew.
+Subscriptions go to the kernel, whose fast pulls use them.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ClientTable:
 
     def knows(self, connection: ServerConnection, fingerprint: int) -> bool:
         """Whether this is the connection's last heartbeat once more, and nothing changed that it
-        depends on: all that it tells then is its time, which is noted."""
+        depends on. All that it tells then is its time, which is noted."""
         joined = self._joined.get(connection)
         if joined is None or joined.client is None or joined.fingerprint != fingerprint:
             return False

@@ -10,7 +10,7 @@ written that is not read again: :data:`TABLE_BYTES_MAX`. Files of older versions
 read up to :data:`FILE_BYTES_MAX`.
 
 Changes are written by a worker thread. Any number of changes made while a write runs are covered by
-the one write after it; :meth:`JsonFile.flush` waits until all changes made before it are on disk.
+the one write after it. :meth:`JsonFile.flush` waits until all changes made before it are on disk.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def text_bytes(text: str) -> int:
 def without_long_names(
     table: dict[str, _Value], file: JsonFile, is_long: Callable[[str], bool]
 ) -> dict[str, _Value]:
-    """A table as it was read, without names that nobody can ask for: requests with such are
+    """A table as it was read, without names that nobody can ask for. Requests with such names are
     refused, and what older versions took of them would fill the table for good."""
     long = [name for name in table if is_long(name)]
     if long:

@@ -1,7 +1,7 @@
 """Locks on queues for orderly consumers: ``RebalanceLockManager`` of RocketMQ.
 
-A lock belongs to one client of a group and ends some time after it was last taken or renewed
-(``rebalanceLockMaxLiveTime``): so long the queues of a client that died wait for another one.
+A lock belongs to one client of a group. It ends some time after it was last taken or renewed
+(``rebalanceLockMaxLiveTime``). For so long the queues of a client that died wait for another one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far each group has consumed each queue: ``ConsumerOffsetManager`` of RocketMQ.
 
-Fast pulls commit inside the kernel; every method here takes those commits over first, so that a
+Fast pulls commit inside the kernel. Every method here takes those commits over first, so that a
 reader never sees an older offset than the one it is told of.
 """
 
@@ -134,7 +134,7 @@ class _Kept:
 class OffsetTable:
     """Offsets by ``topic@group`` and queue id, kept in ``consumerOffset.json``.
 
-    With light message queues they are kept in ``lmqConsumerOffset.json``, where the groups of such
+    With light message queues they are kept in ``lmqConsumerOffset.json``. There the groups of such
     names have a table of their own: one offset by ``topic@group``, whatever the queue id
     (``LmqConsumerOffsetManager``).
 
@@ -153,8 +153,8 @@ class OffsetTable:
         self._drained = _Kept(self.file.touch, has_lmq=has_lmq)
 
     def load(self) -> None:
-        """Read the file; where there is none, that of a broker with the other kind of queues, which
-        RocketMQ would leave aside, so that all groups began anew.
+        """Read the file; where there is none, that of a broker with the other kind of queues.
+        RocketMQ would leave that aside, and all groups would start anew.
 
         Raises:
             StoreError: the file is broken and so is its backup.
@@ -303,7 +303,7 @@ class OffsetTable:
 
 
 class _Rows(Mapping[str, dict[int, int]]):
-    """Offsets by key, each copied when it is looked at: a thread writes them while others commit,
+    """Offsets by key, each copied when it is looked at. A thread writes them while others commit,
     and to copy all at once would hold the loop up."""
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:
