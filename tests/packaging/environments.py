@@ -9,16 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["PYTHONS", "Environment", "build"]
+__all__ = ["OWN", "PYTHONS", "Environment", "build"]
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 600
+OWN = "{}.{}".format(*sys.version_info)
+"""The Python of this run."""
+
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def _interpreters() -> dict[str, str]:
     """Version to executable, of those that are on the PATH or that pyenv has."""
-    found = {"{}.{}".format(*sys.version_info): getattr(sys, "_base_executable", sys.executable)}
+    found = {OWN: getattr(sys, "_base_executable", sys.executable)}
     folders = os.environ["PATH"].split(os.pathsep)
     if shutil.which("pyenv"):
         root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True)

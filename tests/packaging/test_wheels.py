@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.packaging.environments import PYTHONS, ROOT, SECONDS_MAX, Environment, build
+from tests.packaging.environments import OWN, PYTHONS, ROOT, SECONDS_MAX, Environment, build
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.xdist_group("wheels"), pytest.mark.timeout(SECONDS_MAX)]
+
+IS_COMPLETE = os.environ.get("KEROLOX_WHEELS") == "all"
+"""Install Spark from the index, on each Python; else this environment lends its own packages."""
 
 WHERE = """
 import importlib, kerolox, sys
@@ -95,13 +98,12 @@ def test_the_pure_wheel_is_complete_by_itself(wheels: list[Path], tmp_path: Path
 
 
 @pytest.mark.spark
-def test_spark_reads_with_the_wheels(wheels: list[Path], tmp_path: Path) -> None:
-    """With Spark's own packages lent by this environment; ``KEROLOX_WHEELS=all`` installs them."""
-    environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
-    everything = os.environ.get("KEROLOX_WHEELS") == "all"
+@pytest.mark.parametrize("version", PYTHONS if IS_COMPLETE else [OWN])
+def test_spark_reads_with_the_wheels(version: str, wheels: list[Path], tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment", PYTHONS[version])
     environment.install(*wheels[1:])
-    environment.install(*wheels[:1], extra="[spark]" if everything else "")
-    if not everything:
+    environment.install(*wheels[:1], extra="[spark]" if IS_COMPLETE else "")
+    if not IS_COMPLETE:
         environment.borrow(sysconfig.get_path("purelib"))
     java = shutil.which("java")
     assert java is not None
