@@ -1,0 +1,65 @@
+"""The structure of the source: who may know whom, and how large a folder is."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FILES_OF_FOLDER_MAX = 13
+OF_THE_LANGUAGE = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+"""Private by their spelling alone: of named tuples and of os."""
+
+
+def test_import_contracts_have_no_exceptions() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    for name in contracts.sections():
+        for option in ("ignore_imports", "exclude_type_checking_imports", "skip_descendants"):
+            assert option not in contracts[name], (name, option)
+    kinds = [section.get("type") for section in contracts.values()]
+    assert "acyclic_siblings" in kinds
+
+
+def test_no_folder_has_more_files_than_one_can_hold() -> None:
+    sizes = Counter(path.parent for path in SOURCES)
+    assert {str(folder): n for folder, n in sizes.items() if n > FILES_OF_FOLDER_MAX} == {}
+
+
+def test_no_module_uses_a_private_name_of_another() -> None:
+    found = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        own = _names(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
+            if isinstance(node, ast.ImportFrom):
+                found += [
+                    f"{path.relative_to(ROOT)}:{node.lineno} {node.module}.{each.name}"
+                    for each in node.names
+                    if _is_private(each.name) and not each.name.startswith("_pykernel")
+                ]
+    assert found == []
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in OF_THE_LANGUAGE
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """The names that a module gives itself: its classes, functions, members and slots."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls"):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
