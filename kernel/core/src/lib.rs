@@ -1,4 +1,4 @@
-//! The engine of `kerolox-kernel`: files of RocketMQ 4.x and the broker's hot path, without Python.
+//! The engine of `kerolox-kernel`: files of RocketMQ 4.x and the broker's fast path, without Python.
 //!
 //! - [`store`]: commit log, consume queues, index, flush and recovery, behind [`Store`];
 //! - [`record`]: the stored record, encoded and decoded;

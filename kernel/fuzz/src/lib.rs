@@ -19,7 +19,7 @@ use std::path::Path;
 
 use kerolox_core::columns::bodies::StoredBody;
 use kerolox_core::columns::{Window, decode_columns, names};
-use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, HotPath, NewIdentity, Subscription};
+use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, FastPath, NewIdentity, Subscription};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
 use tempfile::TempDir;
@@ -46,43 +46,43 @@ fn settings(root: &Path) -> Settings {
     }
 }
 
-/// A hot path with tables, on a store of its own.
+/// A fast path with tables, on a store of its own.
 struct Side {
-    hot: HotPath,
+    fast: FastPath,
     _folder: TempDir,
 }
 
 impl Side {
     fn new() -> Self {
         let folder = temporary_folder();
-        let hot = HotPath::new(settings(folder.path()));
-        hot.store().open().expect("an empty folder opens");
-        hot.store().set_clock(Some(1_763_715_347_123));
-        hot.set_identity(&NewIdentity {
+        let fast = FastPath::new(settings(folder.path()));
+        fast.store().open().expect("an empty folder opens");
+        fast.store().set_clock(Some(1_763_715_347_123));
+        fast.set_identity(&NewIdentity {
             cluster: "c",
             region: "r",
             trace_on: true,
             store_host: &HOST,
             broker_id: 0,
         });
-        hot.set_topic("T", 4, 4, 6, true);
-        hot.set_topic("%RETRY%G", 1, 1, 6, false);
-        hot.set_group("G", true, 1);
+        fast.set_topic("T", 4, 4, 6, true);
+        fast.set_topic("%RETRY%G", 1, 1, 6, false);
+        fast.set_group("G", true, 1);
         let subscription = Subscription { version: 3, tag_codes: Some(vec![97, 98].into()) };
-        hot.set_subscription("G", "T", subscription);
-        Self { hot, _folder: folder }
+        fast.set_subscription("G", "T", subscription);
+        Self { fast, _folder: folder }
     }
 
-    /// Feeds chunks to a new connection: answers, cold frames, what broke the framing.
+    /// Feeds chunks to a new connection: answers, frames for the slow path, what broke the framing.
     fn feed(&self, chunks: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>, Option<String>) {
-        let (mut answers, mut cold) = (Vec::new(), Vec::new());
+        let (mut answers, mut slow) = (Vec::new(), Vec::new());
         let mut connection = Connection::new(1, &HOST);
         let mut error = None;
         for chunk in chunks {
             let mut data = *chunk;
             loop {
-                let mut keep = |frame: &[u8]| cold.push(frame.to_vec());
-                let fed = connection.feed(&self.hot, data, &mut answers, &mut keep);
+                let mut keep = |frame: &[u8]| slow.push(frame.to_vec());
+                let fed = connection.feed(&self.fast, data, &mut answers, &mut keep);
                 error = fed.error.map(|error| error.to_string());
                 data = &[];
                 if !fed.more || error.is_some() {
@@ -90,19 +90,19 @@ impl Side {
                 }
             }
         }
-        for (_, ready) in self.hot.take_ready() {
+        for (_, ready) in self.fast.take_ready() {
             answers.extend_from_slice(&ready);
         }
-        connection.close(&self.hot);
-        assert_eq!(self.hot.held_pulls(), 0, "a closed connection holds pulls");
-        let _ = self.hot.take_commits();
-        (answers, cold, error)
+        connection.close(&self.fast);
+        assert_eq!(self.fast.held_pulls(), 0, "a closed connection holds pulls");
+        let _ = self.fast.take_commits();
+        (answers, slow, error)
     }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.hot.close().expect("a store closes");
+        self.fast.close().expect("a store closes");
     }
 }
 
@@ -117,8 +117,8 @@ thread_local! {
     static SIDES: RefCell<(usize, Option<[Side; 2]>)> = const { RefCell::new((0, None)) };
 }
 
-/// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one hot path and in their pieces
-/// to its twin, they give the same answers, cold frames and errors; all answers are frames.
+/// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one fast path and in their pieces
+/// to its twin, they give the same answers, frames for the slow path and errors; all answers are frames.
 pub fn feed(data: &[u8]) {
     let pieces: Vec<&[u8]> = data.split(|byte| *byte == CUT).collect();
     let whole = pieces.concat();
@@ -128,14 +128,14 @@ pub fn feed(data: &[u8]) {
         }
         *tries += 1;
         let [one, other] = sides.get_or_insert_with(|| [Side::new(), Side::new()]);
-        let (answers, cold, error) = one.feed(&[&whole]);
-        let (answers_of_pieces, cold_of_pieces, error_of_pieces) = other.feed(&pieces);
-        assert_eq!(cold, cold_of_pieces);
+        let (answers, slow, error) = one.feed(&[&whole]);
+        let (answers_of_pieces, slow_of_pieces, error_of_pieces) = other.feed(&pieces);
+        assert_eq!(slow, slow_of_pieces);
         assert_eq!(error, error_of_pieces);
         assert_eq!(frames(&answers), frames(&answers_of_pieces));
         assert_eq!(
-            one.hot.store().lock().max_physical_offset(),
-            other.hot.store().lock().max_physical_offset()
+            one.fast.store().lock().max_physical_offset(),
+            other.fast.store().lock().max_physical_offset()
         );
     });
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kerolox_core::fast_path::{self, HotPath};
+use kerolox_core::fast_path::{self, FastPath};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -29,7 +29,7 @@ type Fed<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyList>>, u8, Option<Str
 /// The fast path of one connection.
 #[pyclass(module = "kerolox_kernel")]
 pub struct Connection {
-    hot: Arc<HotPath>,
+    fast: Arc<FastPath>,
     connection: fast_path::Connection,
 }
 
@@ -40,7 +40,7 @@ impl Connection {
     #[new]
     fn new(store: &Store, connection_id: u64, born_host: &[u8]) -> PyResult<Self> {
         let connection = fast_path::Connection::new(connection_id, checked_host(born_host)?);
-        Ok(Self { hot: Arc::clone(store.hot()), connection })
+        Ok(Self { fast: Arc::clone(store.fast()), connection })
     }
 
     /// Take `data[:size]`, all complete frames of it and of what was left before.
@@ -56,9 +56,9 @@ impl Connection {
         // the garbage collector, so no other Python code can run there.
         let mut slow = Vec::new();
         let mut take_slow = |frame: &[u8]| slow.push(PyBytes::new(py, frame));
-        let Self { hot, connection } = self;
+        let Self { fast, connection } = self;
         let fed = with_bytes(data, Some(size), |data| {
-            connection.feed(hot, data, &mut answers, &mut take_slow)
+            connection.feed(fast, data, &mut answers, &mut take_slow)
         })?;
         let frames = PyBytes::new(py, &answers);
         if answers.capacity() <= KEPT_BYTES_MAX {
@@ -77,12 +77,12 @@ impl Connection {
 
     /// Drop held pulls and pending answers of this connection. Idempotent.
     fn close(&mut self) {
-        self.connection.close(&self.hot);
+        self.connection.close(&self.fast);
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.connection.close(&self.hot);
+        self.connection.close(&self.fast);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    Commit, Encoding, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, NewWait, Subscription,
+    Commit, Encoding, FallBehind, FastPath, GroupStats, NewHold, NewIdentity, NewWait, Subscription,
 };
 use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -19,13 +19,13 @@ use crate::shapes::{APPENDED, BATCH_APPENDED, QUEUE_BOUNDS, READ, RECOVERY_REPOR
 /// Commit log, consume queues, index and the tables of the fast path.
 #[pyclass(frozen, module = "kerolox_kernel")]
 pub struct Store {
-    hot: Arc<HotPath>,
+    fast: Arc<FastPath>,
 }
 
 impl Store {
     /// What connections share.
-    pub fn hot(&self) -> &Arc<HotPath> {
-        &self.hot
+    pub fn fast(&self) -> &Arc<FastPath> {
+        &self.fast
     }
 }
 
@@ -83,35 +83,35 @@ impl Store {
     #[new]
     fn new(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
         let settings = crate::settings::from_python(settings)?;
-        Ok(Self { hot: Arc::new(HotPath::new(settings)) })
+        Ok(Self { fast: Arc::new(FastPath::new(settings)) })
     }
 
     /// Lock the folder, load the files, recover, start the helper threads.
     fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let report = py.detach(|| self.hot.store().open()).map_err(|error| to_python(&error))?;
+        let report = py.detach(|| self.fast.store().open()).map_err(|error| to_python(&error))?;
         RECOVERY_REPORT.make(py, report_values(py, report)?)
     }
 
     /// Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.hot.close()).map_err(|error| to_python(&error))
+        py.detach(|| self.fast.close()).map_err(|error| to_python(&error))
     }
 
     /// Flush everything now, queues, index and checkpoint too; the new flushed offset.
     fn flush(&self, py: Python<'_>) -> PyResult<i64> {
-        py.detach(|| self.hot.store().flush()).map_err(|error| to_python(&error))
+        py.detach(|| self.fast.store().flush()).map_err(|error| to_python(&error))
     }
 
     /// A descriptor that becomes readable when `drain_ready` or `flushed_offset` moved, or a
     /// flush failed.
     #[getter]
     fn notify_fd(&self) -> i32 {
-        self.hot.store().notify_fd()
+        self.fast.store().notify_fd()
     }
 
     /// Freeze the clock at `now_ms` for store timestamps (tests); None thaws it.
     fn set_clock(&self, now_ms: Option<i64>) {
-        self.hot.store().set_clock(now_ms);
+        self.fast.store().set_clock(now_ms);
     }
 
     /// What goes into records and answers.
@@ -125,28 +125,28 @@ impl Store {
         broker_id: i64,
     ) -> PyResult<()> {
         let store_host = checked_host(store_host)?;
-        self.hot.set_identity(&NewIdentity { cluster, region, trace_on, store_host, broker_id });
+        self.fast.set_identity(&NewIdentity { cluster, region, trace_on, store_host, broker_id });
         Ok(())
     }
 
     /// Put a topic into the table.
     fn set_topic(&self, topic: &str, read_queues: i32, write_queues: i32, perm: i32, fast: bool) {
-        self.hot.set_topic(topic, read_queues, write_queues, perm, fast);
+        self.fast.set_topic(topic, read_queues, write_queues, perm, fast);
     }
 
     /// Take a topic out of the table; its files stay.
     fn delete_topic(&self, topic: &str) {
-        self.hot.delete_topic(topic);
+        self.fast.delete_topic(topic);
     }
 
     /// Put a consumer group into the table.
     fn set_group(&self, group: &str, fast: bool, slow_broker_id: i64) {
-        self.hot.set_group(group, fast, slow_broker_id);
+        self.fast.set_group(group, fast, slow_broker_id);
     }
 
     /// Take a group and its subscriptions out of the tables.
     fn delete_group(&self, group: &str) {
-        self.hot.delete_group(group);
+        self.fast.delete_group(group);
     }
 
     /// What a group's heartbeat said of a topic; None: all tags.
@@ -158,33 +158,33 @@ impl Store {
         tag_codes: Option<Vec<i64>>,
     ) {
         let tag_codes = hashes(tag_codes).map(Into::into);
-        self.hot.set_subscription(group, topic, Subscription { version, tag_codes });
+        self.fast.set_subscription(group, topic, Subscription { version, tag_codes });
     }
 
     /// Take a subscription out of the table.
     fn delete_subscription(&self, group: &str, topic: &str) {
-        self.hot.delete_subscription(group, topic);
+        self.fast.delete_subscription(group, topic);
     }
 
     /// Why the store takes no writes, or refused the last one; empty: nothing is wrong.
     #[getter]
     fn trouble(&self) -> String {
-        self.hot.store().error().unwrap_or_default()
+        self.fast.store().error().unwrap_or_default()
     }
 
     /// False: every send takes the slow path.
     fn set_writable(&self, writable: bool) {
-        self.hot.set_writable(writable);
+        self.fast.set_writable(writable);
     }
 
     /// Take folders of the commit log out of the rotation of new files, and let in the others.
     fn set_full_log_paths(&self, paths: Vec<PathBuf>) {
-        self.hot.store().lock().set_full_log_paths(&paths);
+        self.fast.store().lock().set_full_log_paths(&paths);
     }
 
     /// `maxMessageSize` from now on.
     fn set_max_message_size(&self, size: usize) {
-        self.hot.set_max_message_size(size);
+        self.fast.set_max_message_size(size);
     }
 
     /// Append one record, its queue entry and its index entries; wakes held pulls.
@@ -194,7 +194,7 @@ impl Store {
         record: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ((topic, queue_id), record) = records::record(record)?;
-        let values = match self.hot.append(topic, queue_id, &record) {
+        let values = match self.fast.append(topic, queue_id, &record) {
             Ok(done) => {
                 (0, done.physical_offset, done.queue_offset, done.size, done.store_timestamp)
             }
@@ -212,7 +212,7 @@ impl Store {
         let ((topic, queue_id), batch, items) = records::batch(batch)?;
         let items = items.of_engine();
         let mut offsets = Vec::new();
-        let values = match self.hot.append_batch(topic, queue_id, &batch, &items, &mut offsets) {
+        let values = match self.fast.append_batch(topic, queue_id, &batch, &items, &mut offsets) {
             Ok(done) => (0, offsets, done.queue_offset, done.end_offset, done.store_timestamp),
             Err(status) => (status as i32, Vec::new(), 0, 0, 0),
         };
@@ -241,7 +241,7 @@ impl Store {
             positions,
         });
         let filter = Filter { tag_codes: codes.as_deref(), bits };
-        let found = self.hot.read(group, topic, queue_id, offset, max_count, filter, &mut records);
+        let found = self.fast.read(group, topic, queue_id, offset, max_count, filter, &mut records);
         let values = (
             found.status as i32,
             found.next_offset,
@@ -257,7 +257,7 @@ impl Store {
     /// The record that starts at a physical offset; None when none does.
     fn lookup<'py>(&self, py: Python<'py>, physical_offset: i64) -> Option<Bound<'py, PyBytes>> {
         let mut record = Vec::new();
-        let is_there = self.hot.store().lock().lookup_into(physical_offset, &mut record);
+        let is_there = self.fast.store().lock().lookup_into(physical_offset, &mut record);
         is_there.then(|| PyBytes::new(py, &record))
     }
 
@@ -274,7 +274,7 @@ impl Store {
         let (found, records) = py.detach(|| {
             let (topic, key) = (topic.as_bytes(), key.as_bytes());
             let mut records = Vec::new();
-            let mut core = self.hot.store().lock();
+            let mut core = self.fast.store().lock();
             let found = core.query_key_into(topic, key, max_count, begin_ms, end_ms, &mut records);
             (found, records)
         });
@@ -283,12 +283,12 @@ impl Store {
 
     /// (min offset, max offset) of a queue; (0, 0) when it does not exist.
     fn queue_bounds(&self, topic: &str, queue_id: i32) -> (i64, i64) {
-        self.hot.store().lock().queue_bounds(topic.as_bytes(), queue_id)
+        self.fast.store().lock().queue_bounds(topic.as_bytes(), queue_id)
     }
 
     /// Every consume queue.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let queues = self.hot.store().lock().queues();
+        let queues = self.fast.store().lock().queues();
         queues
             .into_iter()
             .map(|queue| {
@@ -300,17 +300,17 @@ impl Store {
 
     /// getOffsetInQueueByTime: exact match, else the nearest; 0 when there is no queue.
     fn offset_by_time(&self, topic: &str, queue_id: i32, timestamp_ms: i64) -> i64 {
-        self.hot.store().lock().offset_by_time(topic.as_bytes(), queue_id, timestamp_ms)
+        self.fast.store().lock().offset_by_time(topic.as_bytes(), queue_id, timestamp_ms)
     }
 
     /// Store timestamp of the message at a queue offset; -1 when there is none.
     fn store_time(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
-        self.hot.store().lock().store_time(topic.as_bytes(), queue_id, offset)
+        self.fast.store().lock().store_time(topic.as_bytes(), queue_id, offset)
     }
 
     /// (physical offset, size, tags code) of a queue entry; None when there is none.
     fn queue_entry(&self, topic: &str, queue_id: i32, offset: i64) -> Option<(i64, i32, i64)> {
-        self.hot.store().lock().queue_entry(topic.as_bytes(), queue_id, offset)
+        self.fast.store().lock().queue_entry(topic.as_bytes(), queue_id, offset)
     }
 
     /// (tags code, store time, bit map) of the unit beside a queue entry; None when it has none.
@@ -321,87 +321,87 @@ impl Store {
         queue_id: i32,
         offset: i64,
     ) -> Option<(i64, i64, Bound<'py, PyBytes>)> {
-        let unit = self.hot.store().lock().queue_unit(topic.as_bytes(), queue_id, offset)?;
+        let unit = self.fast.store().lock().queue_unit(topic.as_bytes(), queue_id, offset)?;
         Some((unit.tags_code, unit.store_time, PyBytes::new(py, &unit.bit_map)))
     }
 
     /// Delete a topic's consume queue files; how many queues there were.
     fn delete_queues(&self, topic: &str) -> usize {
-        self.hot.store().lock().delete_queues(topic.as_bytes())
+        self.fast.store().lock().delete_queues(topic.as_bytes())
     }
 
     /// Delete one queue and its files; whether it had any.
     fn delete_queue(&self, topic: &str, queue_id: i32) -> bool {
-        self.hot.store().lock().delete_queue(topic.as_bytes(), queue_id)
+        self.fast.store().lock().delete_queue(topic.as_bytes(), queue_id)
     }
 
     /// (path, start, size) of each commit log file, oldest first.
     fn log_files(&self) -> Vec<(String, i64, i64)> {
-        let files = self.hot.store().lock().log_files();
+        let files = self.fast.store().lock().log_files();
         files.into_iter().map(|file| (text(&file.path), file.start, file.size)).collect()
     }
 
     /// Take the oldest commit log file out of the store; its path, None when it is the only one.
     fn drop_log_file(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.hot.store().drop_log_file()).map(|path| text(&path))
+        py.detach(|| self.fast.store().drop_log_file()).map(|path| text(&path))
     }
 
     /// Delete up to `most` expired files of a queue, and correct its min offset; how many.
     fn expire_queue(&self, topic: &str, queue_id: i32, most: usize) -> PyResult<usize> {
-        let expired = self.hot.store().lock().expire_queue(topic.as_bytes(), queue_id, most);
+        let expired = self.fast.store().lock().expire_queue(topic.as_bytes(), queue_id, most);
         expired.map_err(|error| to_python(&error))
     }
 
     /// Take the expired index files out of the store; their paths.
     fn expire_index(&self, py: Python<'_>) -> Vec<String> {
-        let paths = py.detach(|| self.hot.store().expire_index());
+        let paths = py.detach(|| self.fast.store().expire_index());
         paths.iter().map(|path| text(path)).collect()
     }
 
     /// Physical offset behind the record of a queue's last entry; -1 when there is none.
     fn queue_end(&self, topic: &str, queue_id: i32) -> i64 {
-        self.hot.store().lock().queue_end(topic.as_bytes(), queue_id)
+        self.fast.store().lock().queue_end(topic.as_bytes(), queue_id)
     }
 
     /// First physical offset of the log.
     #[getter]
     fn min_physical_offset(&self) -> i64 {
-        self.hot.store().lock().min_physical_offset()
+        self.fast.store().lock().min_physical_offset()
     }
 
     /// Buffers of the transient store pool that are free; -1 without one.
     #[getter]
     fn transient_buffers(&self) -> i64 {
-        let free = self.hot.store().free_buffers();
+        let free = self.fast.store().free_buffers();
         free.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     /// Physical offset behind the last record that can be read.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
-        self.hot.store().lock().max_physical_offset()
+        self.fast.store().lock().max_physical_offset()
     }
 
     /// Physical offset up to which the log is on disk.
     #[getter]
     fn flushed_offset(&self) -> i64 {
-        self.hot.store().flushed_offset()
+        self.fast.store().flushed_offset()
     }
 
     /// Whether a flush failed: `flushed_offset` moves no more.
     #[getter]
     fn has_failed(&self) -> bool {
-        self.hot.store().has_failed()
+        self.fast.store().has_failed()
     }
 
     /// Ask the flush thread to reach an offset; `notify_fd` tells when it did.
     fn request_flush(&self, physical_offset: i64) {
-        self.hot.store().request_flush(physical_offset);
+        self.fast.store().request_flush(physical_offset);
     }
 
     /// Counters since open.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.hot.store().lock().stats();
+        let stats = self.fast.store().lock().stats();
         let values = [
             ("put_count", stats.put_count),
             ("put_bytes", stats.put_bytes),
@@ -411,7 +411,7 @@ impl Store {
             ("get_bytes", stats.get_bytes),
             ("get_time_max_ms", stats.get_time_max_ms),
             ("flush_count", stats.flush_count),
-            ("held_pulls", self.hot.held_pulls() as u64),
+            ("held_pulls", self.fast.held_pulls() as u64),
             ("index_pending", stats.index_pending),
             ("dispatch_behind_bytes", stats.dispatch_behind_bytes),
             ("file_wait_ms", stats.file_wait_ms),
@@ -422,22 +422,22 @@ impl Store {
 
     /// (milliseconds, fast sends that took so long) since the last call.
     fn drain_put_times(&self) -> Vec<(i64, u64)> {
-        self.hot.take_put_times()
+        self.fast.take_put_times()
     }
 
     /// (topic, messages put, bytes put) since open.
     fn topic_stats(&self) -> Vec<(String, u64, u64)> {
-        self.hot.store().lock().topic_stats()
+        self.fast.store().lock().topic_stats()
     }
 
     /// (group, topic, queue id, reads, messages, bytes, milliseconds) since open.
     fn group_stats(&self) -> Vec<GroupStats> {
-        self.hot.group_stats()
+        self.fast.group_stats()
     }
 
     /// (group, topic, queue id, bytes behind the end of the log) of each group's last reads.
     fn lag(&self) -> Vec<FallBehind> {
-        self.hot.fall_behind()
+        self.fast.fall_behind()
     }
 
     /// Hold a pull of the slow path; False: the table is full, answer it now.
@@ -459,7 +459,7 @@ impl Store {
             PyValueError::new_err(format!("serialize type {serialize_type} is not 0 or 1"))
         })?;
         let codes = hashes(tag_codes);
-        Ok(self.hot.hold(&NewHold {
+        Ok(self.fast.hold(&NewHold {
             connection: connection_id,
             encoding,
             opaque,
@@ -484,7 +484,7 @@ impl Store {
         offset: i64,
         deadline_ms: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        Ok(self.hot.wait_for_offset(&NewWait {
+        Ok(self.fast.wait_for_offset(&NewWait {
             id: wait_id,
             group: group.as_bytes(),
             topic: topic.as_bytes(),
@@ -496,33 +496,33 @@ impl Store {
 
     /// Forget a wait.
     fn cancel_wait(&self, wait_id: u64) {
-        self.hot.cancel_wait(wait_id);
+        self.fast.cancel_wait(wait_id);
     }
 
     /// The waits that are over, some of them at a time.
     fn drain_arrived(&self) -> Vec<u64> {
-        self.hot.drain_arrived()
+        self.fast.drain_arrived()
     }
 
     /// Hold no more pulls: the next tick answers those that are held.
     fn stop_holding(&self) {
-        self.hot.stop_holding();
+        self.fast.stop_holding();
     }
 
     /// Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
     /// `drain_ready`.
     fn tick(&self, now_ms: i64) -> bool {
-        self.hot.tick(now_ms)
+        self.fast.tick(now_ms)
     }
 
     /// (connection id, frames) of answers that became ready elsewhere than in their own feed.
     fn drain_ready<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
-        let ready = self.hot.take_ready();
+        let ready = self.fast.take_ready();
         ready.into_iter().map(|(id, frames)| (id, PyBytes::new(py, &frames))).collect()
     }
 
     /// (group, topic, queue id, offset) that fast pulls committed since the last call.
     fn drain_commits(&self) -> Vec<Commit> {
-        self.hot.take_commits()
+        self.fast.take_commits()
     }
 }

@@ -1,6 +1,6 @@
-//! The hot path of one connection: bytes in, answers and cold frames out.
+//! The fast path of one connection: bytes in, answers and frames for the slow path out.
 
-use super::path::HotPath;
+use super::path::FastPath;
 use super::policy::NO_SLOT;
 use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
@@ -73,21 +73,21 @@ impl Connection {
     }
 
     /// Takes `data` and all complete frames of it and of what was kept before. Answers are
-    /// appended to `answers`; `cold` gets each frame for Python, without its length.
+    /// appended to `answers`; `slow` gets each frame for Python, without its length.
     pub fn feed(
         &mut self,
-        hot: &HotPath,
+        fast: &FastPath,
         data: &[u8],
         answers: &mut Vec<u8>,
-        cold: &mut impl FnMut(&[u8]),
+        slow: &mut impl FnMut(&[u8]),
     ) -> Fed {
         if self.error.is_some() {
             return Fed { error: self.error, ..Fed::default() };
         }
-        let mut state = hot.state.lock();
-        let mut core = hot.store.lock();
+        let mut state = fast.state.lock();
+        let mut core = fast.store.lock();
         state.tables.refresh(&core);
-        let error = self.take_frames(&mut state, &mut core, data, answers, cold).err();
+        let error = self.take_frames(&mut state, &mut core, data, answers, slow).err();
         if state.has_arrivals() {
             state.settle(&mut core, Some((self.id, answers)));
         }
@@ -99,9 +99,9 @@ impl Connection {
         drop(core);
         drop(state);
         if flush_wanted > 0
-            && hot.store.settings().flush_disk_type == crate::settings::FlushDiskType::Sync
+            && fast.store.settings().flush_disk_type == crate::settings::FlushDiskType::Sync
         {
-            hot.store.request_flush(flush_wanted);
+            fast.store.request_flush(flush_wanted);
         }
         if error.is_some() {
             self.error = error;
@@ -112,13 +112,13 @@ impl Connection {
     }
 
     /// Drops the held pulls and waiting answers of this connection, and takes no more frames.
-    pub fn close(&mut self, hot: &HotPath) {
+    pub fn close(&mut self, fast: &FastPath) {
         if !self.closed {
             self.closed = true;
             self.error = self.error.or(Some(FrameError::Closed));
             self.kept = Vec::new();
             self.done = 0;
-            hot.state.lock().close(self.id);
+            fast.state.lock().close(self.id);
         }
     }
 
@@ -139,13 +139,13 @@ impl Connection {
         core: &mut Core,
         data: &[u8],
         answers: &mut Vec<u8>,
-        cold: &mut impl FnMut(&[u8]),
+        slow: &mut impl FnMut(&[u8]),
     ) -> Result<(), FrameError> {
         let mut rest = data;
         // First what was kept, completed by no more than its first frame needs.
         while self.done < self.kept.len() {
             let kept = std::mem::take(&mut self.kept);
-            let step = self.take_one(state, core, &kept[self.done..], answers, cold);
+            let step = self.take_one(state, core, &kept[self.done..], answers, slow);
             self.kept = kept;
             match step? {
                 Step::Taken(size) => self.done += size,
@@ -167,7 +167,7 @@ impl Connection {
         }
         self.drop_done();
         let mut at = 0;
-        while let Step::Taken(size) = self.take_one(state, core, &rest[at..], answers, cold)? {
+        while let Step::Taken(size) = self.take_one(state, core, &rest[at..], answers, slow)? {
             at += size;
         }
         self.kept.extend_from_slice(&rest[at..]);
@@ -181,22 +181,22 @@ impl Connection {
         core: &mut Core,
         data: &[u8],
         answers: &mut Vec<u8>,
-        cold: &mut impl FnMut(&[u8]),
+        slow: &mut impl FnMut(&[u8]),
     ) -> Result<Step, FrameError> {
         match frame::cut(data)? {
             Cut::Partial(needed) => Ok(Step::Partial(needed)),
             Cut::Frame(_) if answers.len() >= ANSWER_BYTES_MAX => Ok(Step::Full),
             Cut::Frame(found) => {
-                if !self.take_hot(state, core, &found, answers) {
-                    cold(found.bytes);
+                if !self.take_fast(state, core, &found, answers) {
+                    slow(found.bytes);
                 }
                 Ok(Step::Taken(4 + found.bytes.len()))
             }
         }
     }
 
-    /// Answers a frame; false when it is cold.
-    fn take_hot(
+    /// Answers a frame; false when it takes the slow path.
+    fn take_fast(
         &mut self,
         state: &mut State,
         core: &mut Core,

@@ -1,8 +1,8 @@
-//! The broker's hot path: frames of a connection in, answers out, on top of the store.
+//! The broker's fast path: frames of a connection in, answers out, on top of the store.
 //!
-//! [`HotPath`] joins the store with the tables that the broker pushes and with what waits: held
+//! [`FastPath`] joins the store with the tables that the broker pushes and with what waits: held
 //! pulls and answers behind a flush. [`Connection::feed`] takes a chunk of bytes, under one lock of
-//! the store. Policy is data here; whatever is unusual is handed back as a cold frame.
+//! the store. Policy is data here; whatever is unusual is handed back to the slow path.
 //!
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
@@ -22,7 +22,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
-pub use self::path::{Commit, FallBehind, GroupStats, HotPath, NewHold, NewIdentity, NewWait};
+pub use self::path::{Commit, FallBehind, FastPath, GroupStats, NewHold, NewIdentity, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::Subscription;

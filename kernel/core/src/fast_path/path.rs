@@ -18,8 +18,8 @@ use crate::store::Store;
 use crate::wire::answer::Pieces;
 use crate::wire::header::Encoding;
 
-/// The store together with the tables and waiting rooms of the hot path.
-pub struct HotPath {
+/// The store together with the tables and waiting rooms of the fast path.
+pub struct FastPath {
     pub(super) store: Store,
     pub(super) state: Mutex<State>,
 }
@@ -35,7 +35,7 @@ pub struct NewIdentity<'a> {
     pub broker_id: i64,
 }
 
-/// A pull that the cold path wants held.
+/// A pull that the slow path wants held.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // the names are those of the Python face
 pub struct NewHold<'a> {
@@ -72,7 +72,7 @@ pub type FallBehind = (String, String, i32, i64);
 /// What a group got of a queue: group, topic, queue id, reads, messages, bytes, milliseconds.
 pub type GroupStats = (String, String, i32, u64, u64, u64, u64);
 
-impl HotPath {
+impl FastPath {
     /// Touches no file.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
@@ -115,11 +115,11 @@ impl HotPath {
         read_queues: i32,
         write_queues: i32,
         perm: i32,
-        hot: bool,
+        fast: bool,
     ) {
         let mut state = self.state.lock();
         state.make_room_for_names();
-        state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, hot);
+        state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, fast);
         if perm & PERM_READ == 0 {
             state.end_topic(topic.as_bytes());
         }
@@ -131,11 +131,11 @@ impl HotPath {
     }
 
     /// Puts a group into the table.
-    pub fn set_group(&self, group: &str, hot: bool, slow_broker_id: i64) {
+    pub fn set_group(&self, group: &str, fast: bool, slow_broker_id: i64) {
         let mut state = self.state.lock();
         state.make_room_for_names();
-        state.tables.set_group(group.as_bytes(), hot, slow_broker_id);
-        if !hot {
+        state.tables.set_group(group.as_bytes(), fast, slow_broker_id);
+        if !fast {
             state.end_group(group.as_bytes());
         }
     }
@@ -163,7 +163,7 @@ impl HotPath {
         state.ended.subscriptions.extend(deleted);
     }
 
-    /// False: every hot send is cold.
+    /// False: every fast send takes the slow path.
     pub fn set_writable(&self, writable: bool) {
         self.state.lock().tables.writable = writable;
     }
@@ -413,7 +413,7 @@ impl HotPath {
         taken
     }
 
-    /// What hot pulls committed since the last call.
+    /// What fast pulls committed since the last call.
     #[must_use]
     pub fn take_commits(&self) -> Vec<Commit> {
         let mut guard = self.state.lock();

@@ -1,4 +1,4 @@
-//! What the hot path keeps for each connection besides its unfinished frame: its held pulls, the
+//! What the fast path keeps for each connection besides its unfinished frame: its held pulls, the
 //! answers that wait for a flush, and those that are ready for `take_ready`.
 
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ pub const READY_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Peer {
     pub holds: List,
-    /// Whether a connection of the hot path has it, which will say when it closes.
+    /// Whether a connection of the fast path has it, which will say when it closes.
     pub is_open: bool,
     pending: Pending,
     ready: Vec<u8>,
@@ -142,7 +142,7 @@ impl Peers {
             };
             let ready = std::mem::take(&mut peer.ready);
             if !peer.is_open && peer.holds.is_empty() {
-                // The cold path held a pull, perhaps of a connection that was closed meanwhile.
+                // The slow path held a pull, perhaps of a connection that was closed meanwhile.
                 self.by_id.remove(&connection);
             }
             if !ready.is_empty() {

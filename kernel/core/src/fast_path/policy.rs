@@ -18,7 +18,7 @@ use crate::wire::answer::Pieces;
 pub const QUEUE_IDS_MAX: i32 = 65_536;
 
 /// Names of topics, and of groups, that have a slot, configured or not (light message queues are
-/// not). Requests of a further one are cold, and its pulls are not held.
+/// not). Requests of a further one take the slow path, and its pulls are not held.
 pub const NAMES_MAX: usize = 262_144;
 
 /// Bytes of all these names together, of topics or of groups.
@@ -45,7 +45,7 @@ pub struct QueueSlot {
 pub struct Topic {
     pub name: Box<[u8]>,
     pub present: bool,
-    pub hot: bool,
+    pub fast: bool,
     pub perm: i32,
     pub read_queues: i32,
     pub write_queues: i32,
@@ -55,7 +55,7 @@ pub struct Topic {
 /// Which tags a group wants of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// Milliseconds; a pull with a newer one is cold.
+    /// Milliseconds; a pull with a newer one takes the slow path.
     pub version: i64,
     /// None: all.
     pub tag_codes: Option<Box<[i32]>>,
@@ -97,7 +97,7 @@ impl Default for Got {
 pub struct Group {
     pub name: Box<[u8]>,
     pub present: bool,
-    pub hot: bool,
+    pub fast: bool,
     pub slow_broker_id: i64,
     /// By topic slot.
     pub subscriptions: HashMap<u32, Subscription>,
@@ -147,9 +147,9 @@ pub struct Tables {
     changes: usize,
     /// Entries of all groups' `got`.
     got_count: usize,
-    /// None until the broker told: nothing is hot before.
+    /// None until the broker told: nothing is fast before.
     pub identity: Option<Identity>,
-    /// False: every send is cold.
+    /// False: every send takes the slow path.
     pub writable: bool,
     /// `diskFallRecorded`: keep how far behind the end of the log each read was.
     pub disk_fall_recorded: bool,
@@ -162,7 +162,7 @@ impl Topic {
         Self {
             name: name.into(),
             present: false,
-            hot: false,
+            fast: false,
             perm: 0,
             read_queues: 0,
             write_queues: 0,
@@ -196,7 +196,7 @@ impl Group {
         Self {
             name: name.into(),
             present: false,
-            hot: false,
+            fast: false,
             slow_broker_id: 0,
             subscriptions: HashMap::new(),
             got: HashMap::new(),
@@ -262,21 +262,21 @@ impl Tables {
     }
 
     /// Puts a topic into the table, or changes it; without room for its name it stays unknown, and
-    /// so cold.
+    /// so on the slow path.
     pub fn set_topic(
         &mut self,
         name: &[u8],
         read_queues: i32,
         write_queues: i32,
         perm: i32,
-        hot: bool,
+        fast: bool,
     ) {
         let Some(slot) = self.intern_topic(name) else {
             return;
         };
         let topic = &mut self.topics[slot as usize];
         topic.present = true;
-        topic.hot = hot;
+        topic.fast = fast;
         topic.perm = perm;
         topic.read_queues = read_queues.min(QUEUE_IDS_MAX);
         topic.write_queues = write_queues.min(QUEUE_IDS_MAX);
@@ -291,7 +291,7 @@ impl Tables {
         if let Some(slot) = self.find_topic(name, NO_SLOT) {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
-            topic.hot = false;
+            topic.fast = false;
             topic.drop_queues();
             self.changes += 1;
             let has_readers = |group: &&mut Group| !group.got.is_empty();
@@ -305,13 +305,13 @@ impl Tables {
     }
 
     /// Puts a group into the table, or changes it; as with a topic.
-    pub fn set_group(&mut self, name: &[u8], hot: bool, slow_broker_id: i64) {
+    pub fn set_group(&mut self, name: &[u8], fast: bool, slow_broker_id: i64) {
         let Some(slot) = self.intern_group(name) else {
             return;
         };
         let group = &mut self.groups[slot as usize];
         group.present = true;
-        group.hot = hot;
+        group.fast = fast;
         group.slow_broker_id = slow_broker_id;
     }
 
@@ -320,7 +320,7 @@ impl Tables {
         if let Some(slot) = self.find_group(name, NO_SLOT) {
             let group = &mut self.groups[slot as usize];
             group.present = false;
-            group.hot = false;
+            group.fast = false;
             group.subscriptions = HashMap::new();
             self.changes += 1;
             self.got_count -= std::mem::take(&mut group.got).len();

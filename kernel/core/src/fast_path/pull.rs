@@ -1,4 +1,4 @@
-//! Hot pulls: code 11 with tags.
+//! Fast pulls: code 11 with tags.
 
 use super::hold::HeldPull;
 use super::policy::{Group, Topic};
@@ -24,7 +24,7 @@ pub struct Puller<'a> {
     pub answer_header: &'a mut AnswerHeader,
 }
 
-/// Takes one pull; false when it is not for the hot path.
+/// Takes one pull; false when it is not for the fast path.
 pub fn pull(
     state: &mut State,
     core: &mut Core,
@@ -106,9 +106,9 @@ fn take(
 #[inline]
 fn is_usual(header: &Header, topic: &Topic, group: &Group, fields: &PullFields<'_>) -> bool {
     header.flag == 0
-        && topic.hot
+        && topic.fast
         && topic.perm & PERM_READ != 0
-        && group.hot
+        && group.fast
         && (0..topic.read_queues).contains(&fields.queue_id)
         && (1..=PULL_COUNT_MAX).contains(&fields.max_count)
         && fields.sys_flag & !KNOWN_FLAGS == 0

@@ -1,4 +1,4 @@
-//! Hot sends: codes 10, 310 and 320.
+//! Fast sends: codes 10, 310 and 320.
 //!
 //! Every function that declines leaves nothing behind, so that the frame can go to Python.
 
@@ -23,7 +23,7 @@ pub struct Sender<'a> {
     pub last_topic: &'a mut u32,
 }
 
-/// Takes one send; false when it is not for the hot path.
+/// Takes one send; false when it is not for the fast path.
 pub fn send(
     state: &mut State,
     core: &mut Core,
@@ -51,7 +51,7 @@ fn take(
     let topic = &state.tables.topics[slot as usize];
     if header.flag & FLAG_RESPONSE != 0
         || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0
-        || !topic.hot
+        || !topic.fast
         || topic.perm & PERM_WRITE == 0
         || !(0..topic.write_queues).contains(&fields.queue_id)
         || fields.sys_flag < 0

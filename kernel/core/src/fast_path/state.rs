@@ -69,7 +69,7 @@ impl Ended {
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
 
-/// Everything behind the hot path's lock. The store's lock is taken after it, never before.
+/// Everything behind the fast path's lock. The store's lock is taken after it, never before.
 #[derive(Debug, Default)]
 pub struct State {
     pub tables: Tables,

@@ -1,4 +1,4 @@
-//! Tests of the hot path on a real store.
+//! Tests of the fast path on a real store.
 
 use super::*;
 use crate::settings::Settings;
@@ -6,24 +6,24 @@ use crate::wire::frame;
 
 const HOST: [u8; 8] = [10, 0, 0, 1, 0, 0, 0x2A, 0x9F];
 
-fn open(folder: &std::path::Path) -> HotPath {
+fn open(folder: &std::path::Path) -> FastPath {
     let mut settings = Settings::new(folder);
     settings.mapped_file_size_commit_log = 1 << 20;
     settings.mapped_file_size_consume_queue = 20 * 1_000;
     settings.max_hash_slot_num = 100;
     settings.max_index_num = 400;
-    let hot = HotPath::new(settings);
-    hot.store().open().unwrap();
-    hot.set_identity(&NewIdentity {
+    let fast = FastPath::new(settings);
+    fast.store().open().unwrap();
+    fast.set_identity(&NewIdentity {
         cluster: "c",
         region: "r",
         trace_on: true,
         store_host: &HOST,
         broker_id: 0,
     });
-    hot.set_topic("T", 4, 4, 6, true);
-    hot.set_group("G", true, 1);
-    hot
+    fast.set_topic("T", 4, 4, 6, true);
+    fast.set_group("G", true, 1);
+    fast
 }
 
 fn frame(header: &str, body: &[u8]) -> Vec<u8> {
@@ -54,12 +54,12 @@ fn pull(opaque: i32, offset: i64, sys_flag: i32) -> Vec<u8> {
     frame(&header, b"")
 }
 
-/// Feeds one chunk: answers, cold frames, what is left to do.
-fn feed(hot: &HotPath, connection: &mut Connection, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Fed) {
-    let (mut answers, mut cold) = (Vec::new(), Vec::new());
+/// Feeds one chunk: answers, frames for the slow path, what is left to do.
+fn feed(fast: &FastPath, connection: &mut Connection, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Fed) {
+    let (mut answers, mut slow) = (Vec::new(), Vec::new());
     let fed =
-        connection.feed(hot, data, &mut answers, &mut |frame: &[u8]| cold.push(frame.to_vec()));
-    (answers, cold, fed)
+        connection.feed(fast, data, &mut answers, &mut |frame: &[u8]| slow.push(frame.to_vec()));
+    (answers, slow, fed)
 }
 
 /// How many whole frames some answers are.
@@ -78,112 +78,112 @@ fn count(mut answers: &[u8]) -> usize {
 #[test]
 fn every_split_of_the_stream_gives_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let other = frame("{\"code\":34,\"flag\":0,\"opaque\":3}", b"heartbeat");
     let stream = [send(1, b"one"), pull(2, 0, 4), other.clone(), send(4, &[7; 300])].concat();
     for end in 0..=stream.len() {
         let mut connection = Connection::new(1, &HOST);
-        let (mut answers, mut cold, fed) = feed(&hot, &mut connection, &stream[..end]);
+        let (mut answers, mut slow, fed) = feed(&fast, &mut connection, &stream[..end]);
         assert_eq!(fed, Fed::default());
-        let (later, colder, fed) = feed(&hot, &mut connection, &stream[end..]);
+        let (later, slower, fed) = feed(&fast, &mut connection, &stream[end..]);
         assert_eq!(fed, Fed::default());
         answers.extend(later);
-        cold.extend(colder);
+        slow.extend(slower);
         assert_eq!(count(&answers), 3, "{end}");
-        assert_eq!(cold, [&other[4..]], "{end}");
+        assert_eq!(slow, [&other[4..]], "{end}");
     }
-    hot.store().close().unwrap();
+    fast.store().close().unwrap();
 }
 
 #[test]
 fn a_held_pull_is_answered_by_the_first_record_and_only_once() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let (mut one, mut two) = (Connection::new(1, &HOST), Connection::new(2, &HOST));
-    assert_eq!(feed(&hot, &mut one, &pull(1, 0, 7)).0, b"");
-    assert_eq!(hot.held_pulls(), 1);
-    assert_eq!(hot.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
-    let (answers, _, fed) = feed(&hot, &mut two, &[send(1, b"a"), send(2, b"b")].concat());
+    assert_eq!(feed(&fast, &mut one, &pull(1, 0, 7)).0, b"");
+    assert_eq!(fast.held_pulls(), 1);
+    assert_eq!(fast.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
+    let (answers, _, fed) = feed(&fast, &mut two, &[send(1, b"a"), send(2, b"b")].concat());
     assert_eq!((count(&answers), fed.ready), (2, true));
-    let ready = hot.take_ready();
+    let ready = fast.take_ready();
     assert_eq!((ready.len(), ready[0].0, count(&ready[0].1)), (1, 1, 1));
-    assert_eq!(hot.held_pulls(), 0);
-    let got = &hot.group_stats()[0];
+    assert_eq!(fast.held_pulls(), 0);
+    let got = &fast.group_stats()[0];
     assert_eq!((got.2, got.3, got.4), (0, 1, 2));
-    assert!(hot.take_ready().is_empty());
-    one.close(&hot);
-    hot.store().close().unwrap();
+    assert!(fast.take_ready().is_empty());
+    one.close(&fast);
+    fast.store().close().unwrap();
 }
 
 #[test]
 fn woken_pulls_beyond_the_room_wait_for_the_next_call() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut waiting = Connection::new(1, &HOST);
     // Each answer has a body of 200 KB, so that 64 MiB hold some 330 of them.
     for opaque in 0..500 {
-        feed(&hot, &mut waiting, &pull(opaque, 0, 6));
+        feed(&fast, &mut waiting, &pull(opaque, 0, 6));
     }
     let mut sending = Connection::new(2, &HOST);
-    let (_, _, fed) = feed(&hot, &mut sending, &send(1, &vec![7; 200_000]));
+    let (_, _, fed) = feed(&fast, &mut sending, &send(1, &vec![7; 200_000]));
     assert!(fed.ready);
-    let first = hot.take_ready();
+    let first = fast.take_ready();
     assert!(first[0].1.len() < READY_BYTES_MAX + (1 << 20));
-    let held = hot.held_pulls();
+    let held = fast.held_pulls();
     assert!(0 < held && held < 500, "{held}");
-    let second = hot.take_ready();
+    let second = fast.take_ready();
     assert_eq!(count(&first[0].1) + count(&second[0].1), 500);
-    assert_eq!(hot.held_pulls(), 0);
-    hot.store().close().unwrap();
+    assert_eq!(fast.held_pulls(), 0);
+    fast.store().close().unwrap();
 }
 
 #[test]
 fn a_flood_of_pulls_is_answered_in_bounded_portions() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut connection = Connection::new(1, &HOST);
-    feed(&hot, &mut connection, &send(1, &vec![7; 250_000]));
+    feed(&fast, &mut connection, &send(1, &vec![7; 250_000]));
     let chunk: Vec<u8> = (0..40).flat_map(|opaque| pull(opaque, 0, 4)).collect();
-    let (answers, _, mut fed) = feed(&hot, &mut connection, &[&chunk[..], b"\0\0"].concat());
+    let (answers, _, mut fed) = feed(&fast, &mut connection, &[&chunk[..], b"\0\0"].concat());
     let mut answered = count(&answers);
     while fed.more {
         assert!(answered < 40);
-        let (answers, _, next) = feed(&hot, &mut connection, b"");
+        let (answers, _, next) = feed(&fast, &mut connection, b"");
         assert!(answers.len() < ANSWER_BYTES_MAX + (1 << 20));
         answered += count(&answers);
         fed = next;
     }
     assert_eq!(answered, 40);
-    let (_, _, fed) = feed(&hot, &mut connection, b"\0\0");
+    let (_, _, fed) = feed(&fast, &mut connection, b"\0\0");
     assert!(matches!(fed.error, Some(FrameError::Length(0))));
-    hot.store().close().unwrap();
+    fast.store().close().unwrap();
 }
 
 #[test]
 fn handles_of_deleted_queues_are_found_again() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut connection = Connection::new(1, &HOST);
-    feed(&hot, &mut connection, &[send(1, b"a"), pull(2, 0, 4)].concat());
-    assert_eq!(hot.store().lock().delete_queues(b"T"), 1);
-    let (answers, cold, _) =
-        feed(&hot, &mut connection, &[pull(3, 0, 4), send(4, b"b"), pull(5, 0, 4)].concat());
-    assert_eq!((count(&answers), cold.len()), (3, 0));
-    hot.store().close().unwrap();
+    feed(&fast, &mut connection, &[send(1, b"a"), pull(2, 0, 4)].concat());
+    assert_eq!(fast.store().lock().delete_queues(b"T"), 1);
+    let (answers, slow, _) =
+        feed(&fast, &mut connection, &[pull(3, 0, 4), send(4, b"b"), pull(5, 0, 4)].concat());
+    assert_eq!((count(&answers), slow.len()), (3, 0));
+    fast.store().close().unwrap();
 }
 
 #[test]
-fn nothing_is_hot_before_the_broker_said_who_it_is_or_after_the_store_closed() {
+fn nothing_is_fast_before_the_broker_said_who_it_is_or_after_the_store_closed() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = HotPath::new(Settings::new(folder.path()));
-    hot.set_topic("T", 4, 4, 6, true);
+    let fast = FastPath::new(Settings::new(folder.path()));
+    fast.set_topic("T", 4, 4, 6, true);
     let mut connection = Connection::new(1, &HOST);
-    assert_eq!(feed(&hot, &mut connection, &send(1, b"a")).1.len(), 1);
-    drop(hot);
-    let hot = open(folder.path());
-    hot.store().close().unwrap();
+    assert_eq!(feed(&fast, &mut connection, &send(1, b"a")).1.len(), 1);
+    drop(fast);
+    let fast = open(folder.path());
+    fast.store().close().unwrap();
     let chunk = [send(1, b"a"), pull(2, 0, 6)].concat();
-    assert_eq!(feed(&hot, &mut connection, &chunk).1.len(), 2);
+    assert_eq!(feed(&fast, &mut connection, &chunk).1.len(), 2);
 }
 
 /// The codes of JSON answers.
@@ -215,51 +215,51 @@ fn new_hold(connection: u64, offset: i64, deadline_ms: i64) -> NewHold<'static> 
 #[test]
 fn a_pull_that_is_held_when_the_store_closes_is_not_told_to_begin_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut connection = Connection::new(1, &HOST);
-    feed(&hot, &mut connection, &[send(1, b"a"), pull(2, 1, 6)].concat());
-    assert_eq!(hot.held_pulls(), 1);
-    hot.close().unwrap();
-    hot.tick(i64::MAX);
-    assert_eq!(codes(&hot.take_ready().concat_frames()), [] as [&str; 0]);
-    assert_eq!(hot.held_pulls(), 0);
+    feed(&fast, &mut connection, &[send(1, b"a"), pull(2, 1, 6)].concat());
+    assert_eq!(fast.held_pulls(), 1);
+    fast.close().unwrap();
+    fast.tick(i64::MAX);
+    assert_eq!(codes(&fast.take_ready().concat_frames()), [] as [&str; 0]);
+    assert_eq!(fast.held_pulls(), 0);
 }
 
 #[test]
 fn pulls_whose_time_is_over_are_answered_in_bounded_portions() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut connection = Connection::new(1, &HOST);
-    feed(&hot, &mut connection, &send(1, &vec![7; 200_000]));
+    feed(&fast, &mut connection, &send(1, &vec![7; 200_000]));
     // Held although there is something: as when it came between the read and the holding.
     for _ in 0..500 {
-        assert!(hot.hold(&new_hold(1, 0, 10)));
+        assert!(fast.hold(&new_hold(1, 0, 10)));
     }
     let mut answered = 0;
     for _ in 0..10 {
-        hot.tick(10);
-        let ready = hot.take_ready().concat_frames();
+        fast.tick(10);
+        let ready = fast.take_ready().concat_frames();
         assert!(ready.len() < READY_BYTES_MAX + (1 << 20), "{}", ready.len());
         answered += count(&ready);
     }
-    assert_eq!((answered, hot.held_pulls()), (500, 0));
-    hot.store().close().unwrap();
+    assert_eq!((answered, fast.held_pulls()), (500, 0));
+    fast.store().close().unwrap();
 }
 
 #[test]
 fn nothing_is_kept_for_connections_that_have_nothing_to_wait_for() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
-    // Held by the cold path after the connection was closed.
+    let fast = open(folder.path());
+    // Held by the slow path after the connection was closed.
     for connection in 0..100 {
-        Connection::new(connection, &HOST).close(&hot);
-        hot.hold(&new_hold(connection, 0, 10));
+        Connection::new(connection, &HOST).close(&fast);
+        fast.hold(&new_hold(connection, 0, 10));
     }
-    assert_eq!(hot.state.lock().peers.len(), 100);
-    hot.tick(10);
-    assert_eq!(hot.take_ready().len(), 100);
-    assert_eq!(hot.state.lock().peers.len(), 0);
-    hot.store().close().unwrap();
+    assert_eq!(fast.state.lock().peers.len(), 100);
+    fast.tick(10);
+    assert_eq!(fast.take_ready().len(), 100);
+    assert_eq!(fast.state.lock().peers.len(), 0);
+    fast.store().close().unwrap();
 }
 
 const EXTREMES: [&str; 10] = [
@@ -287,7 +287,7 @@ const NUMBERS: [&str; 7] = [
 #[test]
 fn no_bytes_make_a_connection_panic_or_answer_too_much() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -322,21 +322,21 @@ fn no_bytes_make_a_connection_panic_or_answer_too_much() {
                 data[at] = random(256) as u8;
             }
         }
-        let (answers, cold, fed) = feed(&hot, &mut connection, &data);
-        assert!(count(&answers) + cold.len() <= 1 || fed.error.is_none());
+        let (answers, slow, fed) = feed(&fast, &mut connection, &data);
+        assert!(count(&answers) + slow.len() <= 1 || fed.error.is_none());
         assert!(answers.len() < 300_000);
         if round % 64 == 0 {
-            hot.tick(i64::MAX);
-            let _ = hot.take_ready();
-            let _ = hot.take_commits();
+            fast.tick(i64::MAX);
+            let _ = fast.take_ready();
+            let _ = fast.take_commits();
         }
-        connection.close(&hot);
+        connection.close(&fast);
     }
-    assert_eq!(hot.held_pulls(), 0);
-    hot.tick(i64::MAX);
-    assert!(hot.take_ready().is_empty());
-    assert_eq!(hot.state.lock().peers.len(), 0);
-    hot.store().close().unwrap();
+    assert_eq!(fast.held_pulls(), 0);
+    fast.tick(i64::MAX);
+    assert!(fast.take_ready().is_empty());
+    assert_eq!(fast.state.lock().peers.len(), 0);
+    fast.store().close().unwrap();
 }
 
 trait ConcatFrames {
@@ -353,24 +353,24 @@ impl ConcatFrames for Vec<(u64, Vec<u8>)> {
 #[test]
 fn a_slot_in_use_is_not_given_back_and_a_free_one_is_taken_again() {
     let folder = tempfile::tempdir().unwrap();
-    let hot = open(folder.path());
+    let fast = open(folder.path());
     let mut connection = Connection::new(1, &HOST);
-    assert_eq!(feed(&hot, &mut connection, &pull(1, 0, 7)).0, b"");
-    hot.delete_topic("T");
-    hot.delete_group("G");
+    assert_eq!(feed(&fast, &mut connection, &pull(1, 0, 7)).0, b"");
+    fast.delete_topic("T");
+    fast.delete_group("G");
     let come_and_go = || {
         for number in 0..10_000 {
-            hot.set_topic(&format!("t{number}"), 100, 100, 6, true);
-            hot.delete_topic(&format!("t{number}"));
-            hot.set_group(&format!("g{number}"), true, 1);
-            hot.delete_group(&format!("g{number}"));
+            fast.set_topic(&format!("t{number}"), 100, 100, 6, true);
+            fast.delete_topic(&format!("t{number}"));
+            fast.set_group(&format!("g{number}"), true, 1);
+            fast.delete_group(&format!("g{number}"));
         }
     };
     come_and_go();
-    assert!(hot.state.lock().tables.topics.len() < 5_000, "slots are taken again");
-    assert!(hot.state.lock().tables.groups.len() < 5_000);
+    assert!(fast.state.lock().tables.topics.len() < 5_000, "slots are taken again");
+    assert!(fast.state.lock().tables.groups.len() < 5_000);
     let slots = || {
-        let state = hot.state.lock();
+        let state = fast.state.lock();
         let find = (
             state.tables.find_topic(b"T", policy::NO_SLOT),
             state.tables.find_group(b"G", policy::NO_SLOT),
@@ -378,19 +378,19 @@ fn a_slot_in_use_is_not_given_back_and_a_free_one_is_taken_again() {
         (find.0.is_some(), find.1.is_some())
     };
     assert_eq!(slots(), (true, true), "of a held pull and what it commits");
-    connection.close(&hot);
+    connection.close(&fast);
     come_and_go();
     assert_eq!(slots(), (true, true), "of what it commits");
-    assert_eq!(hot.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
+    assert_eq!(fast.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
     come_and_go();
     assert_eq!(slots(), (false, false));
-    hot.set_topic("", 1, 1, 6, true);
+    fast.set_topic("", 1, 1, 6, true);
     come_and_go();
-    let state = hot.state.lock();
+    let state = fast.state.lock();
     assert_eq!(state.tables.topics.iter().filter(|topic| topic.present).count(), 1);
     assert!(
         state.tables.topics.iter().filter(|each| !each.present).all(|each| each.queues.is_empty())
     );
     drop(state);
-    hot.store().close().unwrap();
+    fast.store().close().unwrap();
 }

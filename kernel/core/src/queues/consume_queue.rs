@@ -21,11 +21,11 @@ pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
 /// Files at the end of a queue whose every entry is looked at after a crash of the machine.
 pub(super) const FILES_SCANNED: usize = 3;
 /// A queue that fills a page within this time gets pages backed ahead by the helper.
-const HOT_MS: i64 = 1_000;
+const BUSY_MS: i64 = 1_000;
 /// Entries that are read at once where a file is not mapped (64 KiB).
 pub(super) const READ_ENTRIES: u64 = 3_277;
-/// Bytes backed ahead in a hot queue (3,276 messages).
-const HOT_WINDOW: u64 = 64 << 10;
+/// Bytes backed ahead in a busy queue (3,276 messages).
+const BUSY_WINDOW: u64 = 64 << 10;
 
 pub(super) struct QueueFile {
     pub(super) start: u64,
@@ -319,18 +319,18 @@ impl ConsumeQueue {
                 .map_err(|error| StoreError::io(context(), error))?;
             start = next.end();
         }
-        let is_hot = now_ms - self.page_ms < HOT_MS;
+        let is_busy = now_ms - self.page_ms < BUSY_MS;
         self.page_ms = now_ms;
         let populated = tail.populated();
-        if is_hot && populated < (need + HOT_WINDOW / 2).min(tail.size()) {
-            let target = (need + HOT_WINDOW).min(tail.size());
-            if self.asked < tail.start() + need + HOT_WINDOW / 2 && ahead.back_queue(&tail, target)
+        if is_busy && populated < (need + BUSY_WINDOW / 2).min(tail.size()) {
+            let target = (need + BUSY_WINDOW).min(tail.size());
+            if self.asked < tail.start() + need + BUSY_WINDOW / 2 && ahead.back_queue(&tail, target)
             {
                 self.asked = tail.start() + target;
             }
         }
-        let known = if is_hot && populated < tail.size() {
-            populated.saturating_sub(HOT_WINDOW / 2).max(need)
+        let known = if is_busy && populated < tail.size() {
+            populated.saturating_sub(BUSY_WINDOW / 2).max(need)
         } else {
             populated
         };

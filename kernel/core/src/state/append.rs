@@ -162,7 +162,7 @@ impl Parts<'_> {
     /// Writes a record `ahead` bytes behind the end of the log, its queue entry and its keys. The
     /// room for both was made.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // one step of a hot loop, inlined into its two callers
+    #[allow(clippy::too_many_arguments)] // one step of a inner loop, inlined into its two callers
     fn store(
         &mut self,
         record: &NewRecord<'_>,

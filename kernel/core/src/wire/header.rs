@@ -51,7 +51,7 @@ const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 const LETTER_PROPERTIES: u8 = LETTERS + PROPERTIES;
 
 /// A text with escapes is unescaped in a buffer of this size at most; with more of the header
-/// behind its start the frame is cold. The longest property text of escapes alone fits.
+/// behind its start the frame takes the slow path. The longest property text of escapes alone fits.
 const ESCAPED_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,7 +127,7 @@ impl Default for Header {
 }
 
 impl Header {
-    /// Reads a header; false when it holds anything that the hot path does not know.
+    /// Reads a header; false when it holds anything that the fast path does not know.
     pub fn read(&mut self, serialize_type: u8, header: &[u8]) -> bool {
         self.present = 0;
         self.escaped = 0;
@@ -146,7 +146,7 @@ impl Header {
     }
 
     /// The fields of a send request (codes 10, 310, 320); None when one is missing, unknown to
-    /// the code, not of its type, or outside what the hot path does.
+    /// the code, not of its type, or outside what the fast path does.
     #[must_use]
     pub fn send_fields<'a>(&'a self, header: &'a [u8]) -> Option<SendFields<'a>> {
         let (shift, known) = if self.code == request::SEND_MESSAGE {

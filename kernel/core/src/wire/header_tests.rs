@@ -266,7 +266,7 @@ fn unusual_headers_are_declined() {
 }
 
 #[test]
-fn fields_that_the_hot_path_does_not_do_are_declined() {
+fn fields_that_the_fast_path_does_not_do_are_declined() {
     let good = json(310, 0, 1, &SEND);
     let changes = [
         ("\"k\":\"false\"", "\"k\":\"true\""),

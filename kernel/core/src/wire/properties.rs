@@ -11,7 +11,7 @@ use crate::record::{Marks, Text};
 /// Up to this many items, a name is compared with those before it; then with a set, at the end.
 const FEW_ITEMS: usize = 64;
 
-/// What the hot path must know of a property text.
+/// What the fast path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inspected<'a> {
     /// The text in front of the WAIT item and behind it; without WAIT all is in front. A separator
@@ -40,7 +40,7 @@ impl<'a> Inspected<'a> {
 }
 
 /// Walks a property text; None when it is malformed, names an item twice, or has one that is not
-/// for the hot path.
+/// for the fast path.
 #[must_use]
 pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
     let whole = text.strip_suffix(&[ITEM_END]).unwrap_or(text);

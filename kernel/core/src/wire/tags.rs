@@ -9,7 +9,7 @@ pub enum Tags {
     All,
     /// The hash codes went into the caller's vector.
     Some,
-    /// Not for the hot path.
+    /// Not for the fast path.
     Unusual,
 }
 
