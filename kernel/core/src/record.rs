@@ -48,7 +48,7 @@ const POWERS: [i32; 9] = {
     powers
 };
 
-/// Text given in up to four pieces that are stored one behind the other, so that a caller who
+/// Text given in up to four pieces that are stored one after the other, so that a caller who
 /// drops or adds an item need not copy the rest first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Text<'a> {

@@ -218,7 +218,7 @@ fn a_record_in_the_middle_ends_the_log_and_later_files_are_set_aside() {
     assert!(report.truncated_bytes > 65_536);
     assert_whole(&store, &stored[..150]);
     assert!(folder.path().join("commitlog-cut/00000000000000065536").exists());
-    // Stale records behind the cut are never read as new ones.
+    // Stale records after the cut are never read as new ones.
     let more = fill(&store, "Topic", 3, 30);
     assert_eq!(more.len(), 30);
     store.abandon();

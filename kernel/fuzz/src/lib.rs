@@ -90,12 +90,12 @@ impl Side {
                 }
             }
         }
-        for (_, ready) in self.fast.take_ready() {
+        for (_, ready) in self.fast.drain_ready() {
             answers.extend_from_slice(&ready);
         }
         connection.close(&self.fast);
         assert_eq!(self.fast.held_pulls(), 0, "a closed connection holds pulls");
-        let _ = self.fast.take_commits();
+        let _ = self.fast.drain_commits();
         (answers, slow, error)
     }
 }

@@ -1,4 +1,4 @@
-//! `decode_columns` of the Python face.
+//! `decode_columns` of the Python interface.
 
 use kerolox_core::columns::bodies::{self, StoredBody};
 use kerolox_core::columns::{self, COLUMN_BYTES_MAX, Column, ColumnError, Window};

@@ -1,4 +1,4 @@
-//! `Connection` of the Python face.
+//! `Connection` of the Python interface.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The Python module `kerolox_kernel`: the engine of `kerolox-core` behind the face of
+//! The Python module `kerolox_kernel`: the engine of `kerolox-core` after the interface of
 //! `kerolox.kernel`. No logic is here: arguments in, named tuples out, errors turned into Python's.
 
 mod buffer;

@@ -1,10 +1,10 @@
-//! `Store` of the Python face.
+//! `Store` of the Python interface.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    Commit, Encoding, FallBehind, FastPath, GroupStats, NewHold, NewIdentity, NewWait, Subscription,
+    Commit, Encoding, FastPath, GroupStats, Lag, NewHold, NewIdentity, NewWait, Subscription,
 };
 use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -358,7 +358,7 @@ impl Store {
         paths.iter().map(|path| text(path)).collect()
     }
 
-    /// Physical offset behind the record of a queue's last entry; -1 when there is none.
+    /// Physical offset after the record of a queue's last entry; -1 when there is none.
     fn queue_end(&self, topic: &str, queue_id: i32) -> i64 {
         self.fast.store().lock().queue_end(topic.as_bytes(), queue_id)
     }
@@ -376,7 +376,7 @@ impl Store {
         free.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Physical offset behind the last record that can be read.
+    /// Physical offset after the last record that can be read.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
         self.fast.store().lock().max_physical_offset()
@@ -422,7 +422,7 @@ impl Store {
 
     /// (milliseconds, fast sends that took so long) since the last call.
     fn drain_put_times(&self) -> Vec<(i64, u64)> {
-        self.fast.take_put_times()
+        self.fast.drain_put_times()
     }
 
     /// (topic, messages put, bytes put) since open.
@@ -436,8 +436,8 @@ impl Store {
     }
 
     /// (group, topic, queue id, bytes behind the end of the log) of each group's last reads.
-    fn lag(&self) -> Vec<FallBehind> {
-        self.fast.fall_behind()
+    fn lag(&self) -> Vec<Lag> {
+        self.fast.lag()
     }
 
     /// Hold a pull of the slow path; False: the table is full, answer it now.
@@ -517,12 +517,12 @@ impl Store {
 
     /// (connection id, frames) of answers that became ready elsewhere than in their own feed.
     fn drain_ready<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
-        let ready = self.fast.take_ready();
+        let ready = self.fast.drain_ready();
         ready.into_iter().map(|(id, frames)| (id, PyBytes::new(py, &frames))).collect()
     }
 
     /// (group, topic, queue id, offset) that fast pulls committed since the last call.
     fn drain_commits(&self) -> Vec<Commit> {
-        self.fast.take_commits()
+        self.fast.drain_commits()
     }
 }

@@ -127,7 +127,7 @@ impl Bodies {
 }
 
 /// Appends the inflated body, unless it has more than `bytes_max` bytes or can't be inflated. Bytes
-/// behind its end do not matter, as for Java.
+/// after its end do not matter, as for Java.
 fn inflate(stored: &StoredBody<'_>, bytes_max: usize, out: &mut Vec<u8>) -> Inflated {
     let kind = stored.sys_flag & COMPRESSION_TYPE_MASK;
     if kind != 0 && kind != COMPRESSION_ZLIB {

@@ -45,7 +45,7 @@ impl Items {
         let mut item = Item::default();
         let mut has_name = false;
         swar::for_each_below(text, ITEM_END + 1, |at, byte| match byte {
-            // Another one behind the first is part of the value.
+            // Another one after the first is part of the value.
             NAME_END if !has_name => {
                 item.name_end = at;
                 has_name = true;

@@ -47,7 +47,7 @@ pub struct Decoded {
     pub rows: usize,
     /// The columns in the order asked for.
     pub columns: Vec<Column>,
-    /// Where the next call goes on: behind the data's last record when all are decoded.
+    /// Where the next call goes on: after the data's last record when all are decoded.
     pub end: usize,
 }
 

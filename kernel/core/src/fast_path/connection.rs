@@ -89,7 +89,7 @@ impl Connection {
         state.tables.refresh(&core);
         let error = self.take_frames(&mut state, &mut core, data, answers, slow).err();
         if state.has_arrivals() {
-            state.settle(&mut core, Some((self.id, answers)));
+            state.answer_arrivals(&mut core, Some((self.id, answers)));
         }
         if state.answered_puts > 0 {
             state.note_puts(core.elapsed_ms());

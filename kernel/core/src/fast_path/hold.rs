@@ -216,7 +216,7 @@ impl Holds {
         &self.node(index).pull
     }
 
-    /// The pull behind one in the list of its queue.
+    /// The pull after one in the list of its queue.
     #[must_use]
     pub fn next_of_queue(&self, index: u32) -> Option<u32> {
         let next = self.node(index).links[Side::Queue as usize].next;

@@ -1,7 +1,7 @@
 //! The broker's fast path: frames of a connection in, answers out, on top of the store.
 //!
 //! [`FastPath`] joins the store with the tables that the broker pushes and with what waits: held
-//! pulls and answers behind a flush. [`Connection::feed`] takes a chunk of bytes, under one lock of
+//! pulls and answers that wait for a flush. [`Connection::feed`] takes a chunk of bytes, under one lock of
 //! the store. Policy is data here; whatever is unusual is handed back to the slow path.
 //!
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
@@ -22,7 +22,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
-pub use self::path::{Commit, FallBehind, FastPath, GroupStats, NewHold, NewIdentity, NewWait};
+pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewIdentity, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::Subscription;

@@ -26,7 +26,7 @@ pub struct FastPath {
 
 /// What the broker says of itself.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the names are those of the Python face
+#[allow(missing_docs)] // the names are those of the Python interface
 pub struct NewIdentity<'a> {
     pub cluster: &'a str,
     pub region: &'a str,
@@ -37,7 +37,7 @@ pub struct NewIdentity<'a> {
 
 /// A pull that the slow path wants held.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the names are those of the Python face
+#[allow(missing_docs)] // the names are those of the Python interface
 pub struct NewHold<'a> {
     pub connection: u64,
     pub encoding: Encoding,
@@ -53,7 +53,7 @@ pub struct NewHold<'a> {
 
 /// A wait for an offset of a queue.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the names are those of the Python face
+#[allow(missing_docs)] // the names are those of the Python interface
 pub struct NewWait<'a> {
     pub id: u64,
     pub group: &'a [u8],
@@ -67,7 +67,7 @@ pub struct NewWait<'a> {
 pub type Commit = (String, String, i32, i64);
 
 /// How far behind a group's last read was: group, topic, queue id, bytes.
-pub type FallBehind = (String, String, i32, i64);
+pub type Lag = (String, String, i32, i64);
 
 /// What a group got of a queue: group, topic, queue id, reads, messages, bytes, milliseconds.
 pub type GroupStats = (String, String, i32, u64, u64, u64, u64);
@@ -257,7 +257,7 @@ impl FastPath {
         state.batch.tags_codes = codes;
         let woken = state.has_arrivals();
         if woken {
-            state.settle(&mut core, None);
+            state.answer_arrivals(&mut core, None);
         }
         drop(core);
         drop(guard);
@@ -287,7 +287,7 @@ impl FastPath {
             };
             core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
         };
-        if let Some(group) = group.filter(|_| outcome.behind >= 0) {
+        if let Some(group) = group.filter(|_| outcome.lag >= 0) {
             let mut state = self.state.lock();
             state.make_room_for_names();
             let tables = &mut state.tables;
@@ -372,7 +372,7 @@ impl FastPath {
         self.state.lock().stop_holding();
     }
 
-    /// Answers what is overdue; whether `take_ready` has something.
+    /// Answers what is overdue; whether `drain_ready` has something.
     pub fn tick(&self, now_ms: i64) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -387,14 +387,14 @@ impl FastPath {
 
     /// (milliseconds, sends that took so long) since the last call.
     #[must_use]
-    pub fn take_put_times(&self) -> Vec<(i64, u64)> {
+    pub fn drain_put_times(&self) -> Vec<(i64, u64)> {
         self.state.lock().put_times.take()
     }
 
     /// The answers that became ready elsewhere than in their own feed, one run of frames per
     /// connection.
     #[must_use]
-    pub fn take_ready(&self) -> Vec<(u64, Vec<u8>)> {
+    pub fn drain_ready(&self) -> Vec<(u64, Vec<u8>)> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.release_flushed(self.store.flushed_offset(), self.store.now_ms());
@@ -402,7 +402,7 @@ impl FastPath {
             let mut core = self.store.lock();
             state.tables.refresh(&core);
             state.note_committed(&core);
-            state.settle(&mut core, None);
+            state.answer_arrivals(&mut core, None);
         }
         let taken = state.peers.take();
         let has_more = state.has_arrivals();
@@ -415,7 +415,7 @@ impl FastPath {
 
     /// What fast pulls committed since the last call.
     #[must_use]
-    pub fn take_commits(&self) -> Vec<Commit> {
+    pub fn drain_commits(&self) -> Vec<Commit> {
         let mut guard = self.state.lock();
         let State { commits, tables, .. } = &mut *guard;
         commits
@@ -451,16 +451,16 @@ impl FastPath {
     /// (group, topic, queue id, bytes): how far behind the end of the log each group's last read of
     /// a queue was.
     #[must_use]
-    pub fn fall_behind(&self) -> Vec<FallBehind> {
+    pub fn lag(&self) -> Vec<Lag> {
         let guard = self.state.lock();
-        let mut behind = Vec::new();
+        let mut lag = Vec::new();
         for group in &guard.tables.groups {
-            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.behind >= 0) {
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.lag >= 0) {
                 let topic = text(&guard.tables.topics[*topic as usize].name);
-                behind.push((text(&group.name), topic, *queue_id, got.behind));
+                lag.push((text(&group.name), topic, *queue_id, got.lag));
             }
         }
-        behind
+        lag
     }
 
     /// How many pulls are held, and offsets waited for.

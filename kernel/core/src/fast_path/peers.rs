@@ -1,12 +1,12 @@
 //! What the fast path keeps for each connection besides its unfinished frame: its held pulls, the
-//! answers that wait for a flush, and those that are ready for `take_ready`.
+//! answers that wait for a flush, and those that are ready for `drain_ready`.
 
 use hashbrown::HashMap;
 
 use super::hold::List;
 use super::pending::{PENDING_ANSWERS_MAX, Pending};
 
-/// Ready answers above this are not made yet: woken pulls wait until `take_ready` made room.
+/// Ready answers above this are not made yet: woken pulls wait until `drain_ready` made room.
 pub const READY_BYTES_MAX: usize = 64 << 20;
 
 /// One connection.

@@ -83,12 +83,12 @@ pub struct Got {
     pub messages: u64,
     pub bytes: u64,
     /// How far behind the end of the log the last read was; -1 before the first.
-    pub behind: i64,
+    pub lag: i64,
 }
 
 impl Default for Got {
     fn default() -> Self {
-        Self { reads: 0, milliseconds: 0, messages: 0, bytes: 0, behind: -1 }
+        Self { reads: 0, milliseconds: 0, messages: 0, bytes: 0, lag: -1 }
     }
 }
 
@@ -170,7 +170,7 @@ impl Topic {
         }
     }
 
-    /// Drops the queues behind the last that something waits for.
+    /// Drops the queues after the last that something waits for.
     fn drop_queues(&mut self) {
         let is_used = |queue: &QueueSlot| !queue.holds.is_empty() || queue.arrived > 0;
         let used = self.queues.iter().rposition(is_used).map_or(0, |last| last + 1);
@@ -421,7 +421,7 @@ impl Tables {
             got.bytes += outcome.bytes as u64;
         }
         if self.disk_fall_recorded {
-            got.behind = outcome.behind;
+            got.lag = outcome.lag;
         }
     }
 
@@ -450,7 +450,7 @@ impl Tables {
         Some(found)
     }
 
-    /// The offset behind the last message of a queue that can be read; 0 without such a queue.
+    /// The offset after the last message of a queue that can be read; 0 without such a queue.
     pub fn end_of(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> i64 {
         let queue = self.reading(core, topic, queue_id);
         queue.map_or(0, |queue| core.readable_bounds(queue).1)
@@ -494,7 +494,7 @@ mod tests {
         suggest_slave: false,
         count: 1,
         bytes: 100,
-        behind: 0,
+        lag: 0,
         milliseconds: 0,
     };
 

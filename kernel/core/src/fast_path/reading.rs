@@ -85,7 +85,7 @@ pub fn read(
     let filter = Filter::by_tags(wanted.tag_codes);
     let outcome = core.read_into(queue, wanted.offset, max_count, filter, out);
     let kind = Kind::of(outcome.status, wanted.offset);
-    if outcome.behind >= 0 {
+    if outcome.lag >= 0 {
         tables.note_got(wanted.group, wanted.topic, wanted.queue_id, &outcome);
     }
     if kind != Kind::Found {

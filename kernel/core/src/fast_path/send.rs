@@ -108,7 +108,7 @@ fn take(
 struct Stored {
     /// Physical offset of the record; a batch has its own list.
     start: i64,
-    /// Physical offset behind the last record.
+    /// Physical offset after the last record.
     end: i64,
     queue_offset: i64,
 }

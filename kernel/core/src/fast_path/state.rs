@@ -69,7 +69,7 @@ impl Ended {
 /// A list of tags codes is searched for repetitions up to this length.
 const SEARCHED_CODES_MAX: usize = 16;
 
-/// Everything behind the fast path's lock. The store's lock is taken after it, never before.
+/// Everything under the fast path's lock. The store's lock is taken after it, never before.
 #[derive(Debug, Default)]
 pub struct State {
     pub tables: Tables,
@@ -236,7 +236,7 @@ impl State {
         !self.staged.is_empty()
     }
 
-    /// Notes a record that can be read in a queue; `settle` looks at the pulls that wait for it.
+    /// Notes a record that can be read in a queue; `answer_arrivals` looks at the pulls that wait for it.
     #[inline]
     fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
         self.waits.touch(topic, queue_id);
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Whether `settle` has something to do.
+    /// Whether `answer_arrivals` has something to do.
     #[must_use]
     pub fn has_arrivals(&self) -> bool {
         !self.arrived.is_empty() || self.waits.has_touched()
@@ -270,9 +270,9 @@ impl State {
     /// Reads for the pulls that wait for what arrived, and answers those that found something:
     /// into `own` for that connection, else into the ready answers. Without room for these the
     /// rest is left for the next call.
-    pub fn settle(&mut self, core: &mut Core, mut own: Option<(u64, &mut Vec<u8>)>) {
+    pub fn answer_arrivals(&mut self, core: &mut Core, mut own: Option<(u64, &mut Vec<u8>)>) {
         let Self { waits, tables, .. } = self;
-        waits.settle(|(topic, queue_id)| tables.end_of(core, topic, queue_id));
+        waits.answer_arrivals(|(topic, queue_id)| tables.end_of(core, topic, queue_id));
         let arrived = std::mem::take(&mut self.arrived);
         for arrival in arrived {
             let Arrived { topic, queue_id, tags_codes } = &arrival;
@@ -298,7 +298,7 @@ impl State {
         }
     }
 
-    /// Leaves an arrival for the next `settle`.
+    /// Leaves an arrival for the next `answer_arrivals`.
     fn leave(&mut self, arrival: Arrived) {
         let place = self.arrived.len() as u32 + 1;
         if let Some(queue) = self.tables.topics[arrival.topic as usize].queue(arrival.queue_id) {

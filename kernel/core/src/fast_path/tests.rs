@@ -102,15 +102,15 @@ fn a_held_pull_is_answered_by_the_first_record_and_only_once() {
     let (mut one, mut two) = (Connection::new(1, &HOST), Connection::new(2, &HOST));
     assert_eq!(feed(&fast, &mut one, &pull(1, 0, 7)).0, b"");
     assert_eq!(fast.held_pulls(), 1);
-    assert_eq!(fast.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
+    assert_eq!(fast.drain_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
     let (answers, _, fed) = feed(&fast, &mut two, &[send(1, b"a"), send(2, b"b")].concat());
     assert_eq!((count(&answers), fed.ready), (2, true));
-    let ready = fast.take_ready();
+    let ready = fast.drain_ready();
     assert_eq!((ready.len(), ready[0].0, count(&ready[0].1)), (1, 1, 1));
     assert_eq!(fast.held_pulls(), 0);
     let got = &fast.group_stats()[0];
     assert_eq!((got.2, got.3, got.4), (0, 1, 2));
-    assert!(fast.take_ready().is_empty());
+    assert!(fast.drain_ready().is_empty());
     one.close(&fast);
     fast.store().close().unwrap();
 }
@@ -127,11 +127,11 @@ fn woken_pulls_beyond_the_room_wait_for_the_next_call() {
     let mut sending = Connection::new(2, &HOST);
     let (_, _, fed) = feed(&fast, &mut sending, &send(1, &vec![7; 200_000]));
     assert!(fed.ready);
-    let first = fast.take_ready();
+    let first = fast.drain_ready();
     assert!(first[0].1.len() < READY_BYTES_MAX + (1 << 20));
     let held = fast.held_pulls();
     assert!(0 < held && held < 500, "{held}");
-    let second = fast.take_ready();
+    let second = fast.drain_ready();
     assert_eq!(count(&first[0].1) + count(&second[0].1), 500);
     assert_eq!(fast.held_pulls(), 0);
     fast.store().close().unwrap();
@@ -221,7 +221,7 @@ fn a_pull_that_is_held_when_the_store_closes_is_not_told_to_begin_anew() {
     assert_eq!(fast.held_pulls(), 1);
     fast.close().unwrap();
     fast.tick(i64::MAX);
-    assert_eq!(codes(&fast.take_ready().concat_frames()), [] as [&str; 0]);
+    assert_eq!(codes(&fast.drain_ready().concat_frames()), [] as [&str; 0]);
     assert_eq!(fast.held_pulls(), 0);
 }
 
@@ -238,7 +238,7 @@ fn pulls_whose_time_is_over_are_answered_in_bounded_portions() {
     let mut answered = 0;
     for _ in 0..10 {
         fast.tick(10);
-        let ready = fast.take_ready().concat_frames();
+        let ready = fast.drain_ready().concat_frames();
         assert!(ready.len() < READY_BYTES_MAX + (1 << 20), "{}", ready.len());
         answered += count(&ready);
     }
@@ -257,7 +257,7 @@ fn nothing_is_kept_for_connections_that_have_nothing_to_wait_for() {
     }
     assert_eq!(fast.state.lock().peers.len(), 100);
     fast.tick(10);
-    assert_eq!(fast.take_ready().len(), 100);
+    assert_eq!(fast.drain_ready().len(), 100);
     assert_eq!(fast.state.lock().peers.len(), 0);
     fast.store().close().unwrap();
 }
@@ -327,14 +327,14 @@ fn no_bytes_make_a_connection_panic_or_answer_too_much() {
         assert!(answers.len() < 300_000);
         if round % 64 == 0 {
             fast.tick(i64::MAX);
-            let _ = fast.take_ready();
-            let _ = fast.take_commits();
+            let _ = fast.drain_ready();
+            let _ = fast.drain_commits();
         }
         connection.close(&fast);
     }
     assert_eq!(fast.held_pulls(), 0);
     fast.tick(i64::MAX);
-    assert!(fast.take_ready().is_empty());
+    assert!(fast.drain_ready().is_empty());
     assert_eq!(fast.state.lock().peers.len(), 0);
     fast.store().close().unwrap();
 }
@@ -381,7 +381,7 @@ fn a_slot_in_use_is_not_given_back_and_a_free_one_is_taken_again() {
     connection.close(&fast);
     come_and_go();
     assert_eq!(slots(), (true, true), "of what it commits");
-    assert_eq!(fast.take_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
+    assert_eq!(fast.drain_commits(), [("G".to_owned(), "T".to_owned(), 0, 3)]);
     come_and_go();
     assert_eq!(slots(), (false, false));
     fast.set_topic("", 1, 1, 6, true);

@@ -26,7 +26,7 @@ type Queue = (u32, i32);
 pub struct Waits {
     by_id: HashMap<u64, Wait>,
     by_queue: HashMap<Queue, Vec<u64>>,
-    /// Queues that got records since the last `settle`.
+    /// Queues that got records since the last `answer_arrivals`.
     touched: Vec<Queue>,
     /// Those that are over and were not told.
     over: VecDeque<u64>,
@@ -75,7 +75,7 @@ impl Waits {
         }
     }
 
-    /// Whether `settle` has something to do.
+    /// Whether `answer_arrivals` has something to do.
     #[must_use]
     pub fn has_touched(&self) -> bool {
         !self.touched.is_empty()
@@ -88,7 +88,7 @@ impl Waits {
     }
 
     /// Ends the waits whose offsets are there by now; `end_of` gives the end of a queue.
-    pub fn settle(&mut self, mut end_of: impl FnMut(Queue) -> i64) {
+    pub fn answer_arrivals(&mut self, mut end_of: impl FnMut(Queue) -> i64) {
         for queue in std::mem::take(&mut self.touched) {
             let Some(ids) = self.by_queue.get(&queue) else {
                 continue;
@@ -155,7 +155,7 @@ mod tests {
         assert!(waits.add(3, wait(1, 0, 10), 0));
         waits.touch(0, 0);
         waits.touch(0, 7);
-        waits.settle(|queue| if queue == (0, 0) { 6 } else { unreachable!() });
+        waits.answer_arrivals(|queue| if queue == (0, 0) { 6 } else { unreachable!() });
         assert_eq!((waits.take(), waits.len()), (vec![1], 2));
         waits.end_where(|wait| wait.deadline_ms <= 10);
         assert_eq!((waits.take(), waits.len()), (vec![2, 3], 0));

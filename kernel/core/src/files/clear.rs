@@ -21,7 +21,7 @@ impl MappedFile {
         unsafe { self.clear_between(position, last) }
     }
 
-    /// The position behind the last byte from `position` on that is not zero; `position` without
+    /// The position after the last byte from `position` on that is not zero; `position` without
     /// any.
     pub(crate) fn used_end(&self, position: u64) -> Result<u64, StoreError> {
         File::open(self.path())
@@ -51,7 +51,7 @@ impl MappedFile {
         if last > edge {
             self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
         }
-        // Otherwise what was cleared could be back after a loss of power, behind newer bytes.
+        // Otherwise what was cleared could be back after a loss of power, after newer bytes.
         self.sync(position, edge)
             .and_then(|()| file.sync_data())
             .map_err(|error| StoreError::io(context(), error))?;

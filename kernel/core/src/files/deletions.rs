@@ -88,7 +88,7 @@ impl Deletions {
 
     /// Forgets what the log has nothing of any more. The end of the log is below an item when the
     /// log lost its end: what is written there next is new.
-    pub(crate) fn settle(&mut self, min_offset: i64, max_offset: i64) -> Result<(), StoreError> {
+    pub(crate) fn prune(&mut self, min_offset: i64, max_offset: i64) -> Result<(), StoreError> {
         let mut is_changed = false;
         for offset in self.offsets.values_mut() {
             is_changed |= *offset > max_offset;
@@ -188,10 +188,10 @@ mod tests {
         for (topic, offset) in [(b"A", 100), (b"B", 200), (b"C", 300)] {
             deletions.add(topic, offset);
         }
-        deletions.settle(100, 250).unwrap();
+        deletions.prune(100, 250).unwrap();
         let loaded = Deletions::load(folder.path()).unwrap();
         assert_eq!([b"A", b"B", b"C"].map(|topic| loaded.end_of(topic)), [0, 200, 250]);
-        deletions.settle(400, 500).unwrap();
+        deletions.prune(400, 500).unwrap();
         assert!(!folder.path().join("deletions").exists());
     }
 

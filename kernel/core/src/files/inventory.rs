@@ -24,7 +24,7 @@ type QueueName = (Box<[u8]>, i32);
 /// What there was.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inventory {
-    /// Physical offset behind the last record.
+    /// Physical offset after the last record.
     pub(crate) log_end: i64,
     /// (topic, queue id) to (min, max) offset, of queues with files.
     pub(crate) queues: HashMap<QueueName, (i64, i64)>,

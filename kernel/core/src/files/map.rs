@@ -82,7 +82,7 @@ impl MappedFile {
             .map_err(|error| StoreError::io(context(), error))
             .and_then(|()| Self::map(&file, path, start, size, true))
             .inspect_err(|_| {
-                // One that has no size yet would look like damage behind the next file.
+                // One that has no size yet would look like damage after the next file.
                 if file.metadata().is_ok_and(|found| found.len() == 0) {
                     let _ = fs::remove_file(path);
                 }
@@ -207,7 +207,7 @@ impl MappedFile {
         self.size
     }
 
-    /// Offset behind the last byte in the whole.
+    /// Offset after the last byte in the whole.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.size
     }

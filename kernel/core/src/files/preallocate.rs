@@ -1,6 +1,6 @@
-//! The thread that works ahead of the append: backs the pages it will write next, and makes the next
+//! The thread that preallocates for the append: it backs the pages it will write next, and makes the next
 //! files of the commit log (RocketMQ's `AllocateMappedFileService`). The append waits for it only
-//! where a file that it needs is being made at that moment; where the thread is behind, the append
+//! where a file that it needs is being made at that moment; where the thread lags, the append
 //! does the work itself, in small portions.
 
 use std::collections::BTreeMap;
@@ -108,16 +108,16 @@ impl Requests {
 }
 
 /// The requests, and the files made in advance.
-pub(crate) struct Ahead {
+pub(crate) struct Preallocator {
     requests: Mutex<Requests>,
     wake: Condvar,
     made: Condvar,
     pub(crate) wait_max: Duration,
 }
 
-impl Default for Ahead {
+impl Default for Preallocator {
     fn default() -> Self {
-        Ahead {
+        Preallocator {
             requests: Mutex::default(),
             wake: Condvar::new(),
             made: Condvar::new(),
@@ -126,7 +126,7 @@ impl Default for Ahead {
     }
 }
 
-impl Ahead {
+impl Preallocator {
     /// Back a log file up to a position; false: ask again, the thread is looking at the requests. An
     /// append must not wait for it: woken, but not running yet, it may have the lock.
     pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64, pace: Pace) -> bool {
@@ -344,14 +344,14 @@ mod tests {
     }
 
     /// Runs the thread until `is_done`.
-    fn run_until(ahead: &Ahead, is_done: impl Fn() -> bool) {
+    fn run_until(preallocator: &Preallocator, is_done: impl Fn() -> bool) {
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| ahead.run());
+            let thread = scope.spawn(|| preallocator.run());
             let deadline = Instant::now() + Duration::from_secs(10);
             while !is_done() && Instant::now() < deadline {
                 std::thread::yield_now();
             }
-            ahead.stop();
+            preallocator.stop();
             thread.join().unwrap();
         });
         assert!(is_done());
@@ -360,78 +360,87 @@ mod tests {
     #[test]
     fn asking_twice_makes_once_and_whoever_takes_it_has_it() {
         let folder = tempfile::tempdir().unwrap();
-        let ahead = Ahead::default();
+        let preallocator = Preallocator::default();
         let files = [next(folder.path(), 0), next(folder.path(), 1 << 20)];
-        ahead.create(files.clone());
-        ahead.create(files.clone());
-        assert_eq!(ahead.requests.lock().files.len(), 2);
-        let is_made =
-            |start| matches!(ahead.requests.lock().files.get(&start), Some(Request::Made(_)));
-        run_until(&ahead, || is_made(0) && is_made(1 << 20));
-        let Taken::Made(file) = ahead.take(0, &files[0].path) else { panic!("not made") };
+        preallocator.create(files.clone());
+        preallocator.create(files.clone());
+        assert_eq!(preallocator.requests.lock().files.len(), 2);
+        let is_made = |start| {
+            matches!(preallocator.requests.lock().files.get(&start), Some(Request::Made(_)))
+        };
+        run_until(&preallocator, || is_made(0) && is_made(1 << 20));
+        let Taken::Made(file) = preallocator.take(0, &files[0].path) else { panic!("not made") };
         assert_eq!((file.start(), file.size()), (0, 1 << 20));
-        assert!(matches!(ahead.take(0, &files[0].path), Taken::Nothing));
-        ahead.remove_unused();
+        assert!(matches!(preallocator.take(0, &files[0].path), Taken::Nothing));
+        preallocator.remove_unused();
         assert!(files[0].path.exists() && !files[1].path.exists());
     }
 
     #[test]
     fn a_file_made_in_a_folder_that_is_out_is_removed_when_it_would_be_taken() {
         let folder = tempfile::tempdir().unwrap();
-        let ahead = Ahead::default();
+        let preallocator = Preallocator::default();
         let file = next(folder.path(), 0);
-        ahead.create([file.clone()]);
-        run_until(&ahead, || matches!(ahead.requests.lock().files.get(&0), Some(Request::Made(_))));
-        assert!(matches!(ahead.take(0, Path::new("/elsewhere/0")), Taken::Nothing));
+        preallocator.create([file.clone()]);
+        run_until(&preallocator, || {
+            matches!(preallocator.requests.lock().files.get(&0), Some(Request::Made(_)))
+        });
+        assert!(matches!(preallocator.take(0, Path::new("/elsewhere/0")), Taken::Nothing));
         assert!(!file.path.exists());
     }
 
     #[test]
     fn a_file_that_somebody_deleted_is_not_given_out() {
         let folder = tempfile::tempdir().unwrap();
-        let ahead = Ahead::default();
+        let preallocator = Preallocator::default();
         let file = next(folder.path(), 0);
-        ahead.create([file.clone()]);
-        run_until(&ahead, || matches!(ahead.requests.lock().files.get(&0), Some(Request::Made(_))));
+        preallocator.create([file.clone()]);
+        run_until(&preallocator, || {
+            matches!(preallocator.requests.lock().files.get(&0), Some(Request::Made(_)))
+        });
         fs::remove_file(&file.path).unwrap();
-        assert!(matches!(ahead.take(0, &file.path), Taken::Nothing));
+        assert!(matches!(preallocator.take(0, &file.path), Taken::Nothing));
     }
 
     #[test]
     fn nobody_waits_for_a_file_that_was_not_begun_or_failed() {
-        let ahead = Ahead { wait_max: Duration::from_secs(60), ..Ahead::default() };
+        let preallocator =
+            Preallocator { wait_max: Duration::from_secs(60), ..Preallocator::default() };
         let file = next(Path::new("/nowhere"), 0);
-        ahead.create([file.clone()]);
-        assert!(matches!(ahead.take(0, &file.path), Taken::Nothing));
-        ahead.create([file.clone()]);
-        run_until(&ahead, || matches!(ahead.requests.lock().files.get(&0), Some(Request::Failed)));
-        assert!(matches!(ahead.take(0, &file.path), Taken::Nothing));
+        preallocator.create([file.clone()]);
+        assert!(matches!(preallocator.take(0, &file.path), Taken::Nothing));
+        preallocator.create([file.clone()]);
+        run_until(&preallocator, || {
+            matches!(preallocator.requests.lock().files.get(&0), Some(Request::Failed))
+        });
+        assert!(matches!(preallocator.take(0, &file.path), Taken::Nothing));
     }
 
     #[test]
     fn a_file_that_is_being_made_is_waited_for_and_late_in_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let file = next(folder.path(), 0);
-        let ahead = Ahead { wait_max: Duration::from_millis(1), ..Ahead::default() };
-        ahead.create([file.clone()]);
-        assert!(ahead.begin().is_some());
-        assert!(ahead.is_making(0));
-        assert!(matches!(ahead.take(0, &file.path), Taken::Late));
-        let ahead = Ahead { wait_max: Duration::from_secs(60), ..ahead };
+        let preallocator =
+            Preallocator { wait_max: Duration::from_millis(1), ..Preallocator::default() };
+        preallocator.create([file.clone()]);
+        assert!(preallocator.begin().is_some());
+        assert!(preallocator.is_making(0));
+        assert!(matches!(preallocator.take(0, &file.path), Taken::Late));
+        let preallocator = Preallocator { wait_max: Duration::from_secs(60), ..preallocator };
         std::thread::scope(|scope| {
-            scope.spawn(|| ahead.make(&file));
-            assert!(matches!(ahead.take(0, &file.path), Taken::Made(_)));
+            scope.spawn(|| preallocator.make(&file));
+            assert!(matches!(preallocator.take(0, &file.path), Taken::Made(_)));
         });
     }
 
     #[test]
     fn warming_up_backs_every_page() {
         let folder = tempfile::tempdir().unwrap();
-        let ahead = Ahead::default();
+        let preallocator = Preallocator::default();
         let warm_up = Some(WarmUp { flush_pages: 16 });
         let file = NextFile { size: 3 << 20, warm_up, ..next(folder.path(), 0) };
-        ahead.create([file.clone()]);
-        run_until(&ahead, || {
+        preallocator.create([file.clone()]);
+        run_until(&preallocator, || {
             fs::metadata(&file.path).is_ok_and(|found| found.blocks() * 512 >= file.size)
         });
     }

@@ -1,4 +1,4 @@
-//! Where the data of a file ends, when what is behind may be real zeros: those of a warmed-up file,
+//! Where the data of a file ends, when what is after may be real zeros: those of a warmed-up file,
 //! or of one that was copied by a tool that fills holes. A gibibyte of them is looked through.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ const SEGMENT: u64 = 8 << 20;
 /// Threads that look, at most.
 const THREADS_MAX: usize = 8;
 
-/// The offset behind the last byte from `from` to `size` that is not zero; `from` when all are. Holes
+/// The offset after the last byte from `from` to `size` that is not zero; `from` when all are. Holes
 /// are not read. Read, not mapped: a page that can't be read is an error then, and no signal.
 pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
     let mut segments = Vec::new();

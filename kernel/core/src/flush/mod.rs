@@ -249,7 +249,7 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
             // It lacks keys: the checkpoint must not say that it is complete.
             return Ok(());
         }
-        index.take_dirty(all)
+        index.drain_dirty(all)
     };
     for file in &files {
         file.sync(0, file.size()).map_err(|error| {

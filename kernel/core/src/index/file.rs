@@ -121,7 +121,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Makes the page of a position (and some behind it) writable.
+    /// Makes the page of a position (and some after it) writable.
     #[inline]
     pub(super) fn back(&mut self, position: u64, pages: u64) -> io::Result<()> {
         let page = position / PAGE;

@@ -15,9 +15,9 @@ use crate::settings::Settings;
 const SIZE_SETTING: &str = "maxHashSlotNum and maxIndexNum";
 
 impl Index {
-    /// Loads the files. With `not_after` those that go on behind that time are removed: after a
+    /// Loads the files. With `not_after` those that go on after that time are removed: after a
     /// crash of the machine nothing tells which of their pages reached the disk. So are damaged ones,
-    /// and all behind one that is missing; `known` says which there were, and where each ended.
+    /// and all after one that is missing; `known` says which there were, and where each ended.
     pub(crate) fn load(
         settings: &Settings,
         not_after: Option<i64>,
@@ -59,14 +59,14 @@ impl Index {
             |name: &str| paths.iter().any(|path| path.file_name().is_some_and(|own| own == name));
         let missing = known.iter().find(|(name, end)| *end >= physical_min && !is_there(name));
         for path in &paths {
-            let is_behind = missing
+            let is_after_gap = missing
                 .is_some_and(|(name, _)| path.file_name().is_some_and(|own| own > name.as_str()));
             let is_known = |end| {
                 known.iter().any(|(name, known)| {
                     *known == end && path.file_name().is_some_and(|own| own == name.as_str())
                 })
             };
-            index.load_file(path, not_after, is_behind, may_be_short, is_known, notes)?;
+            index.load_file(path, not_after, is_after_gap, may_be_short, is_known, notes)?;
         }
         index.drop_empty(notes)?;
         if index.is_cut {
@@ -93,7 +93,7 @@ impl Index {
         &mut self,
         path: &Path,
         not_after: Option<i64>,
-        is_behind: bool,
+        is_after_gap: bool,
         may_be_short: bool,
         is_known: impl Fn(i64) -> bool,
         notes: &mut Vec<String>,
@@ -123,7 +123,7 @@ impl Index {
             ));
             Ok(())
         };
-        if is_behind || self.is_cut {
+        if is_after_gap || self.is_cut {
             self.is_cut = true;
             return remove("a file before it is missing");
         }

@@ -74,7 +74,7 @@ impl Index {
         self.files.last().map(|file| file.header.end_timestamp).filter(|&time| time > 0)
     }
 
-    /// Deletes the files that know records behind the log's end.
+    /// Deletes the files that know records after the log's end.
     pub(crate) fn truncate(&mut self, physical_end: i64, notes: &mut Vec<String>) {
         while let Some(file) =
             self.files.last().filter(|file| file.header.end_offset >= physical_end)
@@ -145,7 +145,7 @@ impl Index {
     }
 
     /// Whether it lacks keys that it was given.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn lacks_keys(&self) -> bool {
         self.error.is_some() || !self.backlog_is_empty()
     }
 
@@ -249,7 +249,7 @@ impl Index {
 
     /// The files to write to the disk (the full ones, or `all`), and up to which store timestamp
     /// the index is complete there afterwards.
-    pub(crate) fn take_dirty(&mut self, all: bool) -> (Vec<Arc<MappedFile>>, i64) {
+    pub(crate) fn drain_dirty(&mut self, all: bool) -> (Vec<Arc<MappedFile>>, i64) {
         let mut files = Vec::new();
         let mut timestamp = 0;
         for file in self.files.iter_mut().filter(|file| all || file.is_full()) {

@@ -20,11 +20,11 @@ use crate::shared::pool::{Buffer, Pool};
 
 /// The setting that fixes the size of the files.
 pub(super) const SIZE_SETTING: &str = "mappedFileSizeCommitLog";
-/// Bytes that are kept backed ahead of the append: from this at a trickle ...
+/// Bytes that are kept backed before the append needs them: from this at a trickle ...
 const WINDOW_MIN: u64 = 256 << 10;
 /// ... to this at hundreds of megabytes a second.
 const WINDOW_MAX: u64 = 32 << 20;
-/// Bytes the append backs by itself when the helper is behind.
+/// Bytes the append backs by itself when the helper lags.
 const INLINE_BACK: u64 = 64 << 10;
 /// The window doubles when a step of it is used up in less than this, and shrinks at ten times it.
 const STEP_MS: i64 = 25;
@@ -43,7 +43,7 @@ pub(crate) struct CommitLog {
     buffer: Option<Arc<Buffer>>,
     /// The transient store pool, where there is one.
     pool: Option<Arc<Pool>>,
-    /// Physical offset behind the last record.
+    /// Physical offset after the last record.
     write: u64,
     /// Up to here a record can be written without a second look: it leaves room for the blank,
     /// its pages are backed, and the helper needs no word.
@@ -77,13 +77,13 @@ impl CommitLog {
         self.files.first().map_or(0, |file| file.start())
     }
 
-    /// Physical offset behind the last record.
+    /// Physical offset after the last record.
     #[inline]
     pub(crate) fn max_offset(&self) -> u64 {
         self.write
     }
 
-    /// Physical offset behind the last record that can be read: with a transient pool those that are
+    /// Physical offset after the last record that can be read: with a transient pool those that are
     /// not committed can't.
     #[inline]
     pub(crate) fn readable(&self) -> u64 {
@@ -152,11 +152,11 @@ impl CommitLog {
         self.record(offset).map_or(-1, |(view, _)| view.store_timestamp)
     }
 
-    /// Ends the log at an offset: clears what is behind it, removes later files, and keeps what
+    /// Ends the log at an offset: clears what is after it, removes later files, and keeps what
     /// holds whole records in a folder beside its own.
     ///
     /// # Safety
-    /// No slice of bytes behind the offset is alive (recovery, before anyone reads).
+    /// No slice of bytes after the offset is alive (recovery, before anyone reads).
     pub(crate) unsafe fn end_at(
         &mut self,
         offset: u64,
@@ -232,17 +232,17 @@ impl CommitLog {
         Ok(())
     }
 
-    /// The bytes `ahead` behind the last record, to be written; empty where [`Self::place`] did not
-    /// make room.
+    /// The bytes to be written, which start `after` bytes after the last record; empty where
+    /// [`Self::place`] did not make room.
     #[inline]
-    pub(crate) fn room(&mut self, ahead: u64, size: u64) -> &mut [u8] {
+    pub(crate) fn room(&mut self, after: u64, size: u64) -> &mut [u8] {
         let Some(file) = &self.tail else { return &mut [] };
-        let position = self.write + ahead - file.start();
+        let position = self.write + after - file.start();
         if let Some(buffer) = &self.buffer {
             // SAFETY: `&mut self` is the store's lock, and the committer reads before `write` only.
             return unsafe { buffer.bytes_mut(position, size as usize) };
         }
-        // SAFETY: `&mut self` is the store's lock, and readers get nothing behind `write`.
+        // SAFETY: `&mut self` is the store's lock, and readers get nothing after `write`.
         unsafe { file.bytes_mut(position, size as usize) }
     }
 
@@ -307,7 +307,7 @@ impl CommitLog {
                 _ => self.window,
             };
             let target = (end + window).min(file.end());
-            if shared.ahead.back_log(file, target - file.start(), pace_of(window)) {
+            if shared.preallocator.back_log(file, target - file.start(), pace_of(window)) {
                 (self.window, self.asked, self.asked_ms) = (window, target, now_ms);
             }
         }
@@ -324,7 +324,7 @@ impl CommitLog {
             self.next_asked = next;
             // Both together: where this file was filled quickly the next one may be, too.
             let starts = [next, next + self.file_size];
-            shared.ahead.create(starts.map(|start| self.next_file(start, &shared.settings)));
+            shared.preallocator.create(starts.map(|start| self.next_file(start, &shared.settings)));
         }
     }
 
@@ -349,14 +349,14 @@ impl CommitLog {
         }
     }
 
-    /// The file that starts there: made ahead, or now.
+    /// The file that starts there: preallocated, or made now.
     fn next(&self, start: u64, shared: &Shared) -> Result<Arc<MappedFile>, PutStatus> {
-        if shared.is_busy() && shared.ahead.is_making(start) {
+        if shared.is_busy() && shared.preallocator.is_making(start) {
             return Err(PutStatus::OsPageCacheBusy);
         }
         shared.begin_wait();
         let path = self.folders.path_of(start, self.file_size);
-        let made = match shared.ahead.take(start, &path) {
+        let made = match shared.preallocator.take(start, &path) {
             Taken::Made(file) => Ok(file),
             Taken::Late => {
                 shared.note_refusal(format!(
@@ -434,7 +434,7 @@ impl CommitLog {
             unsafe { buffer.bytes_mut(position, blank.len()) }.copy_from_slice(&blank);
             return Ok(());
         }
-        // SAFETY: the store's lock is held, and nothing behind the last record was handed out.
+        // SAFETY: the store's lock is held, and nothing after the last record was handed out.
         unsafe { file.patch(position, &blank) }.map_err(|error| {
             shared.note_refusal(format!("writing {}: {error}", file.path().display()));
             PutStatus::ServiceNotAvailable
@@ -476,7 +476,7 @@ mod tests {
             os_page_cache_busy_time_out_mills: busy_ms,
             ..Settings::new(root)
         });
-        shared.ahead.wait_max = Duration::from_millis(1);
+        shared.preallocator.wait_max = Duration::from_millis(1);
         let folders = LogFolders::new(&shared.settings).unwrap();
         let mut log = CommitLog::load(folders, SIZE, false, &mut Vec::new()).unwrap();
         put(&mut log, &shared, SIZE / 2 + 1).unwrap();
@@ -495,12 +495,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (mut log, shared) = begun(root.path(), 1_000);
         for (start, folder) in [(SIZE, "b"), (2 * SIZE, "a")] {
-            let file = shared.ahead.begin().unwrap();
+            let file = shared.preallocator.begin().unwrap();
             assert_eq!((file.start, &file.path), (start, &log.folders.path_of(start, SIZE)));
             assert!(file.path.starts_with(root.path().join(folder)));
-            shared.ahead.finish(&file);
+            shared.preallocator.finish(&file);
         }
-        assert!(shared.ahead.begin().is_none());
+        assert!(shared.preallocator.begin().is_none());
         put(&mut log, &shared, SIZE / 2).unwrap();
         assert_eq!(log.max_offset(), SIZE + SIZE / 2);
         assert_eq!(log.files()[1].path(), log.folders.path_of(SIZE, SIZE));
@@ -510,7 +510,7 @@ mod tests {
     fn whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy() {
         let root = tempfile::tempdir().unwrap();
         let (mut log, shared) = begun(root.path(), 5);
-        let file = shared.ahead.begin().unwrap();
+        let file = shared.preallocator.begin().unwrap();
         assert_eq!(put(&mut log, &shared, SIZE / 2), Err(PutStatus::CreateMappedFileFailed));
         assert!(shared.error().unwrap().contains("b/00000000000000065536"));
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -520,7 +520,7 @@ mod tests {
         assert!(shared.waiting_ms() > 5);
         assert_eq!(put(&mut log, &shared, SIZE / 2), Err(PutStatus::OsPageCacheBusy));
         put(&mut log, &shared, 100).unwrap();
-        shared.ahead.finish(&file);
+        shared.preallocator.finish(&file);
         put(&mut log, &shared, SIZE / 2).unwrap();
         assert_eq!((shared.waiting_ms(), shared.is_busy()), (0, false));
     }
@@ -529,8 +529,8 @@ mod tests {
     fn a_folder_that_fills_up_gets_no_file_not_even_one_that_was_made_in_it() {
         let root = tempfile::tempdir().unwrap();
         let (mut log, shared) = begun(root.path(), 1_000);
-        while let Some(file) = shared.ahead.begin() {
-            shared.ahead.finish(&file);
+        while let Some(file) = shared.preallocator.begin() {
+            shared.preallocator.finish(&file);
         }
         log.set_full_folders(&[root.path().join("b")]);
         put(&mut log, &shared, SIZE / 2).unwrap();

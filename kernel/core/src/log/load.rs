@@ -65,7 +65,7 @@ impl CommitLog {
     }
 }
 
-/// Which of two files with the same name in different folders is the log's: one that was made ahead
+/// Which of two files with the same name in different folders is the log's: one that was preallocated
 /// and never written is removed.
 fn one_of(
     one: Arc<MappedFile>,
@@ -87,7 +87,7 @@ fn one_of(
     Ok(kept)
 }
 
-/// Removes the files at the end that were made ahead and never written: the log goes on in new ones.
+/// Removes the files at the end that were preallocated and never written: the log goes on in new ones.
 fn drop_unwritten(files: &mut Vec<Arc<MappedFile>>) {
     while files.len() > 1
         && let Some(file) = files.pop_if(|last| last.is_unwritten())

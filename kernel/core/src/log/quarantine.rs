@@ -1,6 +1,6 @@
-//! What is done with what stands behind the end of the log.
+//! What is done with what stands after the end of the log.
 //!
-//! Torn records are cleared. Whole ones are somebody's messages, behind damage: they are kept for
+//! Torn records are cleared. Whole ones are somebody's messages, after damage: they are kept for
 //! people to look at, in a folder beside that of their file whose name ends in `-cut`.
 
 use crate::protocol::MESSAGE_MAGIC;
@@ -25,7 +25,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Takes a file behind the end of the log away.
+    /// Takes a file after the end of the log away.
     pub(crate) fn take_away(
         &mut self,
         file: &MappedFile,

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::files::dirty::DirtyRange;
 use crate::files::folder::{create_folder, offset_name, sync_folder};
 use crate::files::map::{MappedFile, PAGE};
-use crate::files::preallocate::Ahead;
+use crate::files::preallocate::Preallocator;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::QueueExt;
 
@@ -20,11 +20,11 @@ use crate::queues::queue_ext::QueueExt;
 pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
 /// Files at the end of a queue whose every entry is looked at after a crash of the machine.
 pub(super) const FILES_SCANNED: usize = 3;
-/// A queue that fills a page within this time gets pages backed ahead by the helper.
+/// A queue that fills a page within this time gets pages backed in advance by the helper.
 const BUSY_MS: i64 = 1_000;
 /// Entries that are read at once where a file is not mapped (64 KiB).
 pub(super) const READ_ENTRIES: u64 = 3_277;
-/// Bytes backed ahead in a busy queue (3,276 messages).
+/// Bytes backed in advance in a busy queue (3,276 messages).
 const BUSY_WINDOW: u64 = 64 << 10;
 
 pub(super) struct QueueFile {
@@ -53,7 +53,7 @@ pub(crate) struct ConsumeQueue {
     asked: u64,
     page_ms: i64,
     pub(super) flushed: u64,
-    /// Physical offset behind the record of the last entry; 0 when there is none.
+    /// Physical offset after the record of the last entry; 0 when there is none.
     pub(super) max_physical: i64,
     /// Whether it stands in the list of queues to flush.
     pub(crate) listed: bool,
@@ -281,16 +281,21 @@ impl ConsumeQueue {
         &mut self,
         count: u64,
         now_ms: i64,
-        ahead: &Ahead,
+        preallocator: &Preallocator,
     ) -> Result<(), StoreError> {
         if (self.max as u64 + count) * ENTRY_SIZE <= self.safe_end && self.tail.is_some() {
             return Ok(());
         }
-        self.prepare(count, now_ms, ahead)
+        self.prepare(count, now_ms, preallocator)
     }
 
     #[cold]
-    fn prepare(&mut self, count: u64, now_ms: i64, ahead: &Ahead) -> Result<(), StoreError> {
+    fn prepare(
+        &mut self,
+        count: u64,
+        now_ms: i64,
+        preallocator: &Preallocator,
+    ) -> Result<(), StoreError> {
         let byte = self.max as u64 * ENTRY_SIZE;
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
@@ -307,7 +312,7 @@ impl ConsumeQueue {
         if need > tail.populated() {
             tail.back(need).map_err(|error| StoreError::io(context(), error))?;
         }
-        // A batch may go on in the next file, and an immense one in those behind it.
+        // A batch may go on in the next file, and an immense one in those after it.
         let mut start = tail.end();
         while end > start {
             if self.index_of(start).is_none_or(|index| index >= self.files.len()) {
@@ -324,7 +329,8 @@ impl ConsumeQueue {
         let populated = tail.populated();
         if is_busy && populated < (need + BUSY_WINDOW / 2).min(tail.size()) {
             let target = (need + BUSY_WINDOW).min(tail.size());
-            if self.asked < tail.start() + need + BUSY_WINDOW / 2 && ahead.back_queue(&tail, target)
+            if self.asked < tail.start() + need + BUSY_WINDOW / 2
+                && preallocator.back_queue(&tail, target)
             {
                 self.asked = tail.start() + target;
             }
@@ -348,7 +354,7 @@ impl ConsumeQueue {
         let Some(file) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
         let position = byte - file.start();
         if is_first {
-            // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+            // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
             unsafe { file.clear_from(position) }?;
         }
         if file.populated() == 0 {
@@ -391,7 +397,7 @@ impl ConsumeQueue {
                 .and_then(|file| file.map.clone());
         }
         if let Some(tail) = &self.tail {
-            // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+            // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
             let target = unsafe { tail.bytes_mut(byte - tail.start(), ENTRY_SIZE as usize) };
             if target.len() == ENTRY_SIZE as usize {
                 target.copy_from_slice(&entry.encode());
@@ -414,10 +420,14 @@ impl ConsumeQueue {
     }
 
     /// Fills the queue with pre-blank entries up to an offset (recovery).
-    pub(crate) fn fill_to(&mut self, offset: i64, ahead: &Ahead) -> Result<(), StoreError> {
+    pub(crate) fn fill_to(
+        &mut self,
+        offset: i64,
+        preallocator: &Preallocator,
+    ) -> Result<(), StoreError> {
         let last = self.max_physical;
         while self.max < offset {
-            self.reserve(1, 0, ahead)?;
+            self.reserve(1, 0, preallocator)?;
             self.push(Entry::PRE_BLANK);
         }
         self.max_physical = last;
@@ -439,7 +449,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Drops the entries of records at or behind the log's end; how many.
+    /// Drops the entries of records at or after the log's end; how many.
     pub(crate) fn truncate(&mut self, physical_end: i64) -> Result<i64, StoreError> {
         let mut end = self.max;
         while end > self.min {
@@ -506,7 +516,7 @@ impl ConsumeQueue {
     }
 
     /// What is not on the disk yet, if at least `least_pages` pages (0: anything) or a full file.
-    pub(crate) fn take_dirty(&mut self, least_pages: u64, ranges: &mut Vec<DirtyRange>) -> bool {
+    pub(crate) fn drain_dirty(&mut self, least_pages: u64, ranges: &mut Vec<DirtyRange>) -> bool {
         let end = self.max as u64 * ENTRY_SIZE;
         if end <= self.flushed {
             return true;
@@ -534,7 +544,7 @@ impl ConsumeQueue {
         }
         self.flushed = end;
         if let Some(ext) = &mut self.ext {
-            ext.take_dirty(ranges);
+            ext.drain_dirty(ranges);
         }
         is_whole
     }

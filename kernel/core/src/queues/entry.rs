@@ -48,7 +48,7 @@ impl Entry {
         self.size == PRE_BLANK_SIZE && self.physical_offset == 0
     }
 
-    /// Physical offset behind the record.
+    /// Physical offset after the record.
     pub(crate) fn end(&self) -> i64 {
         self.physical_offset.saturating_add(i64::from(self.size))
     }

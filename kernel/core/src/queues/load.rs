@@ -77,7 +77,7 @@ impl ConsumeQueue {
         Ok(loaded)
     }
 
-    /// Sets the end behind the last entry of the unbroken sequence in the last files; the begin of
+    /// Sets the end after the last entry of the unbroken sequence in the last files; the begin of
     /// the first of those.
     fn find_end(&mut self) -> Result<u64, StoreError> {
         let mut index = self.files.len().saturating_sub(FILES_SCANNED);
@@ -103,7 +103,7 @@ impl ConsumeQueue {
         Ok(begin.min(self.flushed))
     }
 
-    /// Sets the end behind the last entry that stands in the files: the entries before it are there.
+    /// Sets the end after the last entry that stands in the files: the entries before it are there.
     fn find_end_backwards(&mut self) -> Result<u64, StoreError> {
         while let Some(file) = self.files.last() {
             if let Some((number, last)) = self.last_entry(file)? {
@@ -161,7 +161,7 @@ impl ConsumeQueue {
         let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
         let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
         let (mut count, mut last, mut at) = (0, None, 0);
-        // An entry may straddle the end of the data; what is behind is zero then.
+        // An entry may straddle the end of the data; what is after is zero then.
         let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
         while at < end {
             let length = (end - at).min(buffer.len() as u64) as usize;

@@ -206,7 +206,7 @@ impl QueueExt {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Option<()> {
         let position = offset % self.file_size;
         let map = self.open(offset - position).ok()??;
-        // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+        // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
         unsafe { map.patch(position, bytes) }.ok()
     }
 
@@ -274,7 +274,7 @@ impl QueueExt {
         })
     }
 
-    /// Lets the units end behind the one of the queue's last entry that has one.
+    /// Lets the units end after the one of the queue's last entry that has one.
     ///
     /// `None`: no entry has one, as far as anybody looked. Then a queue that `is_empty` has no
     /// units, and another one those that can be read. A unit that is lost keeps its place.
@@ -288,8 +288,8 @@ impl QueueExt {
             None => self.scan_end(),
             Some(address) => {
                 let offset = address.wrapping_sub(ADDRESS_BASE) as u64;
-                let behind = offset - offset % self.file_size + self.file_size;
-                self.unit_at(offset).map_or(behind, |unit| offset + unit.size)
+                let after = offset - offset % self.file_size + self.file_size;
+                self.unit_at(offset).map_or(after, |unit| offset + unit.size)
             }
         };
         let keep = self.files.iter().take_while(|file| file.start < end).count();
@@ -300,7 +300,7 @@ impl QueueExt {
             && end < start + self.file_size
             && let Some(map) = self.open(start)?
         {
-            // SAFETY: the store's lock is held (`&mut self`), readers get nothing behind `max`.
+            // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
             unsafe { map.clear_from(end - start) }?;
         }
         self.max = end;
@@ -352,7 +352,7 @@ impl QueueExt {
     }
 
     /// Adds what is not on the disk yet, which counts as being there from now on.
-    pub(crate) fn take_dirty(&mut self, ranges: &mut Vec<DirtyRange>) {
+    pub(crate) fn drain_dirty(&mut self, ranges: &mut Vec<DirtyRange>) {
         for file in &self.files {
             let (from, to) =
                 (self.flushed.max(file.start), self.max.min(file.start + self.file_size));

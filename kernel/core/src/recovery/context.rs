@@ -31,7 +31,7 @@ pub(super) struct QueueCheck {
     /// By index of the queue.
     pub(super) seen: Vec<Seen>,
     /// Entries of records from here on may hold the tags code of another record.
-    pub(super) doubtful_from: i64,
+    pub(super) suspect_from: i64,
 }
 
 /// The entries of a queue from where reading began, and how many of them a record claimed.

@@ -10,9 +10,9 @@ use crate::state::types::QueueHandle;
 
 impl Recovery<'_> {
     /// Fills the queues that lack entries, from the begin of the log.
-    pub(super) fn fill_short_queues(&mut self, sound_from: u64) -> Result<(), StoreError> {
+    pub(super) fn fill_short_queues(&mut self, checked_from: u64) -> Result<(), StoreError> {
         let log = std::mem::take(&mut self.core.log);
-        let result = for_each_record(&log, log.min_offset(), sound_from, |view| {
+        let result = for_each_record(&log, log.min_offset(), checked_from, |view| {
             for place in places_of(view, &self.shared.settings).iter() {
                 if self.is_deleted(place, view) {
                     continue;
@@ -54,12 +54,12 @@ impl Recovery<'_> {
             if first.queue_offset == 0 {
                 queue.delete();
             } else if queue.has_files() {
-                queue.fill_to(first.queue_offset, &self.shared.ahead)?;
+                queue.fill_to(first.queue_offset, &self.shared.preallocator)?;
             } else {
                 queue.begin_at(first.queue_offset);
             }
             for (entry, unit_time) in [(first.entry, first.unit_time), (entry, unit_time)] {
-                queue.reserve(1, 0, &self.shared.ahead)?;
+                queue.reserve(1, 0, &self.shared.preallocator)?;
                 queue.push_again(entry, unit_time);
             }
             self.report.dispatched += 2;
@@ -69,7 +69,7 @@ impl Recovery<'_> {
         if queue_offset < queue.max() {
             let Some(known) = queue.entry(queue_offset)? else { return Ok(waiting) };
             if is_same(known, entry) {
-                if view.physical_offset >= self.check.doubtful_from {
+                if view.physical_offset >= self.check.suspect_from {
                     self.report.dispatched +=
                         correct_code(queue, queue_offset, known, entry, view)?;
                 }
@@ -94,7 +94,7 @@ impl Recovery<'_> {
             queue.delete();
             queue.begin_at(queue_offset);
         }
-        queue.reserve(1, 0, &self.shared.ahead)?;
+        queue.reserve(1, 0, &self.shared.preallocator)?;
         queue.push_again(entry, unit_time_of(place, view));
         self.report.dispatched += 1;
         Ok(None)

@@ -27,10 +27,10 @@ impl Indexing {
         recovery.report.indexed += self.indexed;
     }
 
-    /// Puts the keys of all records from an offset on. Before `sound_from` the log was not checked.
-    pub(super) fn follow(&mut self, log: &CommitLog, from: u64, sound_from: u64) {
+    /// Puts the keys of all records from an offset on. Before `checked_from` the log was not checked.
+    pub(super) fn follow(&mut self, log: &CommitLog, from: u64, checked_from: u64) {
         let visited: Result<(), std::convert::Infallible> =
-            for_each_record(log, from, sound_from, |view| {
+            for_each_record(log, from, checked_from, |view| {
                 self.put(view);
                 Ok(())
             });

@@ -3,8 +3,8 @@
 //! 1. The log is read from a point before which everything is known to be whole: after a clean stop
 //!    the record of the newest queue entry; after a kill a little before it; after a crash of the
 //!    machine what the checkpoint vouches for. The first thing that is not a whole record ends it;
-//!    what is behind is set aside where it holds records, and cleared. ([`walk`])
-//! 2. Queue entries of records behind that end are dropped.
+//!    what is after is set aside where it holds records, and cleared. ([`walk`])
+//! 2. Queue entries of records after that end are dropped.
 //! 3. The log is read again, as far back as anything may be missing: queue entries that are missing
 //!    or damaged are written, keys that are missing are indexed. A record that its queue knows
 //!    otherwise than it says itself is damaged, and ends the log, too. ([`queues`])
@@ -65,7 +65,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let mut deletions = Deletions::load(root)?;
     if core.log.files().is_empty() {
         // Offsets begin anew.
-        deletions.settle(0, 0)?;
+        deletions.prune(0, 0)?;
     }
     let mut index = Index::default();
     let now_ms = shared.now_ms();
@@ -93,7 +93,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     let end = core.log.max_offset() as i64;
     core.log.files().iter().for_each(|file| file.release_pages());
     index.release_pages();
-    deletions.settle(core.min_physical_offset(), end)?;
+    deletions.prune(core.min_physical_offset(), end)?;
     core.last_timestamp = found.last_timestamp;
     finish_queues(core)?;
     report.min_offset = core.min_physical_offset();
@@ -111,7 +111,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
 /// Lets the threads of the store go on from what was found.
 fn hand_over(core: &Core, shared: &Shared, found: &Found) {
     shared.reset(core.log.max_offset() as i64, found.flushed as i64, found.last_timestamp);
-    shared.ahead.reset();
+    shared.preallocator.reset();
     *shared.log_files.lock() = core.log.files().to_vec();
     shared.index_pending.lock().clear();
 }
@@ -141,7 +141,7 @@ struct Found {
 }
 
 impl Recovery<'_> {
-    /// Refuses a log that ended behind its last file when it was closed: entries of what is in the
+    /// Refuses a log that ended after its last file when it was closed: entries of what is in the
     /// missing file would be dropped, and others put in their place.
     fn check_end(&self) -> Result<(), StoreError> {
         let queues_end = || {
@@ -189,13 +189,13 @@ impl Recovery<'_> {
             return Ok(Found { flushed: 0, last_timestamp: self.believable(checkpoint.physic_ms) });
         }
         let newest = self.newest_queue();
-        let sure = newest.map_or(self.core.log.min_offset(), |handle| {
+        let durable = newest.map_or(self.core.log.min_offset(), |handle| {
             self.begin_by_checkpoint(handle, checkpoint)
         });
         let begin = match newest {
             Some(handle) if self.report.clean => self.begin_after_stop(handle),
-            Some(handle) if self.report.same_boot => self.begin_by_redo(handle).max(sure),
-            _ => sure,
+            Some(handle) if self.report.same_boot => self.begin_by_redo(handle).max(durable),
+            _ => durable,
         };
         let check_crc = self.shared.settings.check_crc_on_recover;
         let found = walk::walk(&self.core.log, begin, check_crc, !self.report.clean);
@@ -230,7 +230,7 @@ impl Recovery<'_> {
                 .push(format!("wrote {count} queue entries that were missing or wrong"));
         }
         let end = self.core.log.max_offset();
-        let flushed = if self.report.clean { end } else { sure.min(end) };
+        let flushed = if self.report.clean { end } else { durable.min(end) };
         // Only a crash damages times.
         let of_log = found.last_timestamp;
         let of_log = if self.report.clean { of_log } else { self.believable(of_log) };
@@ -324,7 +324,7 @@ impl Recovery<'_> {
             .unwrap_or(fallback)
     }
 
-    /// Drops entries of records behind the end of the log; whether there were any.
+    /// Drops entries of records after the end of the log; whether there were any.
     fn truncate_queues(&mut self, end: i64) -> Result<bool, StoreError> {
         let mut is_cut = false;
         for handle in self.core.handles() {

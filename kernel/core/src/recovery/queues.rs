@@ -38,12 +38,12 @@ impl Recovery<'_> {
     }
 
     /// Reads the log again: queue entries of records from `dispatch_from` on, keys of records from
-    /// `index_from` on. Before `sound_from` the log was not checked.
+    /// `index_from` on. Before `checked_from` the log was not checked.
     pub(super) fn dispatch(
         &mut self,
         dispatch_from: u64,
         index_from: u64,
-        sound_from: u64,
+        checked_from: u64,
     ) -> Result<(), StoreError> {
         self.note_entries_from(dispatch_from as i64)?;
         let log = std::mem::take(&mut self.core.log);
@@ -51,14 +51,14 @@ impl Recovery<'_> {
         let is_wanted = index_from < log.max_offset();
         let mut result = Ok(());
         let is_begun = thread::scope(|scope| {
-            let index = || indexing.follow(&log, index_from, sound_from);
+            let index = || indexing.follow(&log, index_from, checked_from);
             let is_begun = is_wanted && thread::Builder::new().spawn_scoped(scope, index).is_ok();
-            result = self.dispatch_from(&log, dispatch_from, sound_from);
+            result = self.dispatch_from(&log, dispatch_from, checked_from);
             is_begun
         });
         if is_wanted && !is_begun {
             // The system gave no thread.
-            indexing.follow(&log, index_from, sound_from);
+            indexing.follow(&log, index_from, checked_from);
         }
         indexing.finish(self);
         self.core.log = log;
@@ -69,9 +69,9 @@ impl Recovery<'_> {
         &mut self,
         log: &CommitLog,
         begin: u64,
-        sound_from: u64,
+        checked_from: u64,
     ) -> Result<(), StoreError> {
-        for_each_record(log, begin, sound_from, |view| {
+        for_each_record(log, begin, checked_from, |view| {
             for place in places_of(view, &self.shared.settings).iter() {
                 self.dispatch_one(log, place, view)?;
             }
@@ -81,9 +81,9 @@ impl Recovery<'_> {
     }
 
     /// Reads the log again for the index alone.
-    pub(super) fn index_records(&mut self, from: u64, sound_from: u64) {
+    pub(super) fn index_records(&mut self, from: u64, checked_from: u64) {
         let mut indexing = Indexing::new(self);
-        indexing.follow(&self.core.log, from, sound_from);
+        indexing.follow(&self.core.log, from, checked_from);
         indexing.finish(self);
     }
 
@@ -91,7 +91,7 @@ impl Recovery<'_> {
     fn note_entries_from(&mut self, physical: i64) -> Result<(), StoreError> {
         self.check.seen = vec![Seen::default(); self.core.slots.len()];
         let is_whole = self.report.clean || self.report.same_boot;
-        self.check.doubtful_from = if is_whole { i64::MAX } else { physical };
+        self.check.suspect_from = if is_whole { i64::MAX } else { physical };
         if self.report.clean {
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Recovery<'_> {
                 return Ok(());
             };
             if is_same(known, entry) {
-                if view.physical_offset >= self.check.doubtful_from {
+                if view.physical_offset >= self.check.suspect_from {
                     let at = place.queue_offset;
                     self.report.dispatched += correct_code(queue, at, known, entry, view)?;
                 }
@@ -172,7 +172,7 @@ impl Recovery<'_> {
             self.mark_short(handle);
             return Ok(());
         }
-        queue.reserve(1, 0, &self.shared.ahead)?;
+        queue.reserve(1, 0, &self.shared.preallocator)?;
         queue.push_again(entry, unit_time_of(place, view));
         self.report.dispatched += 1;
         Ok(())

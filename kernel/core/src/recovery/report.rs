@@ -1,6 +1,6 @@
 //! What recovery tells its caller.
 
-/// What `open` found and did; fields as in the Python face.
+/// What `open` found and did; fields as in the Python interface.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)]
 pub struct RecoveryReport {

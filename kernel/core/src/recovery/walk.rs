@@ -28,7 +28,7 @@ const REDO_BYTES: i64 = 32 << 20;
 /// What reading the log gave.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Walk {
-    /// Physical offset behind the last whole record.
+    /// Physical offset after the last whole record.
     pub(super) end: u64,
     /// What is wrong there.
     pub(super) reason: &'static str,
@@ -123,8 +123,8 @@ fn is_torn_text(file: &MappedFile, position: u64, view: &RecordView<'_>) -> bool
     if view.properties.last() != Some(&0) {
         return false;
     }
-    let behind = position + view.size as u64;
-    let follows = parse(file.data_from(behind));
+    let after = position + view.size as u64;
+    let follows = parse(file.data_from(after));
     matches!(follows, Parsed::Bad(_))
 }
 
@@ -172,12 +172,12 @@ fn bad_crc_in(log: &CommitLog, segment: &Range<u64>) -> Option<u64> {
     None
 }
 
-/// Calls `visit` with each record from `begin` to the end of the log. Before `sound_from`, where
+/// Calls `visit` with each record from `begin` to the end of the log. Before `checked_from`, where
 /// nothing was checked, damage is stepped over to the next file.
 pub(super) fn for_each_record<E>(
     log: &CommitLog,
     begin: u64,
-    sound_from: u64,
+    checked_from: u64,
     mut visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut at = begin.max(log.min_offset());
@@ -189,7 +189,7 @@ pub(super) fn for_each_record<E>(
                 visit(&view)?;
                 at += view.size as u64;
             }
-            _ if at < sound_from => at = file.end().min(sound_from),
+            _ if at < checked_from => at = file.end().min(checked_from),
             _ => at = file.end(),
         }
     }

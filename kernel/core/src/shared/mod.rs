@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::files::deletions::Deletions;
 use crate::files::folder::{Boot, Checkpoint};
 use crate::files::map::{MappedFile, PAGE};
-use crate::files::preallocate::Ahead;
+use crate::files::preallocate::Preallocator;
 use crate::index::{Index, PendingKey};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::event_fd::EventFd;
@@ -32,7 +32,7 @@ const BUSY_MS_MAX: i64 = 10_000_000;
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) notify: EventFd,
-    pub(crate) ahead: Ahead,
+    pub(crate) preallocator: Preallocator,
     pub(crate) index: Mutex<Index>,
     /// Keys on their way to the index, in log order; bounded by `INDEX_PENDING_MAX`.
     pub(crate) index_pending: Mutex<Vec<PendingKey>>,
@@ -83,7 +83,7 @@ impl Shared {
             }),
             settings,
             notify: EventFd::new(),
-            ahead: Ahead::default(),
+            preallocator: Preallocator::default(),
             index: Mutex::new(Index::default()),
             index_pending: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(None),

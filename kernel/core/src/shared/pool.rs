@@ -24,7 +24,7 @@ use crate::shared::waiter::Waiter;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Memory for the records of one file of the log. Who may touch which bytes: the holder of the store's
-/// lock writes behind the end of the log, the committer reads before it.
+/// lock writes after the end of the log, the committer reads before it.
 pub(crate) struct Buffer {
     base: *mut u8,
     size: usize,
@@ -62,7 +62,7 @@ impl Buffer {
     /// Bytes to be written; empty when they are not all inside.
     ///
     /// # Safety
-    /// The caller holds the store's lock, and the bytes are behind the end of the log.
+    /// The caller holds the store's lock, and the bytes are after the end of the log.
     #[inline]
     #[allow(clippy::mut_from_ref)] // the mapping is interior; the contract above is the check
     pub(crate) unsafe fn bytes_mut(&self, position: u64, length: usize) -> &mut [u8] {

@@ -104,7 +104,7 @@ impl Core {
         parts.log.place(total as u64, now_ms, parts.shared)?;
         let store_timestamp = now_ms.max(*parts.last_timestamp);
         let mut outcome = BatchAppended { queue_offset: 0, end_offset: 0, store_timestamp };
-        let mut ahead = 0;
+        let mut after = 0;
         for item in items {
             let properties_size = item.properties.len();
             let size = record_size(hosts, item.body.len(), topic, properties_size);
@@ -112,7 +112,7 @@ impl Core {
                 &item.of(batch, sys_flag),
                 properties_size,
                 store_timestamp,
-                ahead,
+                after,
                 size,
                 true,
                 is_indexed,
@@ -122,7 +122,7 @@ impl Core {
             }
             physical_offsets.push(stored.physical_offset);
             tags_codes.push(stored.tags_code);
-            ahead += size as u64;
+            after += size as u64;
             outcome.end_offset = stored.end_offset();
         }
         parts.commit(total as u64, items.len() as u64, store_timestamp, queue, true);
@@ -155,11 +155,11 @@ impl Parts<'_> {
     pub(crate) fn reserve(&mut self, count: u64, now_ms: i64) -> Result<(), PutStatus> {
         self.slot
             .queue
-            .reserve(count, now_ms, &self.shared.ahead)
+            .reserve(count, now_ms, &self.shared.preallocator)
             .map_err(|error| refuse(self.shared, &error))
     }
 
-    /// Writes a record `ahead` bytes behind the end of the log, its queue entry and its keys. The
+    /// Writes a record `after` bytes after the end of the log, its queue entry and its keys. The
     /// room for both was made.
     #[inline]
     #[allow(clippy::too_many_arguments)] // one step of a inner loop, inlined into its two callers
@@ -168,14 +168,14 @@ impl Parts<'_> {
         record: &NewRecord<'_>,
         properties_size: usize,
         store_timestamp: i64,
-        ahead: u64,
+        after: u64,
         size: usize,
         is_queued: bool,
         is_indexed: bool,
     ) -> Appended {
-        let physical_offset = (self.log.max_offset() + ahead) as i64;
+        let physical_offset = (self.log.max_offset() + after) as i64;
         let queue_offset = if is_queued { self.slot.queue.max() } else { 0 };
-        let room = self.log.room(ahead, size as u64);
+        let room = self.log.room(after, size as u64);
         debug_assert_eq!(room.len(), size);
         encode(
             room,

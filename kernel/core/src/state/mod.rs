@@ -77,7 +77,7 @@ pub struct Core {
     pub(crate) last_timestamp: i64,
     pub(crate) keys: Vec<PendingKey>,
     pub(crate) stats: Stats,
-    /// Bytes behind the end of the log that are taken to be in memory.
+    /// Bytes after the end of the log that are taken to be in memory.
     pub(crate) memory_bytes: i64,
     /// `maxMessageSize`, which may change while the store is open.
     pub(crate) max_message_size: usize,
@@ -403,7 +403,7 @@ impl Core {
         self.log.min_offset() as i64
     }
 
-    /// Physical offset behind the last record that can be read.
+    /// Physical offset after the last record that can be read.
     #[inline]
     pub fn max_physical_offset(&self) -> i64 {
         self.log.readable() as i64
@@ -490,7 +490,7 @@ impl Core {
         let slots = &mut self.slots;
         self.dirty.retain(|&index| match slots.get_mut(index as usize) {
             Some(Some(slot)) => {
-                let is_done = slot.queue.take_dirty(least_pages, &mut ranges);
+                let is_done = slot.queue.drain_dirty(least_pages, &mut ranges);
                 slot.queue.listed = !is_done;
                 !is_done
             }

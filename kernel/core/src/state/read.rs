@@ -92,8 +92,8 @@ impl Core {
         let (looked_at, last_offset) = scan.run(entries, answer, &mut outcome);
         outcome.next_offset = offset + looked_at;
         outcome.bytes = answer.len() - begin;
-        outcome.behind = readable.saturating_sub(last_offset);
-        outcome.suggest_slave = outcome.behind > memory_bytes;
+        outcome.lag = readable.saturating_sub(last_offset);
+        outcome.suggest_slave = outcome.lag > memory_bytes;
         outcome
     }
 
@@ -276,7 +276,7 @@ struct Scan<'a> {
     log: &'a CommitLog,
     limits: Limits,
     tag_codes: Option<&'a [i32]>,
-    /// Physical offset behind the last record that can be read.
+    /// Physical offset after the last record that can be read.
     end_offset: i64,
     /// Records in so many bytes before it are taken to be in memory.
     memory_bytes: i64,

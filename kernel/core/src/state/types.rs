@@ -96,7 +96,7 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Physical offset behind the record: what to flush to.
+    /// Physical offset after the record: what to flush to.
     pub const fn end_offset(&self) -> i64 {
         self.physical_offset + self.size as i64
     }
@@ -107,7 +107,7 @@ impl Appended {
 pub struct BatchAppended {
     /// Queue offset of the first record; the others follow without a gap.
     pub queue_offset: i64,
-    /// Physical offset behind the last record.
+    /// Physical offset after the last record.
     pub end_offset: i64,
     /// Of all records.
     pub store_timestamp: i64,
@@ -126,7 +126,7 @@ pub struct ReadOutcome {
     /// Bytes appended to the buffer; 0 unless `Found`.
     pub bytes: usize,
     /// Bytes between the last entry looked at and the end of the log; -1 when none was.
-    pub behind: i64,
+    pub lag: i64,
     /// How long the read took.
     pub milliseconds: u64,
 }
@@ -141,7 +141,7 @@ impl ReadOutcome {
         suggest_slave: false,
         count: 0,
         bytes: 0,
-        behind: -1,
+        lag: -1,
         milliseconds: 0,
     };
 }

@@ -38,7 +38,7 @@ impl Core {
         slot.queue.expire(physical_min, most)
     }
 
-    /// Physical offset behind the record of a queue's last entry; -1 when there is none.
+    /// Physical offset after the record of a queue's last entry; -1 when there is none.
     pub fn queue_end(&self, topic: &[u8], queue_id: i32) -> i64 {
         let slot = self.find_queue(topic, queue_id).and_then(|handle| self.slot(handle));
         slot.map(|slot| slot.queue.max_physical()).filter(|&end| end > 0).unwrap_or(-1)

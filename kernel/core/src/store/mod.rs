@@ -104,7 +104,7 @@ impl Store {
     fn start_threads(&self, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
         let builder = |name: &str| thread::Builder::new().name(name.to_owned());
         let shared = Arc::clone(&self.shared);
-        threads.push(builder("kerolox-ahead").spawn(move || shared.ahead.run())?);
+        threads.push(builder("kerolox-ahead").spawn(move || shared.preallocator.run())?);
         let shared = Arc::clone(&self.shared);
         threads.push(builder("kerolox-flush").spawn(move || flush::run_log(&shared))?);
         let (shared, core) = (Arc::clone(&self.shared), Arc::clone(&self.core));
@@ -127,9 +127,9 @@ impl Store {
         }
         self.core.lock().set_open(false);
         self.stop_threads();
-        self.shared.ahead.remove_unused();
+        self.shared.preallocator.remove_unused();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {
-            if self.shared.index.lock().is_behind() {
+            if self.shared.index.lock().lacks_keys() {
                 // With the abort file the next opening looks for the keys that are missing.
                 return Ok(());
             }
@@ -169,7 +169,7 @@ impl Store {
     fn forget(&self) {
         self.core.lock().clear();
         self.shared.log_files.lock().clear();
-        self.shared.ahead.reset();
+        self.shared.preallocator.reset();
         *self.shared.index.lock() = crate::index::Index::default();
         self.shared.index_pending.lock().clear();
         *self.shared.checkpoint.lock() = None;
@@ -178,7 +178,7 @@ impl Store {
     }
 
     fn stop_threads(&self) {
-        self.shared.ahead.stop();
+        self.shared.preallocator.stop();
         self.shared.flush_wait.stop();
         self.shared.background_wait.stop();
         self.shared.pool.iter().for_each(|pool| pool.wait.stop());

@@ -1,4 +1,4 @@
-//! Writing response frames, in both header encodings, behind what a buffer already holds.
+//! Writing response frames, in both header encodings, after what a buffer already holds.
 //!
 //! What does not change from answer to answer is rendered once, in [`Pieces`]. An answer has the
 //! members that a `RemotingCommand` of Java has; its language is PYTHON, its version 409.
@@ -9,7 +9,7 @@ use crate::protocol::{LANGUAGE, VERSION, property};
 
 pub use crate::protocol::response as code;
 
-/// Byte of the first digit of the code in a JSON answer frame: behind `{"code":`.
+/// Byte of the first digit of the code in a JSON answer frame: after `{"code":`.
 const JSON_CODE_AT: usize = PREFIX_BYTES + 8;
 /// Bytes of a binary header before its fields.
 const BINARY_FIXED_BYTES: usize = 21;

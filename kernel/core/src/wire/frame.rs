@@ -6,7 +6,7 @@
 use crate::protocol::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_SIZE_MASK};
 use std::fmt;
 
-/// Bytes of the length field and of the word behind it.
+/// Bytes of the length field and of the word after it.
 pub const PREFIX_BYTES: usize = 8;
 
 /// Bytes of the length field, which is judged as soon as it is there.
@@ -31,7 +31,7 @@ pub enum Cut<'a> {
     Partial(usize),
 }
 
-/// The peer broke the framing; nothing behind this point can be trusted.
+/// The peer broke the framing; nothing after this point can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// Not the peer's fault: the connection was closed here.

@@ -51,7 +51,7 @@ const MEMBERS_REQUIRED: u8 = MEMBER_CODE | MEMBER_OPAQUE | MEMBER_FIELDS;
 const LETTER_PROPERTIES: u8 = LETTERS + PROPERTIES;
 
 /// A text with escapes is unescaped in a buffer of this size at most; with more of the header
-/// behind its start the frame takes the slow path. The longest property text of escapes alone fits.
+/// after its start the frame takes the slow path. The longest property text of escapes alone fits.
 const ESCAPED_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -324,7 +324,7 @@ impl Header {
             let field = if let Some((letter, is_short)) = json.letter() {
                 let field = LETTERS + letter;
                 if is_short {
-                    // One character: its span and the quote behind it are known already.
+                    // One character: its span and the quote after it are known already.
                     self.put(field, json.at, json.at + 1)?;
                     json.at += 2;
                     match json.next()? {

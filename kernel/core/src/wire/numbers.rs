@@ -26,13 +26,13 @@ fn many_digits(text: &[u8]) -> Option<i64> {
     }
     let mut value = 0u64;
     let mut rest = digits;
-    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+    while let Some((eight, after)) = rest.split_first_chunk::<8>() {
         let (eight, count) = swar::leading_digits(u64::from_le_bytes(*eight));
         if count < 8 {
             return None;
         }
         value = value * 100_000_000 + eight;
-        rest = behind;
+        rest = after;
     }
     for digit in rest {
         let digit = digit.wrapping_sub(b'0');

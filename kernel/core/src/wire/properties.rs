@@ -1,6 +1,6 @@
 //! Looking through the property text of a send.
 //!
-//! Items are key 0x01 value, with 0x02 between them (and, from 4.6 clients, behind the last).
+//! Items are key 0x01 value, with 0x02 between them (and, from 4.6 clients, after the last).
 
 use crate::protocol::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX, property};
 use hashbrown::HashSet;
@@ -14,7 +14,7 @@ const FEW_ITEMS: usize = 64;
 /// What the fast path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inspected<'a> {
-    /// The text in front of the WAIT item and behind it; without WAIT all is in front. A separator
+    /// The text in front of the WAIT item and after it; without WAIT all is in front. A separator
     /// stands between the two where one is needed, and none at the end.
     pub kept: [&'a [u8]; 2],
     /// The whole text without a separator at its end.
@@ -29,13 +29,13 @@ impl<'a> Inspected<'a> {
     /// separator in front.
     #[must_use]
     pub fn stored(&self, cluster_item: &'a [u8]) -> Text<'a> {
-        let [before, behind] = self.kept;
-        let cluster = if before.is_empty() && behind.is_empty() {
+        let [before, after] = self.kept;
+        let cluster = if before.is_empty() && after.is_empty() {
             cluster_item.get(1..).unwrap_or_default()
         } else {
             cluster_item
         };
-        Text { parts: [before, behind, cluster, &[]] }
+        Text { parts: [before, after, cluster, &[]] }
     }
 }
 
@@ -141,7 +141,7 @@ pub fn batch_suffix(own: &[u8], cluster_item: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(cluster_item);
 }
 
-/// An item's text with the batch's behind it.
+/// An item's text with the batch's after it.
 #[must_use]
 pub fn with_suffix<'a>(text: &'a [u8], suffix: &'a [u8]) -> Text<'a> {
     let skipped = usize::from(text.is_empty() || text.ends_with(&[ITEM_END]));

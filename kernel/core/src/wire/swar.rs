@@ -52,7 +52,7 @@ const fn join_digits(digits: u64) -> u64 {
     fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
 }
 
-/// Position of the first byte below `bound` at or behind `from`; not less than the length when
+/// Position of the first byte below `bound` at or after `from`; not less than the length when
 /// there is none.
 #[inline]
 pub(crate) fn find_below(data: &[u8], from: usize, bound: u8) -> usize {
