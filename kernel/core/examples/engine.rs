@@ -49,7 +49,7 @@ fn append(store: &Store, body: &[u8], count: usize, has_keys: bool) -> f64 {
     if !has_keys {
         new.marks = Some(Marks::default());
     }
-    let begin = cpu_nanos();
+    let start = cpu_nanos();
     for chunk in 0..count / 500 {
         let mut core = store.lock();
         for number in 0..500 {
@@ -57,14 +57,14 @@ fn append(store: &Store, body: &[u8], count: usize, has_keys: bool) -> f64 {
             let _ = black_box(core.append(queue, &new));
         }
     }
-    (cpu_nanos() - begin) as f64 / count as f64
+    (cpu_nanos() - start) as f64 / count as f64
 }
 
 fn read(store: &Store, rounds: usize) -> (f64, f64) {
     let queues = queues(store);
     let mut answer = Vec::with_capacity(1 << 16);
     let (mut bytes, mut count) = (0_usize, 0_u64);
-    let begin = cpu_nanos();
+    let start = cpu_nanos();
     for round in 0..rounds {
         let mut core = store.lock();
         answer.clear();
@@ -73,16 +73,16 @@ fn read(store: &Store, rounds: usize) -> (f64, f64) {
         bytes += outcome.bytes;
         count += u64::from(outcome.count);
     }
-    let nanos = (cpu_nanos() - begin) as f64 / rounds as f64;
+    let nanos = (cpu_nanos() - start) as f64 / rounds as f64;
     let size = (bytes / rounds).min(answer.len());
     let mut target = vec![0_u8; size];
-    let begin = cpu_nanos();
+    let start = cpu_nanos();
     for _ in 0..rounds {
         target.copy_from_slice(black_box(&answer[..size]));
         black_box(&mut target);
     }
     black_box(count);
-    (nanos, (cpu_nanos() - begin) as f64 / rounds as f64)
+    (nanos, (cpu_nanos() - start) as f64 / rounds as f64)
 }
 
 fn stalls(store: &Store, seconds: u64) -> Vec<u64> {
@@ -91,7 +91,7 @@ fn stalls(store: &Store, seconds: u64) -> Vec<u64> {
     let new = record(&body);
     let per_slice = 240_000_000 / 1_180 / 1_000;
     let mut nanos = Vec::with_capacity((seconds as usize) * 250_000);
-    let begin = Instant::now();
+    let start = Instant::now();
     for slice in 0..seconds * 1_000 {
         let mut core = store.lock();
         for number in 0..per_slice {
@@ -101,7 +101,7 @@ fn stalls(store: &Store, seconds: u64) -> Vec<u64> {
         }
         drop(core);
         let next = Duration::from_millis(slice + 1);
-        std::thread::sleep(next.saturating_sub(begin.elapsed()));
+        std::thread::sleep(next.saturating_sub(start.elapsed()));
     }
     nanos.sort_unstable();
     nanos
@@ -132,8 +132,8 @@ fn main() {
         at(0.9999),
         at(1.0)
     );
-    let begin = Instant::now();
+    let start = Instant::now();
     let closed = store.close();
-    println!("close: {closed:?} after {:.1} s; {:?}", begin.elapsed().as_secs_f64(), store.error());
+    println!("close: {closed:?} after {:.1} s; {:?}", start.elapsed().as_secs_f64(), store.error());
     let _ = std::fs::remove_dir_all(folder);
 }

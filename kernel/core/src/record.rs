@@ -292,7 +292,7 @@ pub enum Parsed<'a> {
     Bad(&'static str),
 }
 
-/// Reads what stands at the begin of `bytes`, trusting no length in it.
+/// Reads what stands at the start of `bytes`, trusting no length in it.
 pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     let Some(head) = bytes.get(..8) else { return Parsed::Bad("fewer than 8 bytes") };
     let size = int(head, 0);

@@ -369,7 +369,7 @@ fn threads_that_write_read_delete_and_flush_do_not_get_into_each_other_s_way() {
             }
         });
         thread::sleep(std::time::Duration::from_millis(400));
-        // On a machine that stands still for so long they have not even begun.
+        // On a machine that stands still for so long they have not even started.
         while bounds(&mut store.lock(), "C", 0).1 == 0 {
             thread::yield_now();
         }

@@ -262,9 +262,9 @@ fn queries_by_key_count_in_seconds_and_go_over_index_files() {
         let stored = put_with(&store, "Topic", 0, &record(b"b", b"KEYS\x01same")).unwrap();
         offsets.push(stored.physical_offset);
     }
-    let ask = |count, begin, end| {
+    let ask = |count, start, end| {
         let mut answer = Vec::new();
-        let last = store.lock().query_key_into(b"Topic", b"same", count, begin, end, &mut answer);
+        let last = store.lock().query_key_into(b"Topic", b"same", count, start, end, &mut answer);
         assert_eq!(last, (1_099_000, offsets[99]));
         views(&answer).iter().map(|view| view.physical_offset).collect::<Vec<_>>()
     };

@@ -32,7 +32,7 @@ const TRIES_PER_STORE: usize = 500;
 /// A log that no try of one store comes to the end of twice.
 const LOG_FILE_BYTES: u64 = 256 << 10;
 
-/// Begins a cut in the bytes of [`feed`]: what follows is another chunk.
+/// Starts a cut in the bytes of [`feed`]: what follows is another chunk.
 pub const CUT: u8 = 0xFE;
 
 fn settings(root: &Path) -> Settings {

@@ -64,8 +64,8 @@ impl Bodies {
         stored: &StoredBody<'_>,
         odd: &mut OddBody<'_>,
     ) -> Result<bool, ColumnError> {
-        let begin = self.data.len();
-        let room = if row == 0 { usize::MAX } else { self.bytes_max.saturating_sub(begin) };
+        let start = self.data.len();
+        let room = if row == 0 { usize::MAX } else { self.bytes_max.saturating_sub(start) };
         let mut is_there = true;
         if stored.sys_flag & COMPRESSED == 0 {
             if stored.bytes.len() > room {
@@ -82,8 +82,8 @@ impl Bodies {
                 }
                 Inflated::Odd(reason) => is_there = self.add_odd(stored, reason, odd)?,
             }
-            if self.data.len() - begin > room {
-                self.data.truncate(begin);
+            if self.data.len() - start > room {
+                self.data.truncate(start);
                 return Ok(false);
             }
         }
@@ -138,14 +138,14 @@ fn inflate(stored: &StoredBody<'_>, bytes_max: usize, out: &mut Vec<u8>) -> Infl
         };
         return Inflated::Odd(format!("compressed with {name}, which the kernel does not know"));
     }
-    let begin = out.len();
+    let start = out.len();
     let limit = u64::try_from(bytes_max).map_or(u64::MAX, |limit| limit.saturating_add(1));
     let result = ZlibDecoder::new(stored.bytes).take(limit).read_to_end(out);
     let inflated = match result {
         Err(error) => Inflated::Odd(format!("compressed body is corrupt: {error}")),
-        Ok(_) if out.len() - begin > bytes_max => Inflated::TooLarge,
+        Ok(_) if out.len() - start > bytes_max => Inflated::TooLarge,
         Ok(_) => return Inflated::Whole,
     };
-    out.truncate(begin);
+    out.truncate(start);
     inflated
 }

@@ -28,7 +28,7 @@ use self::record::Record;
 /// Which records of the data are decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Where the first one begins.
+    /// Where the first one starts.
     pub start: usize,
     /// Most bytes of column body; a body that has more stands alone.
     pub body_bytes_max: usize,

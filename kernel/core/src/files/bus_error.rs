@@ -127,7 +127,7 @@ fn find_place(address: usize, line: &mut [u8; LINE_MAX]) -> Option<(&[u8], usize
     }
 }
 
-/// Of a line `start-end rights offset device inode path`: where the path begins, and the position in
+/// Of a line `start-end rights offset device inode path`: where the path starts, and the position in
 /// the file, when the address lies in it and it is of a file.
 fn place_in(line: &[u8], address: usize) -> Option<(usize, usize)> {
     let path = line.iter().position(|&byte| byte == b'/')?;

@@ -72,9 +72,9 @@ impl MappedFile {
         if result == 0 {
             return Ok(());
         }
-        for (begin, end) in data_ranges(file, from, self.size()) {
+        for (start, end) in data_ranges(file, from, self.size()) {
             let zeros = vec![0_u8; 1 << 16];
-            let mut at = begin;
+            let mut at = start;
             while at < end {
                 let length = (end - at).min(zeros.len() as u64) as usize;
                 file.write_all_at(&zeros[..length], at)?;

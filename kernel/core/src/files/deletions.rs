@@ -3,7 +3,7 @@
 //! The log keeps the records of a deleted topic until they expire, and recovery writes queue
 //! entries for records that have none. `RocketMQ` so brings a deleted topic back, with its old
 //! messages. Here the deletion is noted first, in the file `deletions`: recovery leaves out what is
-//! older, and the topic, made again, begins at offset 0 with nothing of its earlier life.
+//! older, and the topic, made again, starts at offset 0 with nothing of its earlier life.
 //!
 //! An item is the physical offset in 20 digits, a blank, the topic and a zero byte. Items are
 //! appended; of several for one topic the greatest counts. The page cache has an item when
@@ -111,7 +111,7 @@ impl Deletions {
 
     /// What has to be waited for to bring the file to the disk, without this value's lock. An error
     /// of writing it anew is left for the next call.
-    pub(crate) fn begin_sync(&mut self) -> Option<PathBuf> {
+    pub(crate) fn start_sync(&mut self) -> Option<PathBuf> {
         if self.is_lost || self.is_too_large() {
             let _ = self.write_anew();
             return None;
@@ -201,7 +201,7 @@ mod tests {
         let mut deletions = Deletions::load(folder.path()).unwrap();
         for offset in 0..4_000 {
             deletions.add(b"again", offset);
-            deletions.begin_sync();
+            deletions.start_sync();
         }
         let bytes = fs::metadata(folder.path().join("deletions")).unwrap().len();
         assert!(bytes <= SPARE_BYTES as u64 + 100, "{bytes}");

@@ -24,8 +24,8 @@ impl DirtyRange {
         }
     }
 
-    /// Begins to write it, without waiting. Best effort: [`Self::sync`] does what is left.
-    pub(crate) fn begin_sync(&self) {
+    /// Starts to write it, without waiting. Best effort: [`Self::sync`] does what is left.
+    pub(crate) fn start_sync(&self) {
         let (path, from, length) = match self {
             DirtyRange::Mapped(file, from, to) => (file.path(), *from, to - from),
             DirtyRange::Unmapped(path) => (path.as_path(), 0, 0),

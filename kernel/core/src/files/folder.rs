@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::StoreError;
 
 const CHECKPOINT_SIZE: u64 = 4096;
-/// How far before the checkpoint's times recovery begins, in milliseconds.
+/// How far before the checkpoint's times recovery starts, in milliseconds.
 const CHECKPOINT_MARGIN_MS: i64 = 3_000;
 
 /// How far a clock is taken to be set back: times further ahead than this are not believed.
@@ -160,7 +160,7 @@ impl Checkpoint {
         Ok(Checkpoint { file: Arc::new(file), path, physic_ms, logics_ms, index_ms })
     }
 
-    /// Where recovery after a crash begins: nothing stored before can be missing on disk.
+    /// Where recovery after a crash starts: nothing stored before can be missing on disk.
     pub(crate) fn min_timestamp(&self) -> i64 {
         (self.physic_ms.min(self.logics_ms).saturating_sub(CHECKPOINT_MARGIN_MS)).max(0)
     }

@@ -21,11 +21,11 @@ pub(crate) fn data_ranges(file: &File, from: u64, size: u64) -> Vec<(u64, u64)> 
         // SAFETY: as above.
         let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
         let end = if hole < 0 { size } else { (hole as u64).min(size) };
-        let begin = (data as u64).max(at);
-        if begin >= end {
+        let start = (data as u64).max(at);
+        if start >= end {
             break;
         }
-        ranges.push((begin, end));
+        ranges.push((start, end));
         at = end;
     }
     ranges

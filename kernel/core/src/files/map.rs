@@ -185,7 +185,7 @@ impl MappedFile {
         self.bytes(position, self.data_end.saturating_sub(position) as usize)
     }
 
-    /// Whether it was never written: no record and no blank begins with zeros.
+    /// Whether it was never written: no record and no blank starts with zeros.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.data_from(0).iter().take(8).all(|&byte| byte == 0)
     }
@@ -267,8 +267,8 @@ impl MappedFile {
         self.populated.load(Ordering::Acquire)
     }
 
-    /// Says that writing begins at `position`: what is before it was written earlier.
-    pub(crate) fn begin_at(&self, position: u64) {
+    /// Says that writing starts at `position`: what is before it was written earlier.
+    pub(crate) fn start_at(&self, position: u64) {
         self.populated.store(position / PAGE * PAGE, Ordering::Release);
     }
 
@@ -506,7 +506,7 @@ mod tests {
     fn backing_moves_forward_only_and_stops_at_the_size() {
         let folder = tempfile::tempdir().unwrap();
         let file = MappedFile::create(&folder.path().join("0"), 0, 10_000).unwrap();
-        file.begin_at(5_000);
+        file.start_at(5_000);
         assert_eq!(file.populated(), 4_096);
         file.back(6_000).unwrap();
         assert_eq!(file.populated(), 8_192);

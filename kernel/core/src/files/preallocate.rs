@@ -183,13 +183,13 @@ impl Preallocator {
         }
     }
 
-    /// Begins to make the next file that was asked for, and leaves it at that.
+    /// Starts to make the next file that was asked for, and leaves it at that.
     #[cfg(test)]
     pub(crate) fn begin(&self) -> Option<NextFile> {
         self.requests.lock().next_asked()
     }
 
-    /// Makes a file that was begun.
+    /// Makes a file that was started.
     #[cfg(test)]
     pub(crate) fn finish(&self, file: &NextFile) {
         self.make(file);
@@ -302,7 +302,7 @@ impl Preallocator {
         // file before it is still being written.
     }
 
-    /// Backs the begin of a new file, what is needed now between its slices.
+    /// Backs the start of a new file, what is needed now between its slices.
     fn back_head(&self, file: &MappedFile, head: u64) {
         while file.populated() < head.min(file.size()) {
             if file.back_gently(file.populated() + SLICE).is_err() || !self.back_all() {

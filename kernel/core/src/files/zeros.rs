@@ -24,8 +24,8 @@ const THREADS_MAX: usize = 8;
 /// are not read. Read, not mapped: a page that can't be read is an error then, and no signal.
 pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
     let mut segments = Vec::new();
-    for (begin, end) in data_ranges(file, from, size) {
-        let mut at = begin;
+    for (start, end) in data_ranges(file, from, size) {
+        let mut at = start;
         while at < end {
             let to = (at + SEGMENT).min(end);
             segments.push((at, to));
@@ -42,11 +42,11 @@ pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
     let failure = Mutex::new(None);
     let work = || {
         let mut buffer = vec![0_u8; BLOCK];
-        while let Some(&(begin, end)) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(&(start, end)) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
             if end <= found.load(Ordering::Relaxed) {
                 return;
             }
-            match end_in(file, begin, end, &mut buffer) {
+            match end_in(file, start, end, &mut buffer) {
                 Ok(Some(at)) => drop(found.fetch_max(at, Ordering::Relaxed)),
                 Ok(None) => {}
                 Err(error) => {
@@ -68,8 +68,8 @@ pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
 }
 
 /// The same of one segment; `None` when all of it is zero.
-fn end_in(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Option<u64>> {
-    let (mut at, mut found) = (begin, None);
+fn end_in(file: &File, start: u64, end: u64, buffer: &mut [u8]) -> io::Result<Option<u64>> {
+    let (mut at, mut found) = (start, None);
     while at < end {
         let length = (end - at).min(buffer.len() as u64) as usize;
         let block = &mut buffer[..length];

@@ -206,10 +206,10 @@ fn flush_queues(shared: &Shared, core: &Mutex<Core>, least_pages: u64) -> Result
 }
 
 fn sync_each(ranges: &[DirtyRange]) -> Result<(), StoreError> {
-    // Blocks are allocated when writing begins, and each wait for the disk commits what was
-    // allocated: begun together, many files need one commit instead of one each.
+    // Blocks are allocated when writing starts, and each wait for the disk commits what was
+    // allocated: started together, many files need one commit instead of one each.
     if ranges.len() > 1 {
-        ranges.iter().for_each(DirtyRange::begin_sync);
+        ranges.iter().for_each(DirtyRange::start_sync);
     }
     ranges.iter().try_for_each(DirtyRange::sync)
 }
@@ -268,8 +268,8 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
 
 /// Brings the notes of deleted topics to the disk; where that fails it is tried again.
 fn sync_deletions(shared: &Shared) {
-    let begun = shared.deletions.lock().begin_sync();
-    if let Some(path) = begun
+    let sync = shared.deletions.lock().start_sync();
+    if let Some(path) = sync
         && let Ok(file) = std::fs::File::open(path)
     {
         let _ = file.sync_data();

@@ -91,9 +91,9 @@ impl IndexFile {
         let previous = Some(self.map.read_i32(slot_position))
             .filter(|&number| self.is_number(number) && number != count)
             .unwrap_or(0);
-        let begin = self.header.begin_timestamp;
-        let seconds = match key.store_timestamp.saturating_sub(begin) {
-            _ if begin <= 0 => 0,
+        let start = self.header.begin_timestamp;
+        let seconds = match key.store_timestamp.saturating_sub(start) {
+            _ if start <= 0 => 0,
             difference => (difference / 1_000).clamp(0, i64::from(i32::MAX)) as i32,
         };
         let mut entry = [0_u8; ENTRY_SIZE as usize];

@@ -37,7 +37,7 @@ pub(crate) struct CommitLog {
     folders: LogFolders,
     file_size: u64,
     files: Vec<Arc<MappedFile>>,
-    /// The file that holds `write`; `None` when that begins a file not made yet.
+    /// The file that holds `write`; `None` when that starts a file not made yet.
     tail: Option<Arc<MappedFile>>,
     /// Where records of the tail are written before they are committed; `None`: to the tail itself.
     buffer: Option<Arc<Buffer>>,
@@ -96,7 +96,7 @@ impl CommitLog {
         self.pool.is_some()
     }
 
-    /// From now on records go through a transient pool, which begins at the end of the log.
+    /// From now on records go through a transient pool, which starts at the end of the log.
     pub(crate) fn stage(&mut self, pool: &Arc<Pool>) {
         if let Some(file) = &self.tail {
             self.buffer = pool.borrow();
@@ -106,7 +106,7 @@ impl CommitLog {
         self.pool = Some(Arc::clone(pool));
     }
 
-    /// Begin of the file after the one that holds an offset.
+    /// Start of the file after the one that holds an offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
         let size = self.file_size.max(1) as i64;
         offset.saturating_add(size - offset.rem_euclid(size))
@@ -173,7 +173,7 @@ impl CommitLog {
             )));
         }
         while let Some(file) = self.files.last().filter(|file| file.start() >= offset) {
-            // A file that begins where the log ends stays when it is the only one.
+            // A file that starts where the log ends stays when it is the only one.
             if file.start() == offset && self.files.len() == 1 {
                 break;
             }
@@ -191,7 +191,7 @@ impl CommitLog {
             cut.keep_copy(last, position, used, notes)?;
             // SAFETY: promised by the caller.
             cut.bytes += unsafe { last.clear_between(position, used) }?;
-            last.begin_at(position);
+            last.start_at(position);
             self.tail = Some(Arc::clone(last));
         }
         self.safe_end = offset;
@@ -354,7 +354,7 @@ impl CommitLog {
         if shared.is_busy() && shared.preallocator.is_making(start) {
             return Err(PutStatus::OsPageCacheBusy);
         }
-        shared.begin_wait();
+        shared.start_wait();
         let path = self.folders.path_of(start, self.file_size);
         let made = match shared.preallocator.take(start, &path) {
             Taken::Made(file) => Ok(file),
@@ -469,7 +469,7 @@ mod tests {
     const SIZE: u64 = 64 << 10;
 
     /// A log in `a` and `b`, written to the middle of its first file.
-    fn begun(root: &Path, busy_ms: i64) -> (CommitLog, Shared) {
+    fn half_full(root: &Path, busy_ms: i64) -> (CommitLog, Shared) {
         let mut shared = Shared::new(Settings {
             store_path_commit_log: format!("{0}/a,{0}/b", root.display()).into(),
             mapped_file_size_commit_log: SIZE,
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn the_next_file_and_the_one_after_it_are_asked_for_together() {
         let root = tempfile::tempdir().unwrap();
-        let (mut log, shared) = begun(root.path(), 1_000);
+        let (mut log, shared) = half_full(root.path(), 1_000);
         for (start, folder) in [(SIZE, "b"), (2 * SIZE, "a")] {
             let file = shared.preallocator.begin().unwrap();
             assert_eq!((file.start, &file.path), (start, &log.folders.path_of(start, SIZE)));
@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy() {
         let root = tempfile::tempdir().unwrap();
-        let (mut log, shared) = begun(root.path(), 5);
+        let (mut log, shared) = half_full(root.path(), 5);
         let file = shared.preallocator.begin().unwrap();
         assert_eq!(put(&mut log, &shared, SIZE / 2), Err(PutStatus::CreateMappedFileFailed));
         assert!(shared.error().unwrap().contains("b/00000000000000065536"));
@@ -528,7 +528,7 @@ mod tests {
     #[test]
     fn a_folder_that_fills_up_gets_no_file_not_even_one_that_was_made_in_it() {
         let root = tempfile::tempdir().unwrap();
-        let (mut log, shared) = begun(root.path(), 1_000);
+        let (mut log, shared) = half_full(root.path(), 1_000);
         while let Some(file) = shared.preallocator.begin() {
             shared.preallocator.finish(&file);
         }

@@ -137,7 +137,7 @@ impl ConsumeQueue {
                     && entry.physical_offset >= physical_min
                 {
                     if let Some(ext) = &mut self.ext {
-                        ext.begin_at(entry.tags_code);
+                        ext.start_at(entry.tags_code);
                     }
                     return Ok(());
                 }
@@ -234,7 +234,7 @@ impl ConsumeQueue {
         (self.file_size / ENTRY_SIZE) as i64
     }
 
-    /// Begin of the file after the one that holds a queue offset.
+    /// Start of the file after the one that holds a queue offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
         let count = self.entries_per_file();
         offset + count - offset.rem_euclid(count)
@@ -300,7 +300,7 @@ impl ConsumeQueue {
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
             self.create_file(byte / self.file_size * self.file_size)?;
-            // Without them the file would look as if it began with nothing.
+            // Without them the file would look as if it started with nothing.
             self.fill_pre_blank(byte).inspect_err(|_| self.cut_files(0))?;
         }
         if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
@@ -358,7 +358,7 @@ impl ConsumeQueue {
             unsafe { file.clear_from(position) }?;
         }
         if file.populated() == 0 {
-            file.begin_at(position);
+            file.start_at(position);
         }
         self.tail = Some(file);
         Ok(())
@@ -375,7 +375,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Fills the begin of the first file when the queue begins at a higher offset.
+    /// Fills the start of the first file when the queue starts at a higher offset.
     fn fill_pre_blank(&mut self, byte: u64) -> Result<(), StoreError> {
         self.min = self.max;
         self.flushed = byte / self.file_size * self.file_size;
@@ -411,8 +411,8 @@ impl ConsumeQueue {
         self.max_physical = entry.end();
     }
 
-    /// Begins an empty queue at an offset.
-    pub(crate) fn begin_at(&mut self, offset: i64) {
+    /// Starts an empty queue at an offset.
+    pub(crate) fn start_at(&mut self, offset: i64) {
         if self.files.is_empty() {
             self.min = offset;
             self.max = offset;

@@ -2,7 +2,7 @@
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_SIZE: u64 = 20;
-/// Size that marks an entry before the first message of a queue that began at a higher offset.
+/// Size that marks an entry before the first message of a queue that started at a higher offset.
 pub(crate) const PRE_BLANK_SIZE: i32 = 0x7FFF_FFFF;
 
 /// One entry.

@@ -25,9 +25,9 @@ impl ConsumeQueue {
         if self.ext.is_none() {
             return Ok(());
         }
-        let begin = self.min().max(self.max() - ENTRIES_LOOKED_AT);
+        let start = self.min().max(self.max() - ENTRIES_LOOKED_AT);
         let mut last_address = None;
-        for offset in (begin..self.max()).rev() {
+        for offset in (start..self.max()).rev() {
             if let Some(entry) = self.entry(offset)?
                 && is_ext_address(entry.tags_code)
             {

@@ -77,7 +77,7 @@ impl ConsumeQueue {
         Ok(loaded)
     }
 
-    /// Sets the end after the last entry of the unbroken sequence in the last files; the begin of
+    /// Sets the end after the last entry of the unbroken sequence in the last files; the start of
     /// the first of those.
     fn find_end(&mut self) -> Result<u64, StoreError> {
         let mut index = self.files.len().saturating_sub(FILES_SCANNED);
@@ -85,7 +85,7 @@ impl ConsumeQueue {
         while index < self.files.len() {
             let (count, last) = self.scan(index)?;
             if count == 0 && index > 0 && self.max == 0 {
-                // Nothing in the file where the reading began: the end is before it.
+                // Nothing in the file where the reading started: the end is before it.
                 self.cut_files_for_good(index);
                 index -= 1;
                 continue;
@@ -99,7 +99,7 @@ impl ConsumeQueue {
             }
             index += 1;
         }
-        self.begin_where_loaded();
+        self.start_where_loaded();
         Ok(begin.min(self.flushed))
     }
 
@@ -112,7 +112,7 @@ impl ConsumeQueue {
             }
             self.cut_files_for_good(self.files.len() - 1);
         }
-        self.begin_where_loaded();
+        self.start_where_loaded();
         Ok(self.flushed)
     }
 
@@ -121,7 +121,7 @@ impl ConsumeQueue {
         self.max_physical = if last.is_pre_blank() { 0 } else { last.end() };
     }
 
-    fn begin_where_loaded(&mut self) {
+    fn start_where_loaded(&mut self) {
         self.flushed = self.max as u64 * ENTRY_SIZE;
         self.safe_end = self.flushed;
         self.min = self.files.first().map_or(0, |file| (file.start / ENTRY_SIZE) as i64);
@@ -151,7 +151,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// (entries from the file's begin to the first that is not written, the last of them). Read,
+    /// (entries from the file's start to the first that is not written, the last of them). Read,
     /// not mapped: most queues are never touched again.
     fn scan(&self, index: usize) -> Result<(i64, Option<Entry>), StoreError> {
         let path = &self.files[index].path;

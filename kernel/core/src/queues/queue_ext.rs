@@ -156,7 +156,7 @@ impl QueueExt {
         Ok(())
     }
 
-    /// The map of the file that begins at an offset; made when it is new.
+    /// The map of the file that starts at an offset; made when it is new.
     fn open(&mut self, start: u64) -> Result<Option<Arc<MappedFile>>, StoreError> {
         if self.files.last().is_none_or(|last| start > last.start) {
             create_folder(&self.folder)?;
@@ -321,7 +321,7 @@ impl QueueExt {
     }
 
     /// Deletes the files that lie wholly before an address (`truncateByMinAddress`).
-    pub(crate) fn begin_at(&mut self, first_address: i64) {
+    pub(crate) fn start_at(&mut self, first_address: i64) {
         if !is_ext_address(first_address) {
             return;
         }

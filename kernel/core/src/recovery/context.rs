@@ -34,7 +34,7 @@ pub(super) struct QueueCheck {
     pub(super) suspect_from: i64,
 }
 
-/// The entries of a queue from where reading began, and how many of them a record claimed.
+/// The entries of a queue from where reading started, and how many of them a record claimed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) from: i64,

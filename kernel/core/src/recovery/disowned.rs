@@ -10,14 +10,14 @@ use crate::state::types::QueueHandle;
 impl Recovery<'_> {
     /// Looks at the entries that no record claimed: the offset of the first record whose queue knows
     /// it otherwise than it says itself. Entries that belong to no record are dropped.
-    pub(super) fn find_disowned(&mut self, begin: u64) -> Result<Option<u64>, StoreError> {
+    pub(super) fn find_disowned(&mut self, start: u64) -> Result<Option<u64>, StoreError> {
         let log = std::mem::take(&mut self.core.log);
-        let result = self.find_disowned_in(&log, begin as i64);
+        let result = self.find_disowned_in(&log, start as i64);
         self.core.log = log;
         result.map(|offset| offset.and_then(|offset| u64::try_from(offset).ok()))
     }
 
-    fn find_disowned_in(&mut self, log: &CommitLog, begin: i64) -> Result<Option<i64>, StoreError> {
+    fn find_disowned_in(&mut self, log: &CommitLog, start: i64) -> Result<Option<i64>, StoreError> {
         let mut first: Option<i64> = None;
         for handle in self.core.handles() {
             let Some(&seen) = self.check.seen.get(handle.index as usize) else { continue };
@@ -26,7 +26,7 @@ impl Recovery<'_> {
                 continue;
             }
             for (queue_offset, entry) in self.unclaimed_of(log, handle, seen)? {
-                if entry.physical_offset >= begin && self.is_known_elsewhere(log, entry)? {
+                if entry.physical_offset >= start && self.is_known_elsewhere(log, entry)? {
                     let offset = entry.physical_offset;
                     first = Some(first.map_or(offset, |first| first.min(offset)));
                 } else {

@@ -1,4 +1,4 @@
-//! Queues that lack entries from before the range that is read are filled from the begin of the log.
+//! Queues that lack entries from before the range that is read are filled from the start of the log.
 
 use super::context::{Recovery, Waiting};
 use super::places::{Place, correct_code, is_owner, is_same, places_of, unit_time_of};
@@ -9,7 +9,7 @@ use crate::record::RecordView;
 use crate::state::types::QueueHandle;
 
 impl Recovery<'_> {
-    /// Fills the queues that lack entries, from the begin of the log.
+    /// Fills the queues that lack entries, from the start of the log.
     pub(super) fn fill_short_queues(&mut self, checked_from: u64) -> Result<(), StoreError> {
         let log = std::mem::take(&mut self.core.log);
         let result = for_each_record(&log, log.min_offset(), checked_from, |view| {
@@ -56,7 +56,7 @@ impl Recovery<'_> {
             } else if queue.has_files() {
                 queue.fill_to(first.queue_offset, &self.shared.preallocator)?;
             } else {
-                queue.begin_at(first.queue_offset);
+                queue.start_at(first.queue_offset);
             }
             for (entry, unit_time) in [(first.entry, first.unit_time), (entry, unit_time)] {
                 queue.reserve(1, 0, &self.shared.preallocator)?;
@@ -92,7 +92,7 @@ impl Recovery<'_> {
             }
             // Those before it are no longer in the log.
             queue.delete();
-            queue.begin_at(queue_offset);
+            queue.start_at(queue_offset);
         }
         queue.reserve(1, 0, &self.shared.preallocator)?;
         queue.push_again(entry, unit_time_of(place, view));

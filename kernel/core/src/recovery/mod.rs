@@ -8,7 +8,7 @@
 //! 3. The log is read again, as far back as anything may be missing: queue entries that are missing
 //!    or damaged are written, keys that are missing are indexed. A record that its queue knows
 //!    otherwise than it says itself is damaged, and ends the log, too. ([`queues`])
-//! 4. A queue that lacks entries from before that range is filled from the begin of the log.
+//! 4. A queue that lacks entries from before that range is filled from the start of the log.
 //!
 //! Then each queue is dense, and each record of the log stands at its queue offset.
 
@@ -64,7 +64,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     )?;
     let mut deletions = Deletions::load(root)?;
     if core.log.files().is_empty() {
-        // Offsets begin anew.
+        // Offsets start anew.
         deletions.prune(0, 0)?;
     }
     let mut index = Index::default();
@@ -190,11 +190,11 @@ impl Recovery<'_> {
         }
         let newest = self.newest_queue();
         let durable = newest.map_or(self.core.log.min_offset(), |handle| {
-            self.begin_by_checkpoint(handle, checkpoint)
+            self.start_by_checkpoint(handle, checkpoint)
         });
         let begin = match newest {
-            Some(handle) if self.report.clean => self.begin_after_stop(handle),
-            Some(handle) if self.report.same_boot => self.begin_by_redo(handle).max(durable),
+            Some(handle) if self.report.clean => self.start_after_stop(handle),
+            Some(handle) if self.report.same_boot => self.start_by_redo(handle).max(durable),
             _ => durable,
         };
         let check_crc = self.shared.settings.check_crc_on_recover;
@@ -289,23 +289,23 @@ impl Recovery<'_> {
             .map(|(handle, _)| handle)
     }
 
-    fn begin_by_checkpoint(&mut self, newest: QueueHandle, checkpoint: &Checkpoint) -> u64 {
+    fn start_by_checkpoint(&mut self, newest: QueueHandle, checkpoint: &Checkpoint) -> u64 {
         let settings = &self.shared.settings;
         let with_index = settings.message_index_enable && settings.message_index_safe;
         let now_ms = self.now_ms;
         self.core.parts(newest).map_or(0, |parts| {
             let queue = &mut parts.slot.queue;
-            walk::begin_by_checkpoint(parts.log, queue, checkpoint, now_ms, with_index)
+            walk::start_by_checkpoint(parts.log, queue, checkpoint, now_ms, with_index)
         })
     }
 
-    fn begin_by_redo(&mut self, newest: QueueHandle) -> u64 {
+    fn start_by_redo(&mut self, newest: QueueHandle) -> u64 {
         let parts = self.core.parts(newest);
-        parts.map_or(0, |parts| walk::begin_by_redo(parts.log, &mut parts.slot.queue))
+        parts.map_or(0, |parts| walk::start_by_redo(parts.log, &mut parts.slot.queue))
     }
 
     /// After a clean stop: the record of the newest queue entry, if it is there.
-    fn begin_after_stop(&mut self, handle: QueueHandle) -> u64 {
+    fn start_after_stop(&mut self, handle: QueueHandle) -> u64 {
         let files = self.core.log.files();
         let fallback = files[files.len().saturating_sub(FILES_READ)].start();
         let entry = self.core.slot_mut(handle).and_then(|slot| {

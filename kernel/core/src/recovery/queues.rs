@@ -18,7 +18,7 @@ use crate::record::RecordView;
 use crate::state::types::QueueHandle;
 
 impl Recovery<'_> {
-    /// Notes that a queue is to be filled from the begin of the log.
+    /// Notes that a queue is to be filled from the start of the log.
     pub(super) fn mark_short(&mut self, handle: QueueHandle) {
         self.check.short.entry(handle.index).or_default();
     }
@@ -50,13 +50,13 @@ impl Recovery<'_> {
         let mut indexing = Indexing::new(self);
         let is_wanted = index_from < log.max_offset();
         let mut result = Ok(());
-        let is_begun = thread::scope(|scope| {
+        let is_started = thread::scope(|scope| {
             let index = || indexing.follow(&log, index_from, checked_from);
-            let is_begun = is_wanted && thread::Builder::new().spawn_scoped(scope, index).is_ok();
+            let is_started = is_wanted && thread::Builder::new().spawn_scoped(scope, index).is_ok();
             result = self.dispatch_from(&log, dispatch_from, checked_from);
-            is_begun
+            is_started
         });
-        if is_wanted && !is_begun {
+        if is_wanted && !is_started {
             // The system gave no thread.
             indexing.follow(&log, index_from, checked_from);
         }
@@ -68,10 +68,10 @@ impl Recovery<'_> {
     fn dispatch_from(
         &mut self,
         log: &CommitLog,
-        begin: u64,
+        start: u64,
         checked_from: u64,
     ) -> Result<(), StoreError> {
-        for_each_record(log, begin, checked_from, |view| {
+        for_each_record(log, start, checked_from, |view| {
             for place in places_of(view, &self.shared.settings).iter() {
                 self.dispatch_one(log, place, view)?;
             }
@@ -160,7 +160,7 @@ impl Recovery<'_> {
                 self.report.dispatched += 1;
                 self.claim(handle, place.queue_offset);
             } else if place.queue_offset == 0 && view.physical_offset >= queue.max_physical() {
-                // The queue may have begun anew.
+                // The queue may have started anew.
                 self.mark_short(handle);
             }
             return Ok(());

@@ -1,4 +1,4 @@
-//! Reading the log: where reading begins, and where the records end.
+//! Reading the log: where reading starts, and where the records end.
 //!
 //! The lengths are followed one record after the other; the bodies' CRCs, which are nearly all of
 //! the work, are then checked in several threads, window by window.
@@ -196,7 +196,7 @@ pub(super) fn for_each_record<E>(
     Ok(())
 }
 
-/// The begin of the last file before which all was stored before `limit_ms`.
+/// The start of the last file before which all was stored before `limit_ms`.
 ///
 /// The times of two files have to say so: the CRC of a record does not cover its time, and one that
 /// is wrong must not hide what has to be read.
@@ -216,7 +216,7 @@ pub(super) fn file_before(log: &CommitLog, limit_ms: i64) -> u64 {
         .map_or(log.min_offset(), |index| files[index].start())
 }
 
-/// A record of a queue that stands before where reading has to begin, as near to it as the queue
+/// A record of a queue that stands before where reading has to start, as near to it as the queue
 /// tells; `None` when it has none, or no whole record stands there.
 pub(super) fn record_before(
     log: &CommitLog,
@@ -261,9 +261,9 @@ fn timestamp_at(log: &CommitLog, offset: i64) -> i64 {
     time().unwrap_or(i64::MAX)
 }
 
-/// Where reading begins after a crash of the machine, or of a store that is not known: before what
+/// Where reading starts after a crash of the machine, or of a store that is not known: before what
 /// the checkpoint does not vouch for. `newest`: the queue with the newest entry.
-pub(super) fn begin_by_checkpoint(
+pub(super) fn start_by_checkpoint(
     log: &CommitLog,
     newest: &mut ConsumeQueue,
     checkpoint: &Checkpoint,
@@ -279,9 +279,9 @@ pub(super) fn begin_by_checkpoint(
     record.unwrap_or(0).max(file)
 }
 
-/// Where reading begins after a kill, the machine having run on: nothing written is lost, and only
+/// Where reading starts after a kill, the machine having run on: nothing written is lost, and only
 /// what the last append wrote may be torn.
-pub(super) fn begin_by_redo(log: &CommitLog, newest: &mut ConsumeQueue) -> u64 {
+pub(super) fn start_by_redo(log: &CommitLog, newest: &mut ConsumeQueue) -> u64 {
     let redo = newest.max_physical() - REDO_BYTES;
     if redo <= log.min_offset() as i64 {
         return log.min_offset();

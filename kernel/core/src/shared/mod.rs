@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     refused: AtomicBool,
     error: Mutex<Option<String>>,
     frozen: AtomicI64,
-    /// When an append began to wait for a file, in milliseconds since `started`, plus 1; 0: none
+    /// When an append started to wait for a file, in milliseconds since `started`, plus 1; 0: none
     /// waits (`beginTimeInLock`).
     waiting_since: AtomicI64,
     started: Instant,
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// Begins a new life at these positions.
+    /// Starts a new life at these positions.
     pub(crate) fn reset(&self, written: i64, flushed: i64, timestamp: i64) {
         self.written.store(written, Ordering::Release);
         self.written_timestamp.store(timestamp, Ordering::Release);
@@ -255,8 +255,8 @@ impl Shared {
         self.error.lock().clone()
     }
 
-    /// Notes that an append begins to wait for a file. It stays noted when the wait was in vain.
-    pub(crate) fn begin_wait(&self) {
+    /// Notes that an append starts to wait for a file. It stays noted when the wait was in vain.
+    pub(crate) fn start_wait(&self) {
         if self.waiting_since.load(Ordering::Relaxed) == 0 {
             let now = self.started.elapsed().as_millis() as i64;
             self.waiting_since.store(now + 1, Ordering::Relaxed);

@@ -129,8 +129,8 @@ impl Pool {
         }
     }
 
-    /// Begins anew with a log that ends there.
-    pub(crate) fn begin(&self, file_size: u64, end: i64, timestamp: i64) -> Result<(), StoreError> {
+    /// Starts anew with a log that ends there.
+    pub(crate) fn start(&self, file_size: u64, end: i64, timestamp: i64) -> Result<(), StoreError> {
         self.forget();
         let mut free = self.free.lock();
         for _ in 0..self.size {

@@ -35,7 +35,7 @@ const KEYS_HANDED_OVER: usize = 1_024;
 /// A topic's name in the forms that are needed.
 pub(crate) struct Topic {
     pub(crate) name: Box<str>,
-    /// Java's hash of `topic#`, where every index key of the topic begins.
+    /// Java's hash of `topic#`, where every index key of the topic starts.
     pub(crate) key_hash: i32,
     /// Whether its queue entries carry the time of delivery.
     pub(crate) is_schedule: bool,
@@ -108,8 +108,8 @@ impl Core {
         }
     }
 
-    /// What every guard begins with.
-    pub(crate) fn begin_guard(&mut self) {
+    /// What every guard starts with.
+    pub(crate) fn start_guard(&mut self) {
         self.now_ms = self.shared.now_ms();
         self.bound_maps();
     }

@@ -46,7 +46,7 @@ impl Core {
 }
 
 impl Store {
-    /// Takes the oldest file out of the log, which then begins at the next one; its path, for the
+    /// Takes the oldest file out of the log, which then starts at the next one; its path, for the
     /// caller to remove. `None`: there is only one, which stays.
     pub fn drop_log_file(&self) -> Option<PathBuf> {
         // The map goes after the lock: that may take milliseconds.

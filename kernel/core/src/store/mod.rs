@@ -78,7 +78,7 @@ impl Store {
         tell_of_bus_errors();
         let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
         let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
-        let recovered = recovered.and_then(|report| self.begin_pool().map(|()| report));
+        let recovered = recovered.and_then(|report| self.start_pool().map(|()| report));
         let report = recovered.inspect_err(|_| self.forget())?;
         let mut threads = Vec::with_capacity(3);
         let started = self.start_threads(&mut threads);
@@ -93,10 +93,10 @@ impl Store {
     }
 
     /// Lets the log that was recovered go on in the transient pool, where there is one.
-    fn begin_pool(&self) -> Result<(), StoreError> {
+    fn start_pool(&self) -> Result<(), StoreError> {
         let Some(pool) = &self.shared.pool else { return Ok(()) };
         let (end, timestamp) = self.shared.written();
-        pool.begin(self.shared.settings.mapped_file_size_commit_log, end, timestamp)?;
+        pool.start(self.shared.settings.mapped_file_size_commit_log, end, timestamp)?;
         self.core.lock().log.stage(pool);
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Store {
     /// Takes the lock; also while closed (then writes give `ServiceNotAvailable`, reads nothing).
     pub fn lock(&self) -> Guard<'_> {
         let mut core = self.core.lock();
-        core.begin_guard();
+        core.start_guard();
         Guard { core }
     }
 

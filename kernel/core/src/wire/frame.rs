@@ -65,7 +65,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// What to do when the four bytes that should be a length begin another protocol; empty when they
+/// What to do when the four bytes that should be a length start another protocol; empty when they
 /// tell of none. The twin of `foreign_protocol` in `protocol/framing.py`.
 fn foreign_protocol(length: i64) -> &'static str {
     match (length as u32).to_be_bytes() {
