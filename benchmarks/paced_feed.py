@@ -40,7 +40,7 @@ def main() -> None:
     kernel = load_kernel(chosen.kernel)
     chunk = bytearray(b"".join(send(bytes(BODY_BYTES), e=i % 4) for i in range(CHUNK_SENDS)))
     period = CHUNK_SENDS * BODY_BYTES / (chosen.megabytes * 1e6)
-    times = []
+    times: list[float] = []
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
         store = kernel.Store(StoreSettings(store_path_root_dir=folder))
         store.open()

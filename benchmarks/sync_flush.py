@@ -117,8 +117,9 @@ def main() -> int:
             for target in targets:
                 counted[target.label] = count_flushes(loadgen, target, f"count-{os.getpid()}")
     print("\n".join(table(runs)))
-    for label, found in counted.items():
-        print(f"{label}: {found and {name: round(each, 1) for name, each in found.items()}}")
+    for label, flushes in counted.items():
+        shown = flushes and {name: round(each, 1) for name, each in flushes.items()}
+        print(f"{label}: {shown}")
     medians = {
         label: [statistics.median(value(each, figure) for each in found) for figure in FIGURES[:2]]
         for label, found in runs.items()

@@ -40,6 +40,8 @@ def python_checks() -> list[Step]:
     if find_spec("kerolox_kernel") is not None:
         stubtest = [sys.executable, "-m", "mypy.stubtest", "kerolox_kernel"]
         steps.append(Step("stub of the kernel", stubtest))
+    others = ["tools", "benchmarks", "tests"]
+    steps.append(Step("mypy on tests and tools", [str(BIN / "mypy"), *others]))
     if shutil.which("node") is not None:  # what pyright is written for; it would download one
         steps.append(Step("public types", [sys.executable, "tools/check_public_types.py"]))
     return steps

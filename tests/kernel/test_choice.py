@@ -22,20 +22,20 @@ def test_the_native_kernel_is_there_when_it_can_be_built() -> None:
 def test_the_best_kernel_is_taken_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KERNEL_VARIABLE, raising=False)
     assert kernel_name() == INSTALLED[-1]
-    assert load_kernel().__name__ == MODULES[INSTALLED[-1]]
+    assert load_kernel().__name__ == MODULES[INSTALLED[-1]]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_variable_forces_a_kernel(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(KERNEL_VARIABLE, name)
     assert kernel_name() == name
-    assert load_kernel().__name__ == MODULES[name]
+    assert load_kernel().__name__ == MODULES[name]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_name_loads_that_kernel(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(KERNEL_VARIABLE, "nonsense")
-    assert load_kernel(name).__name__ == MODULES[name]
+    assert load_kernel(name).__name__ == MODULES[name]  # type: ignore[attr-defined]
 
 
 def test_another_value_is_an_error_that_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:

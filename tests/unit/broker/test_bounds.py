@@ -140,14 +140,14 @@ async def test_the_progress_of_many_groups_is_one_look_and_others_have_their_tur
         broker.parts.groups.put(bodies.SubscriptionGroupConfig(group_name=f"G{number}"))
         broker.parts.offsets.commit(f"G{number}", "T", 0, 0, "a test")
     looks = 0
-    pairs = broker.parts.offsets._pairs
+    pairs = broker.parts.offsets._drained.pairs
 
     def counted() -> list[tuple[str, str]]:
         nonlocal looks
         looks += 1
         return pairs()
 
-    monkeypatch.setattr(broker.parts.offsets, "_pairs", counted)
+    monkeypatch.setattr(broker.parts.offsets._drained, "pairs", counted)
     monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
     done: list[str] = []
 

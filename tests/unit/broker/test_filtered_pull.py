@@ -181,7 +181,7 @@ async def test_a_pull_that_finds_nothing_in_time_is_answered_and_goes_on_behind(
     await until(lambda: sql_broker.parts.store.stats()["held_pulls"] == 1)
     await send_numbers(sql_peer, 1)
     assert not waiting.done()
-    sql_broker.parts.now_ms.ahead_ms = 60_001
+    sql_broker.parts.now_ms.ahead_ms = 60_001  # type: ignore[attr-defined]
     answer = await waiting
     assert answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
     assert answer.ext_fields["nextBeginOffset"] == "2"

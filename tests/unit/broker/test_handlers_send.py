@@ -240,7 +240,7 @@ async def test_a_batch_is_stored_as_records_that_follow_each_other(
 
 async def test_others_get_their_turn_while_a_large_batch_is_read(any_peer: Peer, monkeypatch):
     turns = seen_at_begin = seen_at_end = 0
-    read = send_module.iterate_batch
+    read = send_module.iterate_batch  # type: ignore[attr-defined]
 
     def iterate(body: bytes):
         nonlocal seen_at_begin, seen_at_end

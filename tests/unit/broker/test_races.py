@@ -121,7 +121,7 @@ async def test_a_held_pull_of_a_deleted_topic_is_answered_and_sends_go_on(
         await until(lambda: any_broker.parts.store.stats().get("held_pulls", 2) == 2)
         deleted = await any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert deleted.code == ResponseCode.SUCCESS
-        any_broker.parts.now_ms.ahead_ms = 60_001
+        any_broker.parts.now_ms.ahead_ms = 60_001  # type: ignore[attr-defined]
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
         assert (await reader.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
         assert (await any_peer.send("Other", b"x")).code == ResponseCode.SUCCESS

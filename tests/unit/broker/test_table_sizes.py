@@ -93,18 +93,21 @@ async def test_offsets_are_bounded_by_what_they_take(
         lambda n: table.commit(f"{n:03}{WORST[3:]}", WORST, n, 1 << 62, "a test"), 1_000
     )
     assert "no room for another one" in refused
-    assert table._bytes <= 200_000
+    assert table._drained._bytes <= 200_000
     # What is there goes on, what is forgotten makes room.
     table.commit("000" + WORST[3:], WORST, 0, 5, "a test")
     await table.persist()
-    assert table.file.path.stat().st_size <= table._bytes
+    assert table.file.path.stat().st_size <= table._drained._bytes
     again = OffsetTable(tmp_path, RecordingStore())
     again.load()
     assert again.snapshot() == table.snapshot()
-    assert (again._bytes, again._count) == (table._bytes, table._count)
+    assert (again._drained._bytes, again._drained._count) == (
+        table._drained._bytes,
+        table._drained._count,
+    )
     for group in {key.partition("@")[2] for key in table.snapshot()["offsetTable"]}:
         table.remove_group(group)
-    assert (table._bytes, table._count) == (0, 0)
+    assert (table._drained._bytes, table._drained._count) == (0, 0)
 
 
 async def test_commits_of_pulls_without_room_are_left_out(
@@ -136,7 +139,7 @@ async def test_a_clone_of_offsets_has_the_same_bounds(
     monkeypatch.setattr(offsets, "OFFSETS_MAX", 6)
     table.clone("from", "to", "T")
     assert table.of_topic("to", "T") == {0: 0, 1: 1, 2: 2}
-    assert table._count == 6
+    assert table._drained._count == 6
 
 
 async def test_names_of_megabytes_in_a_file_do_not_stop_the_start(

@@ -118,7 +118,7 @@ def test_an_interrupted_swap_is_cleared_up(
         rename(source, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuilding.os, "rename", interrupted)
+        patched.setattr(rebuilding.os, "rename", interrupted)  # type: ignore[attr-defined]
         with pytest.raises(KeyboardInterrupt):
             rebuild(made)
     rebuild(made)

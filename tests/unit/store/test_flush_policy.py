@@ -117,7 +117,7 @@ def test_a_file_that_can_not_be_made_is_a_status_and_nothing_is_lost(
             def full(*_arguments: object) -> None:
                 raise OSError(28, "No space left on device")
 
-            patch.setattr(mapped_file.os, "ftruncate", full)
+            patch.setattr(mapped_file.os, "ftruncate", full)  # type: ignore[attr-defined]
             refused = put(store, body=b"y" * 1_800)
             assert refused.status == PutMessageStatus.CREATE_MAPEDFILE_FAILED
             assert "No space left" in store.refusal
