@@ -18,6 +18,7 @@ import msgspec
 
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
+from kerolox.namesrv import topic_lists
 from kerolox.namesrv.claims import Claim, ContradictionError
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.properties import format_properties
@@ -338,26 +339,26 @@ class NameServerHandlers:
 
     @router.on(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader.decode)
     async def _topics_of_cluster(self, header: ClusterHeader, request: Request) -> Reply:
-        return await self._topic_list(self._routes.topics_of_cluster(header.cluster))
+        return await self._topic_list(topic_lists.topics_of_cluster(self._routes, header.cluster))
 
     @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, EmptyHeader.decode)
     async def _system_topics(self, header: EmptyHeader, request: Request) -> Reply:
-        topics, address = self._routes.system_topics()
+        topics, address = topic_lists.system_topics(self._routes)
         return await self._topic_list(iter([topics]), address)
 
     @router.on(RequestCode.GET_UNIT_TOPIC_LIST, EmptyHeader.decode)
     async def _unit_topics(self, header: EmptyHeader, request: Request) -> Reply:
-        return await self._topic_list(self._routes.unit_topics())
+        return await self._topic_list(topic_lists.unit_topics(self._routes))
 
     @router.on(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, EmptyHeader.decode)
     async def _unit_subscribed_topics(self, header: EmptyHeader, request: Request) -> Reply:
-        return await self._topic_list(self._routes.unit_subscribed_topics())
+        return await self._topic_list(topic_lists.unit_subscribed_topics(self._routes))
 
     @router.on(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, EmptyHeader.decode)
     async def _unit_subscribed_topics_of_no_unit(
         self, header: EmptyHeader, request: Request
     ) -> Reply:
-        return await self._topic_list(self._routes.unit_subscribed_topics_of_no_unit())
+        return await self._topic_list(topic_lists.unit_subscribed_topics_of_no_unit(self._routes))
 
     # -- settings -----------------------------------------------------------------------------
     @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode)

@@ -71,9 +71,6 @@ PIECE = 512
 KINDS_MAX = 1_024
 """Different queue numbers of a broker whose objects its topics share."""
 
-_UNIT = 1
-_UNIT_SUBSCRIPTION = 2
-
 _log = logging.getLogger(__name__)
 
 
@@ -378,34 +375,6 @@ class RouteTable:
                 if queues and (matches is None or matches(queues)):
                     found.append(name)
             yield found
-
-    def topics_of_cluster(self, cluster: str) -> Iterator[list[str]]:
-        """Topics with queues on any broker of a cluster; none for an unknown one."""
-        names = self.clusters.get(cluster, set())
-        return self.topic_names(lambda queues: any(each.broker_name in names for each in queues))
-
-    def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers (each is a topic too), and the address of some broker."""
-        names: dict[str, None] = {}
-        for cluster, broker_names in self.clusters.items():
-            names[cluster] = None
-            names.update(dict.fromkeys(sorted(broker_names)))
-        address = next((a for b in self.brokers.values() for a in b.addresses.values()), None)
-        return list(names), address
-
-    def unit_topics(self) -> Iterator[list[str]]:
-        """Topics of a unit. This one and the next go by the flag of each topic's first broker, as
-        RocketMQ does."""
-        return self.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT != 0)
-
-    def unit_subscribed_topics(self) -> Iterator[list[str]]:
-        """Topics that a unit subscribes to."""
-        return self.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT_SUBSCRIPTION != 0)
-
-    def unit_subscribed_topics_of_no_unit(self) -> Iterator[list[str]]:
-        """Topics that a unit subscribes to and that are of no unit."""
-        both = _UNIT | _UNIT_SUBSCRIPTION
-        return self.topic_names(lambda queues: queues[0].topic_sys_flag & both == 2)
 
     # -- inside -------------------------------------------------------------------------------
     def _placed(self, claim: Claim) -> BrokerData:
