@@ -33,7 +33,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, TypeVar, cast
+from typing import BinaryIO, TypedDict, TypeVar, cast
 
 from kerolox.errors import ConfigError
 from kerolox.properties import edit_properties, parse_properties
@@ -44,12 +44,12 @@ __all__ = [
     "change_settings_file",
     "convert_setting",
     "convert_settings",
-    "keep_mode",
     "load_settings",
     "nearest",
     "read_properties",
     "refuse_one_time_file",
     "refuse_unknown",
+    "replace_file",
     "setting_keys",
     "setting_rules",
     "setting_text",
@@ -402,28 +402,64 @@ _CONVERTERS: dict[object, Callable[[str, str], object]] = {
 }
 
 
-def keep_mode(path: Path, descriptor: int) -> None:
-    """Give a file that will take the place of ``path`` the rights of ``path``, if it is there: an
-    operator may have widened or narrowed them."""
-    with contextlib.suppress(OSError):
-        os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
-
-
 def write_with_backup(path: Path, text: str | bytes) -> None:
-    """Replace a file the way RocketMQ's ``MixAll.string2File`` does: the new text goes to
-    ``.tmp``, the old file is kept as ``.bak``, then ``.tmp`` takes its place. A reader sees the
-    old file or the new one, never a part. Both have the permissions of the old one.
+    """Replace a file by a text, and make its folder: see :func:`replace_file`.
 
     Raises:
         OSError: the folder can't be made or the file can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    data = text.encode() if isinstance(text, str) else text
+    replace_file(path, lambda file: file.write(data))
+
+
+def replace_file(
+    path: Path, write: Callable[[BinaryIO], object], *, keeps_backup: bool = True
+) -> None:
+    """Replace a file the way RocketMQ's ``MixAll.string2File`` does. The new text goes to ``.tmp``
+    and to the disk, the old file is kept as ``.bak``, then ``.tmp`` takes its place. A reader sees
+    the old file or the new one, never a part. The new one has the permissions of the old one, which
+    an operator may have widened or narrowed.
+
+    Args:
+        path: the file, in a folder that exists.
+        write: writes all of the new file.
+        keeps_backup: False: ``.bak`` stays as it is.
+
+    Raises:
+        OSError: the file can't be written; it is as before.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        keep_mode(path, file.fileno())
-        file.write(text.encode() if isinstance(text, str) else text)
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy(path, path.with_name(path.name + ".bak"))
+    try:
+        with temporary.open("wb") as file:
+            with contextlib.suppress(OSError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        # On a full disk it only takes room from the rest.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if keeps_backup and path.exists():
+        _keep(path, path.with_name(path.name + ".bak"))
     temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """Make the file the backup too, without a moment in which neither exists."""
+    link = backup.with_name(backup.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        link.unlink()
+    try:
+        os.link(path, link)
+    except OSError:
+        # Not every file system has hard links.
+        shutil.copy(path, link)
+    link.replace(backup)

@@ -71,7 +71,7 @@ async def query_offset(
     if offset >= 0:
         return Reply(fields={"offset": offset})
     min_offset, _ = broker.store.queue_bounds(header.topic, header.queue_id)
-    if min_offset <= 0 and not _is_cold_start(broker, header.topic, header.queue_id):
+    if min_offset <= 0 and not _is_start_on_disk(broker, header.topic, header.queue_id):
         return Reply(fields={"offset": 0})
     raise BrokerError(
         "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
@@ -152,7 +152,7 @@ def earliest_store_time(broker: Context, topic: str, queue_id: int) -> int:
     return broker.store.store_time(topic, queue_id, low) if low < high else -1
 
 
-def _is_cold_start(broker: Context, topic: str, queue_id: int) -> bool:
+def _is_start_on_disk(broker: Context, topic: str, queue_id: int) -> bool:
     """The queue's first message is so far behind the end of the log that it is on disk only."""
     entry = broker.store.queue_entry(topic, queue_id, 0)
     if entry is None:

@@ -19,15 +19,13 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from kerolox.config import keep_mode
+from kerolox.config import replace_file
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, decode_body
@@ -189,9 +187,8 @@ class JsonFile:
         while self._written < self._changed:
             version = self._changed
             value = self._snapshot()
-            backup = None if self._is_backup_spared else self.backup_path
             try:
-                await asyncio.to_thread(_store, self.path, backup, value)
+                await asyncio.to_thread(_store, self.path, not self._is_backup_spared, value)
             except OSError as error:
                 error.filename = error.filename or str(self.path)
                 raise
@@ -238,38 +235,9 @@ class _Writer:
         self._file.write(data)
 
 
-def _store(path: Path, backup: Path | None, value: object) -> None:
-    """Write the file; what stands there becomes the backup, unless that is None."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            keep_mode(path, file.fileno())
-            fastjson.write_pretty(value, _Writer(file))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        # On a full disk it only takes room from the rest.
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    if backup is not None and path.exists():
-        _keep(path, backup)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _keep(path: Path, backup: Path) -> None:
-    """Make the file the backup too, without a moment in which neither exists."""
-    link = backup.with_name(backup.name + ".tmp")
-    with contextlib.suppress(FileNotFoundError):
-        link.unlink()
-    try:
-        os.link(path, link)
-    except OSError:
-        # Not every file system has hard links.
-        shutil.copy(path, link)
-    link.replace(backup)
+def _store(path: Path, keeps_backup: bool, value: object) -> None:
+    replace_file(
+        path,
+        lambda file: fastjson.write_pretty(value, _Writer(file)),
+        keeps_backup=keeps_backup,
+    )
