@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from kerolox._pykernel.store import Store
     from kerolox._pykernel.tables import SendShape
-    from kerolox.store.message_store import ChunkItem
+    from kerolox.store.appends import ChunkItem
 
 __all__ = ["ANSWER_BYTES_MAX", "Connection"]
 
@@ -108,7 +108,7 @@ class Connection:
             chunk = bytes(self._kept)
             self._kept = bytearray()
         store = self._store
-        begin = store.clock_ms()
+        begin = store.files.clock_ms()
         frames, rest = self._split(chunk)
         answers: list[bytes] = []
         slow: list[bytes] = []
@@ -124,7 +124,7 @@ class Connection:
             if store.has_ready:
                 flags |= FED_READY
         if store.answered_puts:
-            store.note_answered(store.clock_ms() - begin)
+            store.note_answered(store.files.clock_ms() - begin)
         return Fed(b"".join(answers), slow or None, flags, self._error or None)
 
     @property
@@ -217,9 +217,9 @@ class Connection:
         store = self._store
         tables = store.tables
         shape_of, take_properties = tables.send_shape, tables.properties.take
-        body_limit = store.settings.max_message_size
-        room = store.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
-        writable = store.writable and not store.failure and store.transient_buffers != 0
+        body_limit = store.files.settings.max_message_size
+        room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
+        writable = store.writable and not store.files.failure and store.transient_buffers != 0
         items: list[ChunkItem] = []
         sends: list[_Send] = []
         for header, position, body, end in islice(frames, index, None):
@@ -329,15 +329,15 @@ class Connection:
             or born_timestamp is None
             or not is_name(fields.a)
             or not is_name(fields.c)
-            or not 0 < end - body <= store.settings.max_message_size
+            or not 0 < end - body <= store.files.settings.max_message_size
             or header.flag & ~FLAG_ONEWAY
             or not -_INT32_END <= header.opaque < _INT32_END
             or not store.writable
-            or store.failure
+            or store.files.failure
             or store.transient_buffers == 0
         ):
             return None
-        room = store.settings.mapped_file_size_commit_log - BLANK_BYTES
+        room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES
         fixed = self._record_fixed() + shape.topic_size
         items = _batch_items(chunk, body, end, properties[0], room, fixed)
         if items is None:
@@ -348,7 +348,7 @@ class Connection:
             shape.sys_flag,
             born_timestamp,
             self._born_host,
-            store.store_host,
+            store.appender.store_host,
             shape.reconsume_times,
             items,
         )
@@ -412,7 +412,7 @@ class Connection:
                 offset,
                 shape.max_count,
                 shape.tags,
-                store.clock_ms() + shape.hold_ms,
+                store.files.clock_ms() + shape.hold_ms,
             )
             if store.hold_pull(pull):
                 return b""
@@ -420,7 +420,7 @@ class Connection:
 
     def _record_fixed(self) -> int:
         """Bytes of a record besides its topic, body and properties."""
-        return _RECORD_FIXED_BYTES + len(self._born_host) + len(self._store.store_host)
+        return _RECORD_FIXED_BYTES + len(self._born_host) + len(self._store.appender.store_host)
 
     def _binary_answer(
         self, shape: SendShape, physical_offsets: list[int], queue_offset: int, opaque: int

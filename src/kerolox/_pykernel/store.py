@@ -7,7 +7,6 @@ are collected for ``drain_ready``.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,9 +69,9 @@ class Store(MessageStore):
     """See :class:`kerolox.kernel.StoreKernel`."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        super().__init__(settings)
-        self.tables = Tables(self.queue, long_polling=settings.long_polling_enable)
-        self.store_host = self.tables.identity.store_host
+        super().__init__(settings, self._after_append)
+        self.tables = Tables(self.files.queue, long_polling=settings.long_polling_enable)
+        self.appender.store_host = self.tables.identity.store_host
         self.writable = True
         self.waits_for_flush = settings.flush_disk_type == "SYNC_FLUSH"
         self.commits: dict[tuple[str, str, int], int] = {}
@@ -125,7 +124,7 @@ class Store(MessageStore):
             broker_id=broker_id,
         )
         self.tables.set_identity(identity)
-        self.store_host = store_host
+        self.appender.store_host = store_host
 
     def set_topic(
         self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
@@ -198,13 +197,13 @@ class Store(MessageStore):
         """``append_batch`` for a feed, which wakes held pulls itself when it ends."""
         return super().append_batch(batch)
 
-    def after_append(
+    def _after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
     ) -> None:
         """Remember what arrived in queues that somebody waits for."""
         key = (queue.topic, queue.queue_id)
-        if self.pool is not None:
-            self._staged.append((self.log.end_offset, key, tag_codes))
+        if self.files.pool is not None:
+            self._staged.append((self.files.log.end_offset, key, tag_codes))
         elif key in self._held or key in self._waits:
             self.arrived.setdefault(key, set()).update(tag_codes)
 
@@ -229,11 +228,11 @@ class Store(MessageStore):
         self, key: QueueKey, offset: int, max_count: int, tags: frozenset[int] | None
     ) -> ReadResult:
         """``read`` as the fast path does it: a queue that does not exist is empty."""
-        queue = self.find_queue(*key)
+        queue = self.files.queues_by_key.get(key)
         if queue is None:
-            self.last_behind = -1
+            self.reader.last_behind = -1
             return _NO_QUEUE
-        return self.read_queue(queue, offset, max_count, tags)
+        return self.reader.read_queue(queue, offset, max_count, tags)
 
     def pull_answer(
         self,
@@ -259,7 +258,8 @@ class Store(MessageStore):
 
     def _count_read(self, group: str, key: QueueKey, count: int, size: int) -> None:
         """Count the read that was just done for a group."""
-        if self.last_behind < 0:
+        last_behind = self.reader.last_behind
+        if last_behind < 0:
             return
         if count:
             counts = self._group_counts.get((group, *key))
@@ -270,11 +270,11 @@ class Store(MessageStore):
             counts[0] += 1
             counts[1] += count
             counts[2] += size
-            counts[3] += self.last_read_ms
-        if self.settings.disk_fall_recorded and (
+            counts[3] += self.reader.last_read_ms
+        if self.files.settings.disk_fall_recorded and (
             len(self._fall_behind) < GROUP_READS_MAX or (group, *key) in self._fall_behind
         ):
-            self._fall_behind[group, *key] = self.last_behind
+            self._fall_behind[group, *key] = last_behind
 
     def _forget_reads(self, place: int, name: str) -> None:
         """Forget what was counted for a group (place 0 of the keys) or a topic (1)."""
@@ -305,7 +305,7 @@ class Store(MessageStore):
             self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
 
     def _note_flushed(self, wait: _FlushWait, now_ms: int) -> None:
-        begin_ms = wait.deadline_ms - self.settings.sync_flush_timeout
+        begin_ms = wait.deadline_ms - self.files.settings.sync_flush_timeout
         self._note_puts(now_ms - begin_ms, len(wait.headers))
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
@@ -376,10 +376,6 @@ class Store(MessageStore):
         """Hold a pull of the fast path; False when the table is full."""
         return self._held.add(pull)
 
-    def clock_ms(self) -> int:
-        """The time for deadlines; unlike ``now_ms`` it goes back when the clock does."""
-        return time.time_ns() // 1_000_000 if self._frozen_ms is None else self._frozen_ms
-
     def wait_for_flush(
         self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
     ) -> bytes:
@@ -392,7 +388,7 @@ class Store(MessageStore):
         if self._flush_wait_count + len(headers) > PENDING_ANSWERS_MAX:
             self.answered_puts += len(headers)
             return _late(headers)
-        deadline_ms = self.clock_ms() + self.settings.sync_flush_timeout
+        deadline_ms = self.files.clock_ms() + self.files.settings.sync_flush_timeout
         self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
         self._flush_wait_count += len(headers)
         return b""
@@ -452,7 +448,7 @@ class Store(MessageStore):
         self._expire_some()
         self._release_flushed()
         waits = self._flush_waits
-        while waits and (self.failure or waits[0].deadline_ms <= now_ms):
+        while waits and (self.files.failure or waits[0].deadline_ms <= now_ms):
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
             self._note_flushed(wait, now_ms)
@@ -513,7 +509,7 @@ class Store(MessageStore):
         """What an ended pull is told: that it found nothing, at the offset that it asked for."""
         low, high = self.queue_bounds(*pull.key)
         # It looked at no entry: what the last read was behind is none of its own.
-        self.last_behind = -1
+        self.reader.last_behind = -1
         return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 
     def drain_ready(self) -> list[tuple[int, bytes]]:
@@ -551,7 +547,7 @@ class Store(MessageStore):
 
     def _release_committed(self) -> None:
         """Wake the pulls that were held for what a transient pool committed."""
-        readable = self.log.max_offset
+        readable = self.files.log.max_offset
         while self._staged and self._staged[0][0] <= readable:
             _end, key, tag_codes = self._staged.popleft()
             if key in self._held or key in self._waits:
@@ -565,7 +561,7 @@ class Store(MessageStore):
         while waits and waits[0].end_offset <= flushed_offset:
             wait = waits.popleft()
             self._flush_wait_count -= len(wait.headers)
-            self._note_flushed(wait, self.clock_ms())
+            self._note_flushed(wait, self.files.clock_ms())
             self._ready.append((wait.connection_id, _frames(wait.headers)))
 
 

@@ -1,424 +1,157 @@
-"""The store as the broker sees it: one folder with log, queues, index, checkpoint.
-
-One thread owns a :class:`MessageStore`, the event loop's. It appends and reads; three threads of
-the store flush and index (:mod:`kerolox.store.flush.flushers`). What makes an append cheap:
-
-- the records of a whole chunk of frames are joined and written with one ``pwrite`` per log file,
-  their entries with one ``pwrite`` per queue (:meth:`MessageStore.append_chunk`);
-- a message can be read when its append returns, since queue entries are written with it;
-- the index reads the log later, nothing is kept for it.
-
-A store that can't be trusted any more (a flush failed) keeps answering reads,
-refuses writes, says why in ``failure``, and leaves the abort file so that the next open recovers.
-"""
+"""A store of one folder: its files, and who appends to them and reads from them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.kernel import Appended, Batch, BatchAppended, Record
-from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
-from kerolox.protocol.codes import (
-    HOST_V6_MASK,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
-from kerolox.protocol.names import LMQ_PREFIX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.protocol.records import MESSAGE_MAGIC, body_crc, head_packer
-from kerolox.store.layout import record_tags_code
-from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
-from kerolox.store.queues.multi_dispatch import (
-    claims_offsets,
-    is_multi_dispatch,
-    multi_dispatch_queues,
-    with_offsets,
-)
-from kerolox.store.reads import StoreReads
+from kerolox.store.appends import Appender
+from kerolox.store.reads import StoreReader
+from kerolox.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["ChunkItem", "MessageStore"]
+    from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSettings
+    from kerolox.store.appends import AfterAppend
+    from kerolox.store.queues.consume_queue import ConsumeQueue
 
-UNQUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-"""Transaction types whose records get no queue entry."""
-
-ChunkItem = tuple[ConsumeQueue, int, int, int, int, int, bytes, bytes]
-"""(queue, tags code, flag, sys flag, born timestamp ms, reconsume times, body, properties).
-
-A plain tuple, since the hot path makes one per message. ``tags code`` is what the queue entry
-holds; ``body`` and ``properties`` are stored as given.
-"""
+__all__ = ["MessageStore"]
 
 
-class MessageStore(StoreReads):
-    """Commit log, consume queues and index of one folder."""
+class MessageStore:
+    """The parts of a store, and what ``StoreKernel`` says of files and records.
 
-    # -- write ------------------------------------------------------------------------------
-    def append_chunk(self, items: Sequence[ChunkItem], born_host: bytes) -> list[tuple[int, int]]:
-        """Hot path: store all items with one write per log file and one per queue.
+    Args:
+        after_append: as :class:`Appender` has it; None: nobody wants to know.
+    """
 
-        Gives (physical offset, queue offset) of each item, in order. Shorter than ``items``:
-        the store refused the rest, nothing of which was stored (``failure`` says why, when it is
-        not that a record does not fit a file). The caller has checked limits: properties <= 32767
-        bytes, body <= ``max_message_size``, no transaction bits. Host bits of the sys flag are
-        set here. ``log.end_offset`` is the end of the last record afterwards.
-        Calls ``after_append`` once per queue.
-        """
-        results: list[tuple[int, int]] = []
-        if self.failure or (self.pool is not None and self.pool.problem):
-            return results
-        store_host = self.store_host
-        pack, host_bits, fixed_bytes = head_packer(born_host, store_host)
-        fixed_bytes -= 1
-        now = self.now_ms()
-        log = self.log
-        position = log.end_offset
-        limit = log.limit
-        parts: list[bytes] = []
-        touched: list[ConsumeQueue] = []
-        kept = 0
-        for queue, code, flag, sys_flag, born, reconsume_times, body, properties in items:
-            topic_field = queue.topic_field
-            body_bytes = len(body)
-            properties_bytes = len(properties)
-            size = fixed_bytes + body_bytes + len(topic_field) + properties_bytes
-            if position + size > limit:
-                if parts:
-                    if not self._commit(parts, touched, now):
-                        return results[:kept]
-                    kept = len(results)
-                    parts, touched = [], []
-                if self._roll(size):
-                    return results
-                position = log.end_offset
-                limit = log.limit
-            queue_offset = queue.next_offset
-            queue.next_offset = queue_offset + 1
-            pending = queue.pending
-            if not pending:
-                touched.append(queue)
-            pending += (position, size, code)
-            parts += (
-                pack(size, MESSAGE_MAGIC, body_crc(body), queue.queue_id, flag,
-                     queue_offset, position, sys_flag | host_bits, born, born_host, now, store_host,
-                     reconsume_times, 0, body_bytes),
-                body, topic_field, properties_bytes.to_bytes(2, "big"), properties,
-            )  # fmt: skip
-            results.append((position, queue_offset))
-            position += size
-        if parts and not self._commit(parts, touched, now):
-            return results[:kept]
-        return results
+    def __init__(self, settings: StoreSettings, after_append: AfterAppend | None = None) -> None:
+        self.files = files = StoreFiles(settings)
+        self.reader = reader = StoreReader(files)
+        self.appender = appender = Appender(files, after_append or _ignore)
+        # What a part offers as it is costs no call more here.
+        self.open = files.open
+        self.flush = files.flush
+        self.set_clock = files.set_clock
+        self.set_full_log_paths = files.set_full_log_paths
+        self.set_max_message_size = files.set_max_message_size
+        self.request_flush = files.request_flush
+        self.notify = files.notify
+        self.queue_bounds = files.queue_bounds
+        self.queues = files.queues
+        self.queue_end = files.queue_end
+        self.log_files = files.log_files
+        self.drop_log_file = files.drop_log_file
+        self.expire_queue = files.expire_queue
+        self.expire_index = files.expire_index
+        self.append_chunk = appender.append_chunk
+        self.lookup = reader.lookup
+        self.query_key = reader.query_key
+        self.queue_entry = reader.queue_entry
+        self.queue_unit = reader.queue_unit
+        self.store_time = reader.store_time
+        self.offset_by_time = reader.offset_by_time
 
-    def after_append(
-        self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
-    ) -> None:
-        """Overridable: entries ``first_offset`` to ``first_offset + count - 1`` can be read."""
+    def close(self) -> None:
+        """See ``StoreFiles.close``."""
+        self.files.close()
 
-    def _make_room(self, size: int) -> PutMessageStatus:
-        """See to it that ``size`` bytes fit the last file of the log; else see ``refusal``."""
-        if self.log.room_for(size) == AppendMessageStatus.PUT_OK:
-            return PutMessageStatus.PUT_OK
-        return self._roll(size)
+    @property
+    def notify_fd(self) -> int:
+        """See ``StoreFiles.notify_fd``; -1 while the store is not open."""
+        return self.files.notify_fd
 
-    def _roll(self, size: int) -> PutMessageStatus:
-        """Go on in the next file of the log; what is not PUT_OK has its ``refusal``."""
-        log = self.log
-        if log.room_for(size) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
-            self.refusal = (
-                f"record of {size} bytes, a file of the commit log takes "
-                f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
-            )
-            self.write_error = self.refusal
-            return PutMessageStatus.MESSAGE_ILLEGAL
-        if log.allocator is not None and log.allocator.is_busy(log.next_start):
-            return PutMessageStatus.OS_PAGECACHE_BUSY
-        try:
-            log.roll()
-        except (OSError, ValueError) as error:
-            self.refusal = self.write_error = f"no new file in {log.folders}: {error}"
-            return PutMessageStatus.CREATE_MAPEDFILE_FAILED
-        return PutMessageStatus.PUT_OK
+    @property
+    def trouble(self) -> str:
+        """See ``StoreFiles.trouble``."""
+        return self.files.trouble
 
-    def _commit(
-        self,
-        parts: list[bytes],
-        touched: list[ConsumeQueue],
-        now: int,
-        others: Sequence[ConsumeQueue] = (),
-        bit_maps: Sequence[bytes] = (),
-    ) -> bool:
-        """Write the queue entries that wait in ``touched`` and ``others``, then the records.
+    @property
+    def transient_buffers(self) -> int:
+        """See ``StoreFiles.transient_buffers``."""
+        return self.files.transient_buffers
 
-        In this order nothing is ever stored that lacks an entry: where a queue can't be written
-        nothing is stored, and the next write tries again. (A kill between the two leaves entries
-        that point behind the log, which recovery cuts.) Messages count for ``touched`` only.
-        """
-        log = self.log
-        queues = [*touched, *others] if others else touched
-        where: object = log.folders
-        codes: list[list[int]] = []
-        if self.settings.enable_consume_queue_ext:
-            # Whoever waits for tags goes by the codes, not by the addresses of the units.
-            codes = [queue.pending[2::3] for queue in queues]
-            for queue in touched:
-                queue.extend(now, bit_maps)
-        try:
-            for queue in queues:
-                where = queue.folder
-                queue.put_entries(queue.pending)
-            where = log.folders
-            log.write(b"".join(parts))
-        except OSError as error:
-            self.refusal = f"{where} can't be written: {error}; nothing was stored"
-            self.write_error = self.refusal
-            self._take_back(queues)
-            return False
-        self.last_store_timestamp = now
-        assert self._queue_flusher is not None
-        dirty = self._queue_flusher.dirty
-        for at, queue in enumerate(queues):
-            entries = queue.pending
-            first = queue.max_offset
-            queue.count_entries(entries)
-            queue.pending = []
-            if at < len(touched):
-                self._count(queue, len(entries) // 3, sum(entries[1::3]))
-            dirty.add(queue)
-            self.after_append(
-                queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
-            )
-        self._written = (log.end_offset, now)
-        self.refusal = self.write_error = ""
-        if self._note_put is not None:
-            self._note_put()
-        return True
+    @property
+    def flushed_offset(self) -> int:
+        """See ``Durability.flushed_offset``."""
+        return self.files.flushed_offset
 
-    def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Undo what was done for records that were not stored."""
-        for queue in queues:
-            queue.pending.clear()
-            queue.next_offset = queue.max_offset
-            try:
-                queue.take_back()
-            except OSError as error:
-                # Behind the queue's end stands an entry of nothing: only recovery can judge it.
-                self._fail(
-                    f"consume queue {queue.folder} can't be repaired: {error}; the store takes no "
-                    "more writes, repair the disk and restart"
-                )
+    @property
+    def has_failed(self) -> bool:
+        """See ``Durability.has_failed``."""
+        return self.files.has_failed
 
-    def append(self, record: Record) -> Appended:
-        """See ``RecordAppender.append``."""
-        topic, properties = record.topic, record.properties
-        status = self._check(len(record.body), len(properties))
-        if status:
-            return Appended(status, 0, 0, 0, 0)
-        status, properties, queues = self._queues_of(topic, record.queue_id, properties)
-        if status:
-            return Appended(status, 0, 0, 0, 0)
-        queue = queues[0]
-        pack, host_bits, fixed_bytes = head_packer(record.born_host, record.store_host)
-        size = fixed_bytes + len(record.body) + len(topic) + len(properties)
-        if status := self._make_room(size):
-            return Appended(status, 0, 0, 0, 0)
-        now = self.now_ms()
-        position = self.log.end_offset
-        is_queued = record.sys_flag & TRANSACTION_MASK not in UNQUEUED
-        queue_offset = queue.next_offset if is_queued else 0
-        touched = queues if is_queued else []
-        if is_queued:
-            code = record.tags_code
-            if code is None:
-                code = record_tags_code(topic, properties, now, self._delays_ms)
-            for each in queues:
-                each.next_offset += 1
-                each.pending += (position, size, code)
-        head = pack(
-            size, MESSAGE_MAGIC, body_crc(record.body), record.queue_id,
-            record.flag, queue_offset, position, record.sys_flag & ~HOST_V6_MASK | host_bits,
-            record.born_timestamp, record.born_host, now, record.store_host,
-            record.reconsume_times, record.prepared_transaction_offset, len(record.body),
-        )  # fmt: skip
-        length = len(properties).to_bytes(2, "big")
-        parts = [head, record.body, queue.topic_field, length, properties]
-        if not self._commit(parts, touched[:1], now, touched[1:], [record.bit_map]):
-            return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
-        if not is_queued:
-            self._count(queue, 1, size)
-        return Appended(PutMessageStatus.PUT_OK, position, queue_offset, size, now)
-
-    def append_batch(self, batch: Batch) -> BatchAppended:
-        """See ``RecordAppender.append_batch``: all in one file, as RocketMQ stores batches."""
-        topic, items = batch.topic, batch.items
-        if status := self._check_batch(batch):
-            return BatchAppended(status, [], 0, 0, 0)
-        try:
-            check_topic_name(topic.decode())
-            queue = self.queue(topic.decode(), batch.queue_id)
-        except ValueError as error:
-            self.refusal = str(error)
-            return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
-        pack, host_bits, fixed_bytes = head_packer(batch.born_host, batch.store_host)
-        fixed_bytes += len(topic)
-        total = sum(fixed_bytes + len(body) + len(text) for _, body, text in items)
-        if status := self._make_room(total):
-            return BatchAppended(status, [], 0, 0, 0)
-        now = self.now_ms()
-        position = self.log.end_offset
-        first = queue_offset = queue.next_offset
-        sys_flag = batch.sys_flag & ~HOST_V6_MASK | host_bits
-        parts: list[bytes] = []
-        positions: list[int] = []
-        for flag, body, properties in items:
-            size = fixed_bytes + len(body) + len(properties)
-            code = record_tags_code(topic, properties, now, self._delays_ms)
-            queue.pending += (position, size, code)
-            parts += (
-                pack(size, MESSAGE_MAGIC, body_crc(body), batch.queue_id, flag,
-                     queue_offset, position, sys_flag, batch.born_timestamp, batch.born_host, now,
-                     batch.store_host, batch.reconsume_times, 0, len(body)),
-                body, queue.topic_field, len(properties).to_bytes(2, "big"), properties,
-            )  # fmt: skip
-            positions.append(position)
-            position += size
-            queue_offset += 1
-        queue.next_offset = queue_offset
-        if not self._commit(parts, [queue], now, bit_maps=batch.bit_maps):
-            return BatchAppended(PutMessageStatus.SERVICE_NOT_AVAILABLE, [], 0, 0, 0)
-        return BatchAppended(PutMessageStatus.PUT_OK, positions, first, position, now)
-
-    def _check_batch(self, batch: Batch) -> PutMessageStatus:
-        items = batch.items
-        body_bytes = sum(len(body) for _, body, _text in items)
-        status = self._check(body_bytes, max((len(text) for _, _, text in items), default=0))
-        if not items or (not status and batch.sys_flag & TRANSACTION_MASK):
-            status = PutMessageStatus.MESSAGE_ILLEGAL
-        if self.settings.enable_multi_dispatch and not status:
-            # Batches go to one queue; recovery must not take a client's word for more.
-            if any(claims_offsets(text) for _flag, _body, text in items):
-                self.refusal = "INNER_MULTI_QUEUE_OFFSET is for the store to say"
-                status = PutMessageStatus.MESSAGE_ILLEGAL
-            elif self._is_over_lmq(((batch.topic.decode(errors="replace"), batch.queue_id),)):
-                status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-        return status
-
-    def _count(self, queue: ConsumeQueue, count: int, size: int) -> None:
-        queue.put_count += count
-        queue.put_bytes += size
-        self._put_count += count
-        self._put_bytes += size
-
-    def _queues_of(
-        self, topic: bytes, queue_id: int, properties: bytes
-    ) -> tuple[PutMessageStatus, bytes, list[ConsumeQueue]]:
-        """(status, property text to store, queues that get an entry, the record's own first)."""
-        try:
-            own = (topic.decode(), queue_id)
-            if len(topic) > TOPIC_BYTES_MAX:
-                check_topic_name(own[0])
-            named: list[tuple[str, int]] = []
-            settings = self.settings
-            if settings.enable_multi_dispatch and is_multi_dispatch(properties):
-                named = multi_dispatch_queues(properties, queue_id, lmq=settings.enable_lmq)
-                for name, _named_id in named:
-                    check_queue_name(name)
-            if self._is_over_lmq((own, *named)):
-                return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
-            queues = dict.fromkeys(self.queue(*each) for each in (own, *named))
-        except ValueError as error:
-            self.refusal = str(error)
-            return PutMessageStatus.MESSAGE_ILLEGAL, properties, []
-        if named:
-            offsets = [self.queue(*each).next_offset for each in named]
-            properties = with_offsets(properties, offsets)
-            if len(properties) > PROPERTIES_BYTES_MAX:
-                self.refusal = (
-                    f"properties of {len(properties)} bytes, most is {PROPERTIES_BYTES_MAX}"
-                )
-                return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, properties, []
-        return PutMessageStatus.PUT_OK, properties, list(queues)
-
-    def _is_over_lmq(self, queues: Iterable[tuple[str, int]]) -> bool:
-        """These queues would make more light message queues than maxLmqConsumeQueueNum."""
-        settings = self.settings
-        if not (settings.enable_lmq and settings.enable_multi_dispatch):
-            return False
-        fresh = {
-            each for each in queues if each[0].startswith(LMQ_PREFIX) and each not in self._queues
-        }
-        if not fresh or self.lmq_count + len(fresh) <= settings.max_lmq_consume_queue_num:
-            return False
-        self.refusal = (
-            f"{self.lmq_count} light message queues, maxLmqConsumeQueueNum is "
-            f"{settings.max_lmq_consume_queue_num}"
-        )
-        return True
-
-    def _check(self, body_bytes: int, properties_bytes: int) -> PutMessageStatus:
-        if self.failure:
-            self.refusal = self.failure
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if self.pool is not None and self.pool.problem:
-            self.refusal = self.pool.problem
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if body_bytes > self.settings.max_message_size:
-            self.refusal = f"body of {body_bytes} bytes, maxMessageSize is " + str(
-                self.settings.max_message_size
-            )
-            return PutMessageStatus.MESSAGE_ILLEGAL
-        if properties_bytes > PROPERTIES_BYTES_MAX:
-            self.refusal = f"properties of {properties_bytes} bytes, most is {PROPERTIES_BYTES_MAX}"
-            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
-        return PutMessageStatus.PUT_OK
-
-    # -- positions and counters -------------------------------------------------------------
     @property
     def min_physical_offset(self) -> int:
-        """See ``StoreKernel.min_physical_offset``."""
-        return self.log.min_offset
+        """See ``RecordReader.min_physical_offset``."""
+        return self.files.log.min_offset
 
     @property
     def max_physical_offset(self) -> int:
-        """See ``StoreKernel.max_physical_offset``."""
-        return self.log.max_offset
+        """See ``RecordReader.max_physical_offset``."""
+        return self.files.log.max_offset
 
-    def request_flush(self, physical_offset: int) -> None:
-        """See ``StoreKernel.request_flush``."""
-        if self._log_flusher is not None:
-            self._log_flusher.request(physical_offset)
-        if self.pool is not None:
-            self.pool.force()
+    def append(self, record: Record) -> Appended:
+        """See ``RecordAppender.append``."""
+        return self.appender.append(record)
+
+    def append_batch(self, batch: Batch) -> BatchAppended:
+        """See ``RecordAppender.append_batch``."""
+        return self.appender.append_batch(batch)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tag_codes: Sequence[int] | None,
+        group: str | None = None,
+        bits: tuple[int, int, Sequence[int]] | None = None,
+    ) -> Read:
+        """See ``RecordReader.read``; groups are counted above."""
+        return self.reader.read(topic, queue_id, offset, max_count, tag_codes, bits)
+
+    def delete_queues(self, topic: str) -> int:
+        """See ``StoreRetention.delete_queues``."""
+        return self.files.delete_queues(topic)
+
+    def delete_queue(self, topic: str, queue_id: int) -> bool:
+        """See ``StoreRetention.delete_queue``."""
+        return self.files.delete_queue(topic, queue_id)
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel.stats``."""
-        is_indexed = self.settings.message_index_enable
-        behind = self.log.max_offset - self._index.followed_offset if is_indexed else 0
-        puts = self._put_count
+        files, reader, log = self.files, self.reader, self.files.log
+        is_indexed = files.settings.message_index_enable
+        behind = log.max_offset - files.index.followed_offset if is_indexed else 0
+        puts = self.appender.put_count
         return {
             "put_count": puts,
-            "put_bytes": self._put_bytes,
-            "get_found": self._get_found,
-            "get_miss": self._get_miss,
-            "get_count": self._get_count,
-            "get_bytes": self._get_bytes,
-            "get_time_max_ms": self._get_time_max_ms,
-            "flush_count": 0 if self._log_flusher is None else self._log_flusher.flush_count,
+            "put_bytes": self.appender.put_bytes,
+            "get_found": reader.found,
+            "get_miss": reader.miss,
+            "get_count": reader.count,
+            "get_bytes": reader.bytes,
+            "get_time_max_ms": reader.time_max_ms,
+            "flush_count": 0 if files.log_flusher is None else files.log_flusher.flush_count,
             "held_pulls": 0,
             # At least one: what was indexed again at the opening is counted as well.
-            "index_pending": max(1, puts - self._index.followed_count) if behind else 0,
+            "index_pending": max(1, puts - files.index.followed_count) if behind else 0,
             "dispatch_behind_bytes": max(0, behind),
-            "uncommitted_bytes": self.log.end_offset - self.log.max_offset,
-            "file_wait_ms": 0 if self._allocator is None else self._allocator.waiting_ms,
+            "uncommitted_bytes": log.end_offset - log.max_offset,
+            "file_wait_ms": 0 if files.allocator is None else files.allocator.waiting_ms,
         }
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """See ``StoreKernel.topic_stats``."""
         totals: dict[str, tuple[int, int]] = {}
-        for queue in self._queues.values():
+        for queue in self.files.queues_by_key.values():
             if queue.put_count:
                 count, size = totals.get(queue.topic, (0, 0))
                 totals[queue.topic] = (count + queue.put_count, size + queue.put_bytes)
         return [(topic, count, size) for topic, (count, size) in totals.items()]
+
+
+def _ignore(_queue: ConsumeQueue, _first: int, _count: int, _codes: Sequence[int]) -> None:
+    """Nobody wants to know."""

@@ -6,6 +6,7 @@ out of the maps; records that lie side by side are copied at once.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
 from kerolox.store.queues.consume_queue_ext import BitFilter, is_ext_address
-from kerolox.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from kerolox.store.queues.consume_queue import ConsumeQueue
     from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
+    from kerolox.store.store_files import StoreFiles
 
-__all__ = ["StoreReads"]
+__all__ = ["StoreReader"]
 
 QUERY_ROUNDS = 3
 QUERY_CATCH_UP_RECORDS_MAX = 4_096
@@ -45,8 +46,23 @@ _OFFSET_TOO_SMALL = int(GetMessageStatus.OFFSET_TOO_SMALL)
 _NO_MESSAGE_IN_QUEUE = int(GetMessageStatus.NO_MESSAGE_IN_QUEUE)
 
 
-class StoreReads(StoreFiles):
-    """What can be read from a store."""
+class StoreReader:
+    """What can be read from the files of a store."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._log = files.log
+        self._queues = files.queues_by_key
+        self._settings = files.settings
+        self.found = self.miss = self.count = self.bytes = 0
+        """Reads that found messages and that did not; the messages and their bytes."""
+        self.time_max_ms = 0
+        """The longest read."""
+        self.last_behind = -1
+        self.last_read_ms = 0
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.memory_bytes = memory * self._settings.access_message_in_memory_max_ratio // 100
+        """Of the end of the log that is taken to be in memory."""
 
     def read(
         self,
@@ -55,13 +71,12 @@ class StoreReads(StoreFiles):
         offset: int,
         max_count: int,
         tag_codes: Sequence[int] | None,
-        group: str | None = None,
         bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
-        """See ``StoreKernel.read``; groups count in the subclass."""
+        """See ``RecordReader.read``; who counts for groups is above."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            self._get_miss += 1
+            self.miss += 1
             self.last_behind = -1
             return Read(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, False, 0, b"")
         codes = None if tag_codes is None else frozenset(tag_codes)
@@ -85,8 +100,8 @@ class StoreReads(StoreFiles):
         result = self._read_queue(queue, offset, max_count, tag_codes, bits)
         elapsed_ms = (time.monotonic_ns() - begin_ns) // 1_000_000
         self.last_read_ms = elapsed_ms
-        if elapsed_ms > self._get_time_max_ms:
-            self._get_time_max_ms = elapsed_ms
+        if elapsed_ms > self.time_max_ms:
+            self.time_max_ms = elapsed_ms
         return result
 
     def _read_queue(
@@ -98,17 +113,17 @@ class StoreReads(StoreFiles):
         bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
-        high = self.readable_end(queue)
+        high = self._files.readable_end(queue)
         if low <= offset < high:
             found = self._read_entries(queue, offset, high, max_count, tag_codes, bits)
             if found is not None:
                 status, scanned, suggest_slave, count, records = found
                 if count:
-                    self._get_found += 1
-                    self._get_count += count
-                    self._get_bytes += len(records)
+                    self.found += 1
+                    self.count += count
+                    self.bytes += len(records)
                 else:
-                    self._get_miss += 1
+                    self.miss += 1
                 return status, offset + scanned, low, high, suggest_slave, count, records
             status, next_offset = _OFFSET_FOUND_NULL, queue.roll_next(offset)
         elif high == 0:
@@ -119,7 +134,7 @@ class StoreReads(StoreFiles):
             status, next_offset = _OFFSET_OVERFLOW_ONE, offset
         else:
             status, next_offset = _OFFSET_OVERFLOW_BADLY, high
-        self._get_miss += 1
+        self.miss += 1
         self.last_behind = -1
         return status, next_offset, low, high, False, 0, b""
 
@@ -160,8 +175,8 @@ class StoreReads(StoreFiles):
 
         A third of the time of the loop, for the shape that nearly all pulls have.
         """
-        log = self.log
-        settings = self.settings
+        log = self._log
+        settings = self._settings
         count = min(
             len(data) // ENTRY_BYTES,
             max(max_count, 1),
@@ -176,7 +191,7 @@ class StoreReads(StoreFiles):
         file = log.files.get(start // log.file_size)
         if (
             file is None
-            or start < log.max_offset - self._memory_bytes
+            or start < log.max_offset - self.memory_bytes
             or end > log.max_offset
             or end > file.end
             or min(sizes) <= 0
@@ -206,15 +221,15 @@ class StoreReads(StoreFiles):
         self, data: bytes, max_count: int, tag_codes: AbstractSet[int] | None
     ) -> tuple[int, int, bool, int, bytes]:
         """The loop of getMessage over queue entries; neighbours in the log are copied at once."""
-        settings = self.settings
-        log = self.log
+        settings = self._settings
+        log = self._log
         files, file_size, log_min, log_max = (
             log.files,
             log.file_size,
             log.min_offset,
             log.max_offset,
         )
-        disk_before = log_max - self._memory_bytes
+        disk_before = log_max - self.memory_bytes
         bytes_max = settings.max_transfer_bytes_on_message_in_memory
         count_max = min(max_count, settings.max_transfer_count_on_message_in_memory)
         disk_bytes_max = settings.max_transfer_bytes_on_message_in_disk
@@ -264,29 +279,29 @@ class StoreReads(StoreFiles):
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """See ``StoreKernel.lookup``."""
-        return self.log.lookup(physical_offset)
+        return self._log.lookup(physical_offset)
 
     def query_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[int, int, bytes]:
         """See ``StoreKernel.query_key``; not more than ``max_msgs_num_batch`` records, and the
         newest of more than ``QUERY_BYTES_MAX``."""
-        if not self.settings.message_index_enable or not self._is_open:
+        if not self._settings.message_index_enable or not self._files.is_open:
             return 0, 0, b""
-        self._index.follow(self.log, QUERY_CATCH_UP_RECORDS_MAX)
-        most = min(max_count, self.settings.max_msgs_num_batch)
+        self._files.index.follow(self._log, QUERY_CATCH_UP_RECORDS_MAX)
+        most = min(max_count, self._settings.max_msgs_num_batch)
         last_ms = end_ms
         timestamp = physical_offset = 0
         records: list[bytes] = []
         for _round in range(QUERY_ROUNDS):
-            offsets, newest_ms, newest_offset = self._index.query(
+            offsets, newest_ms, newest_offset = self._files.index.query(
                 topic, key, most, begin_ms, last_ms
             )
             if not offsets:
                 break
             offsets.sort()
             timestamp, physical_offset = newest_ms, newest_offset
-            first_ms = self.log.store_time(offsets[0])
+            first_ms = self._log.store_time(offsets[0])
             last_ms = first_ms if first_ms >= 0 else last_ms
             records = self._newest_records(offsets)
             if records or last_ms < begin_ms:
@@ -298,7 +313,7 @@ class StoreReads(StoreFiles):
         records: list[bytes] = []
         size = 0
         for offset in reversed(offsets):
-            record = self.log.lookup(offset) or b""
+            record = self._log.lookup(offset) or b""
             if size and size + len(record) > QUERY_BYTES_MAX:
                 break
             size += len(record)
@@ -309,7 +324,7 @@ class StoreReads(StoreFiles):
         """See ``StoreKernel.queue_entry``."""
         queue = self._queues.get((topic, queue_id))
         entry = None if queue is None else queue.entry(offset)
-        if entry is None or queue is None or entry[0] >= self.log.max_offset:
+        if entry is None or queue is None or entry[0] >= self._log.max_offset:
             return None
         if queue.ext is None or not is_ext_address(entry[2]):
             return entry
@@ -319,7 +334,7 @@ class StoreReads(StoreFiles):
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
         """See ``StoreKernel.queue_unit``."""
         queue = self._queues.get((topic, queue_id))
-        if queue is None or offset >= self.readable_end(queue):
+        if queue is None or offset >= self._files.readable_end(queue):
             return None
         unit = queue.unit_of(offset)
         return None if unit is None else (unit.tags_code, unit.store_time, unit.bit_map)
@@ -327,7 +342,7 @@ class StoreReads(StoreFiles):
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """See ``StoreKernel.store_time``."""
         entry = self.queue_entry(topic, queue_id, offset)
-        return -1 if entry is None else self.log.store_time(entry[0])
+        return -1 if entry is None else self._log.store_time(entry[0])
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """See ``StoreKernel.offset_by_time``.
@@ -337,7 +352,7 @@ class StoreReads(StoreFiles):
         earlier one when both are as near.
         """
         queue = self._queues.get((topic, queue_id))
-        max_offset = 0 if queue is None else self.readable_end(queue)
+        max_offset = 0 if queue is None else self._files.readable_end(queue)
         if queue is None or queue.min_offset >= max_offset:
             return 0
         per_file = queue.file_size // ENTRY_BYTES
@@ -356,10 +371,10 @@ class StoreReads(StoreFiles):
             # with the same time, the one that it would find.
             middle = start + (low - start + high - start) // 2
             entry = queue.entry(middle)
-            if entry is None or entry[0] < self.log.min_offset:
+            if entry is None or entry[0] < self._log.min_offset:
                 low, left = middle + 1, middle
                 continue
-            store_ms = self.log.store_time(entry[0])
+            store_ms = self._log.store_time(entry[0])
             if store_ms < 0:
                 return 0
             if store_ms == timestamp_ms:

@@ -1,7 +1,7 @@
 """Opening and closing the files of a store: locks, loading, recovery, threads.
 
-:class:`StoreFiles` is the ground that :mod:`kerolox.store.reads` and
-:mod:`kerolox.store.message_store` build on; see there for what the store promises.
+:class:`StoreFiles` holds the log, the queues, the index, and the threads that bring them to disk.
+:mod:`kerolox.store.reads` and :mod:`kerolox.store.appends` work on it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ class StoreFiles:
         self.settings = settings
         root = os.path.abspath(os.path.expanduser(settings.store_path_root_dir))
         self.root = root
-        self.store_host = bytes(8)
-        """8 or 20 bytes, goes into records of ``append_chunk``; the subclass sets it."""
         self.failure = "the store is not open"
         """Why the store takes no writes; empty while it does."""
         self.refusal = ""
@@ -70,45 +68,38 @@ class StoreFiles:
         if self._queue_file_size < ENTRY_BYTES:
             raise ValueError("mappedFileSizeConsumeQueue must hold at least one entry of 20 bytes")
         self._queue_root = os.path.join(root, "consumequeue")
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.queues_by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.lmq_count = 0
         """Light message queues among them."""
         self._open_queues = OpenQueues()
-        self._delays_ms = delay_levels_ms(settings.message_delay_level)
+        self.delays_ms = delay_levels_ms(settings.message_delay_level)
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
         self._abort = AbortFile(os.path.join(root, "abort"))
         self._lock = StoreLock(os.path.join(root, "lock"))
         self._deletions = Deletions(os.path.join(root, "deletions"))
-        self._index = Index(
+        self.index = Index(
             os.path.join(root, "index"), settings.max_hash_slot_num, settings.max_index_num
         )
-        self._is_open = False
-        self._is_sound = True
+        self.is_open = False
+        self.is_sound = True
         self._frozen_ms: int | None = None
-        self._written = (0, 0)
+        self.written = (0, 0)
         self._sure_offset = 0
         """Up to where recovery knows the log to be on the disk."""
-        self._put_count = self._put_bytes = 0
-        self._get_found = self._get_miss = self._get_count = self._get_bytes = 0
-        self._get_time_max_ms = 0
-        self.last_behind = -1
-        self.last_read_ms = 0
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
         self._notify_read = self._notify_write = -1
-        self._log_flusher: CommitLogFlusher | None = None
-        self._queue_flusher: ConsumeQueueFlusher | None = None
-        self._index_follower: IndexFollower | None = None
-        self._allocator: FileAllocator | None = None
+        self.log_flusher: CommitLogFlusher | None = None
+        self.queue_flusher: ConsumeQueueFlusher | None = None
+        self.index_follower: IndexFollower | None = None
+        self.allocator: FileAllocator | None = None
         self.pool: TransientPool | None = None
         """The transient store pool, where there is one and the store is open."""
-        self._note_put: Callable[[], None] | None = None
+        self.note_put: Callable[[], None] | None = None
         """Called after each append, for a thread that puts wake."""
 
     # -- life cycle -------------------------------------------------------------------------
     def open(self) -> RecoveryReport:
         """See ``StoreKernel.open``. A store is opened once."""
-        if self._is_open or not self._is_sound:
+        if self.is_open or not self.is_sound:
             raise ValueError(f"the store in {self.root} was opened before; make a new one")
         make_folder(self.root)
         for path in (self.root, *self.log.folders.writable, self._queue_root):
@@ -127,7 +118,7 @@ class StoreFiles:
             self._lock.release()
             raise
         self._start_threads()
-        self._is_open = True
+        self.is_open = True
         self.failure = ""
         return report
 
@@ -142,11 +133,11 @@ class StoreFiles:
         self._deletions.load()
         repair = QueueRepair(
             self.log,
-            self._queues.values,
+            self.queues_by_key.values,
             self.queue,
             self._deletions,
             Dispatching(
-                self._delays_ms, self.settings.enable_multi_dispatch, self.settings.enable_lmq
+                self.delays_ms, self.settings.enable_multi_dispatch, self.settings.enable_lmq
             ),
             notes,
         )
@@ -154,7 +145,7 @@ class StoreFiles:
         if state.clean:
             self._check_end(state.inventory)
         self._checkpoint.load()
-        index = self._index if self.settings.message_index_enable else None
+        index = self.index if self.settings.message_index_enable else None
         if index is not None:
             known = state.inventory.index if state.inventory else ()
             notes += index.load(
@@ -165,14 +156,14 @@ class StoreFiles:
         report = recovery.run(index, state)
         self._deletions.settle(self.log.min_offset, self.log.max_offset)
         self.last_store_timestamp = recovery.last_store_timestamp
-        self._written = (self.log.max_offset, self.last_store_timestamp)
+        self.written = (self.log.max_offset, self.last_store_timestamp)
         self._sure_offset = recovery.flushed_offset
         if not state.clean and not state.same_boot:
             self.log.write_again(self._sure_offset)
         # What a killed run left in the page cache may not be on the disk.
         depth = 0 if report.dispatched or report.cut_entries else RECOVERED_FILES
         if not report.clean or not depth:
-            for queue in self._queues.values():
+            for queue in self.queues_by_key.values():
                 if queue.starts:
                     begin = queue.starts[-depth:][0] // ENTRY_BYTES
                     queue.flushed_offset = min(queue.flushed_offset, begin)
@@ -181,7 +172,7 @@ class StoreFiles:
     def _check_end(self, inventory: Inventory | None) -> None:
         """Refuse a log that ended behind its last file when it was closed: entries of what is in
         the missing file would be dropped, and others put in their place."""
-        known = (queue.max_physical_offset for queue in self._queues.values())
+        known = (queue.max_physical_offset for queue in self.queues_by_key.values())
         closed_at = max(known, default=0) if inventory is None else inventory.log_end
         end = self.log.tail.end if self.log.tail else 0
         if closed_at <= end:
@@ -210,7 +201,7 @@ class StoreFiles:
                             short_files |= loaded.short_files
                             if loaded.is_short:
                                 repair.short[queue] = None
-        has_right_size = any(queue.starts for queue in self._queues.values())
+        has_right_size = any(queue.starts for queue in self.queues_by_key.values())
         for path, size in short_files.items():
             if clean and size and not has_right_size:
                 # No file has the size that the setting says: then the setting is wrong.
@@ -225,78 +216,72 @@ class StoreFiles:
         self._notify_read, self._notify_write = _make_notify()
         if has_pool(self.settings):
             self.pool = TransientPool(
-                self.settings, lambda: self._written, self._move_end, self._committed
+                self.settings, lambda: self.written, self._move_end, self._committed
             )
             self.log.stage(self.pool)
         pool = self.pool
-        self._log_flusher = CommitLogFlusher(
+        self.log_flusher = CommitLogFlusher(
             self.log,
             self.settings,
             self._checkpoint,
-            (lambda: self._written) if pool is None else (lambda: pool.committed),
-            self._flushed,
-            self._fail,
+            (lambda: self.written) if pool is None else (lambda: pool.committed),
+            self.notify,
+            self.fail,
         )
-        self._log_flusher.flushed_offset = self._sure_offset
-        self._queue_flusher = ConsumeQueueFlusher(
+        self.log_flusher.flushed_offset = self._sure_offset
+        self.queue_flusher = ConsumeQueueFlusher(
             self.settings,
             self._checkpoint,
-            lambda: self._written,
-            self._index,
-            self._fail,
+            lambda: self.written,
+            self.index,
+            self.fail,
             self.log,
             self._deletions,
             self._abort.forget_boot,
         )
-        self._queue_flusher.dirty.update(
-            queue for queue in self._queues.values() if queue.flushed_offset < queue.max_offset
+        self.queue_flusher.dirty.update(
+            queue
+            for queue in self.queues_by_key.values()
+            if queue.flushed_offset < queue.max_offset
         )
         if pool is not None:
-            self._note_put = pool.note_put
+            self.note_put = pool.note_put
             pool.start()
-        elif self._log_flusher.is_woken_by_puts:
-            self._note_put = self._log_flusher.note_put
-        self._log_flusher.start()
-        self._queue_flusher.start()
-        self.log.allocator = self._allocator = FileAllocator(self.settings, FILE_SIZE_SETTING)
-        self._allocator.start()
+        elif self.log_flusher.is_woken_by_puts:
+            self.note_put = self.log_flusher.note_put
+        self.log_flusher.start()
+        self.queue_flusher.start()
+        self.log.allocator = self.allocator = FileAllocator(self.settings, FILE_SIZE_SETTING)
+        self.allocator.start()
         if self.settings.message_index_enable:
-            self._index_follower = IndexFollower(self._index, self.log)
-            self._index_follower.start()
+            self.index_follower = IndexFollower(self.index, self.log)
+            self.index_follower.start()
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Take no more writes. From any thread."""
-        self._is_sound = False
+        self.is_sound = False
         if not self.failure:
             self.failure = reason
         self._abort.forget_boot()
-        self._flushed()
+        self.notify()
 
     def _move_end(self, offset: int) -> None:
         self.log.max_offset = offset
 
     def _committed(self) -> None:
         """In the thread that committed: tell the flusher, and the owner, who has pulls."""
-        flusher = self._log_flusher
+        flusher = self.log_flusher
         if flusher is not None and flusher.is_requested:
             flusher.wake()
         elif flusher is not None and flusher.is_woken_by_puts:
             flusher.note_put()
         self.notify()
 
-    def _flushed(self) -> None:
-        self.put_flushed()
-        self.notify()
-
     @property
     def trouble(self) -> str:
         """See ``StoreKernel.trouble``."""
         uncommitted = "" if self.pool is None else self.pool.problem
-        return self.failure or self.write_error or uncommitted or self._index.failure
-
-    def put_flushed(self) -> None:
-        """Overridable, called in the FLUSH THREAD after ``flushed_offset`` moved and before
-        ``notify_fd`` is made readable; do next to nothing here."""
+        return self.failure or self.write_error or uncommitted or self.index.failure
 
     def notify(self) -> None:
         """Make ``notify_fd`` readable. From any thread."""
@@ -309,39 +294,39 @@ class StoreFiles:
 
     def close(self) -> None:
         """See ``StoreKernel.close``: every thread ends, at most 5 seconds each."""
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
         self.failure = self.failure or "the store is closed"
         is_stopped = True
-        assert self._log_flusher is not None
-        assert self._queue_flusher is not None
+        assert self.log_flusher is not None
+        assert self.queue_flusher is not None
         for thread in (
-            self._allocator,
-            self._index_follower,
-            self._queue_flusher,
+            self.allocator,
+            self.index_follower,
+            self.queue_flusher,
             self.pool,
-            self._log_flusher,
+            self.log_flusher,
         ):
             if thread is not None:
                 is_stopped = thread.stop() and is_stopped
         try:
-            if is_stopped and self._allocator is not None:
-                self._allocator.remove_unused()
-            if is_stopped and self._is_sound:
+            if is_stopped and self.allocator is not None:
+                self.allocator.remove_unused()
+            if is_stopped and self.is_sound:
                 self._commit_all()
                 is_behind = not self._catch_up()
                 self._flush_all()
                 is_lost = self.log.end_offset > self.log.max_offset
-                if self._is_sound and not is_behind and not is_lost:
+                if self.is_sound and not is_behind and not is_lost:
                     self._inventory().save(self.root)
                     self._abort.remove()
                     sync_folder(self.root)
         finally:
-            self._log_flusher.close_file()
+            self.log_flusher.close_file()
             if is_stopped:
                 self._close_files()
-            self._is_sound = False
+            self.is_sound = False
             for descriptor in {self._notify_read, self._notify_write} - {-1}:
                 os.close(descriptor)
             self._notify_read = self._notify_write = -1
@@ -351,17 +336,17 @@ class StoreFiles:
         """What the store consists of now."""
         queues = {
             (queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset)
-            for queue in self._queues.values()
+            for queue in self.queues_by_key.values()
             if queue.starts
         }
-        return Inventory(self.log.max_offset, queues, self._index.file_ends())
+        return Inventory(self.log.max_offset, queues, self.index.file_ends())
 
     def _close_files(self) -> None:
         """Let go of all files: a closed store answers as an empty one, and deletes nothing."""
-        for queue in self._queues.values():
+        for queue in self.queues_by_key.values():
             queue.close()
-        self._queues.clear()
-        self._index.close()
+        self.queues_by_key.clear()
+        self.index.close()
         self.log.close()
         if self.pool is not None:
             self.pool.close()
@@ -371,11 +356,11 @@ class StoreFiles:
         if not self.settings.message_index_enable:
             return True
         deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
-        while self._index.followed_offset < self.log.max_offset:
+        while self.index.followed_offset < self.log.max_offset:
             if time.monotonic() > deadline:
                 return False
-            self._index.follow(self.log, 1_024)
-            if self._index.failure:
+            self.index.follow(self.log, 1_024)
+            if self.index.failure:
                 return False
         return True
 
@@ -384,13 +369,13 @@ class StoreFiles:
             self.pool.commit()
 
     def _flush_all(self) -> None:
-        if self._log_flusher is not None and self._queue_flusher is not None:
-            self._log_flusher.flush()
-            self._queue_flusher.flush(everything=True)
+        if self.log_flusher is not None and self.queue_flusher is not None:
+            self.log_flusher.flush()
+            self.queue_flusher.flush(everything=True)
 
     def flush(self) -> int:
         """See ``StoreKernel.flush``."""
-        if self._is_open:
+        if self.is_open:
             self._commit_all()
             self._catch_up()
             self._flush_all()
@@ -407,12 +392,12 @@ class StoreFiles:
     @property
     def flushed_offset(self) -> int:
         """See ``StoreKernel.flushed_offset``."""
-        return 0 if self._log_flusher is None else self._log_flusher.flushed_offset
+        return 0 if self.log_flusher is None else self.log_flusher.flushed_offset
 
     @property
     def has_failed(self) -> bool:
         """See ``StoreKernel.has_failed``."""
-        return self._is_open and not self._is_sound
+        return self.is_open and not self.is_sound
 
     @property
     def notify_fd(self) -> int:
@@ -423,15 +408,35 @@ class StoreFiles:
         """See ``StoreKernel.set_clock``."""
         self._frozen_ms = now_ms
 
+    def clock_ms(self) -> int:
+        """The time for deadlines; unlike ``now_ms`` it goes back when the clock does."""
+        return time.time_ns() // 1_000_000 if self._frozen_ms is None else self._frozen_ms
+
     def now_ms(self) -> int:
         """The time that the next record gets: the clock, never below the last record's."""
-        now = time.time_ns() // 1_000_000 if self._frozen_ms is None else self._frozen_ms
-        return max(now, self.last_store_timestamp)
+        return max(self.clock_ms(), self.last_store_timestamp)
+
+    @property
+    def min_physical_offset(self) -> int:
+        """See ``StoreKernel.min_physical_offset``."""
+        return self.log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """See ``StoreKernel.max_physical_offset``."""
+        return self.log.max_offset
+
+    def request_flush(self, physical_offset: int) -> None:
+        """See ``StoreKernel.request_flush``."""
+        if self.log_flusher is not None:
+            self.log_flusher.request(physical_offset)
+        if self.pool is not None:
+            self.pool.force()
 
     # -- queues -----------------------------------------------------------------------------
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The consume queue, made when it is new (no file yet). ``ValueError``: illegal topic."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues_by_key.get((topic, queue_id))
         if queue is None:
             if queue_id < 0:
                 raise ValueError(f"queue id {queue_id} of topic {topic} is negative")
@@ -446,17 +451,13 @@ class StoreFiles:
                     self.settings.mapped_file_size_consume_queue_ext,
                     self.settings.bit_map_length_consume_queue_ext,
                 )
-            self._queues[topic, queue_id] = queue
+            self.queues_by_key[topic, queue_id] = queue
             self.lmq_count += topic.startswith(LMQ_PREFIX)
         return queue
 
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The consume queue when it exists."""
-        return self._queues.get((topic, queue_id))
-
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """See ``StoreKernel.queue_bounds``."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues_by_key.get((topic, queue_id))
         return (0, 0) if queue is None else (queue.min_offset, self.readable_end(queue))
 
     def readable_end(self, queue: ConsumeQueue) -> int:
@@ -476,13 +477,13 @@ class StoreFiles:
         """See ``StoreKernel.queues``: those with files."""
         return [
             QueueBounds(queue.topic, queue.queue_id, queue.min_offset, self.readable_end(queue))
-            for queue in self._queues.values()
+            for queue in self.queues_by_key.values()
             if queue.starts
         ]
 
     def queue_end(self, topic: str, queue_id: int) -> int:
         """See ``StoreKernel.queue_end``."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues_by_key.get((topic, queue_id))
         return -1 if queue is None else queue.max_physical_offset
 
     # -- retention --------------------------------------------------------------------------
@@ -502,16 +503,16 @@ class StoreFiles:
 
     def expire_queue(self, topic: str, queue_id: int, most: int) -> int:
         """See ``StoreKernel.expire_queue``."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues_by_key.get((topic, queue_id))
         return 0 if queue is None else queue.expire(self.log.min_offset, most)
 
     def expire_index(self) -> list[str]:
         """See ``StoreKernel.expire_index``."""
-        return self._index.expire(self.log.min_offset)
+        return self.index.expire(self.log.min_offset)
 
     def delete_queue(self, topic: str, queue_id: int) -> bool:
         """See ``StoreKernel.delete_queue``."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues_by_key.get((topic, queue_id))
         if queue is None:
             return False
         had_files = bool(queue.starts)
@@ -520,7 +521,7 @@ class StoreFiles:
 
     def delete_queues(self, topic: str) -> int:
         """See ``StoreKernel.delete_queues``."""
-        gone = [queue for (name, _id), queue in self._queues.items() if name == topic]
+        gone = [queue for (name, _id), queue in self.queues_by_key.items() if name == topic]
         count = sum(bool(queue.starts) for queue in gone)
         if count:
             # First: a kill among the files must not leave some that look alive.
@@ -535,10 +536,10 @@ class StoreFiles:
         Inventory.remove(self.root)
         for queue in queues:
             topic = queue.topic
-            del self._queues[topic, queue.queue_id]
+            del self.queues_by_key[topic, queue.queue_id]
             self.lmq_count -= topic.startswith(LMQ_PREFIX)
-            if self._queue_flusher is not None:
-                self._queue_flusher.dirty.discard(queue)
+            if self.queue_flusher is not None:
+                self.queue_flusher.dirty.discard(queue)
             queue.delete()
             # Not empty: it has other queues, or something that is not ours.
             with contextlib.suppress(OSError):

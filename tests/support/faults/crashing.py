@@ -103,7 +103,7 @@ class Crashable:
         """Let go of it without a flush or a word, as ``kill -9`` does."""
         store, self.store = self.store, None
         if store is not None and self.kernel == "python":
-            store._is_sound = False
+            store.files.is_sound = False
             store.close()
         del store
 

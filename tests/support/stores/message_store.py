@@ -84,5 +84,5 @@ def crash(store: MessageStore) -> None:
 
     Threads and descriptors are let go, which a kill does too.
     """
-    store._is_sound = False
+    store.files.is_sound = False
     store.close()

@@ -51,7 +51,7 @@ def test_a_read_stays_within_the_log_and_a_file(tmp_path: Path) -> None:
 def test_records_are_walked_over_the_end_of_a_file(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path, mapped_file_size_commit_log=SIZE)) as store:
         offsets = [put(store, body=b"x" * 500).physical_offset for _ in range(10)]
-        log = store.log
+        log = store.files.log
         walked = [offset for offset, _record in log.records_from(0, log.max_offset)]
         assert walked == offsets
         assert len(log.files) == 4

@@ -47,10 +47,10 @@ def test_a_flush_crosses_files_of_the_log(tmp_path: Path) -> None:
         for _ in range(20):
             put(store, body=b"x" * 20_000)
         assert store.flush() == store.max_physical_offset
-        assert len(store.log.files) > 5
+        assert len(store.files.log.files) > 5
         checkpoint = (tmp_path / "store" / "checkpoint").read_bytes()
         times = {int.from_bytes(checkpoint[at : at + 8], "big") for at in (0, 8)}
-        assert times == {store.last_store_timestamp}
+        assert times == {store.files.last_store_timestamp}
 
 
 def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
@@ -63,7 +63,7 @@ def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
 
         def expire(folder: str) -> None:
             monkeypatch.undo()
-            first = store.log.drop_first()
+            first = store.files.log.drop_first()
             assert first is not None
             os.unlink(first.path)
             first.close()
@@ -71,7 +71,7 @@ def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
         monkeypatch.setattr("kerolox.store.flush.flushers.sync_folder", expire)
         assert store.flush() == store.max_physical_offset
         assert store.min_physical_offset > 0
-        assert not store.failure
+        assert not store.files.failure
         assert put(store).status == PutMessageStatus.PUT_OK
 
 
@@ -79,9 +79,9 @@ def test_a_file_of_the_log_that_somebody_took_away_ends_the_writes(tmp_path: Pat
     store = MessageStore(small_settings(tmp_path, flush_interval_commit_log=60_000))
     store.open()
     put(store)
-    os.unlink(next(iter(store.log.files.values())).path)
+    os.unlink(next(iter(store.files.log.files.values())).path)
     store.flush()
-    assert "No such file" in store.failure
+    assert "No such file" in store.files.failure
     store.close()
 
 
@@ -98,13 +98,15 @@ def test_an_error_of_the_disk_ends_the_writes_and_keeps_its_reason(
 
     monkeypatch.setattr(os, "fdatasync", fail)
     store.request_flush(store.max_physical_offset)
-    wait_until(lambda: store.failure)
+    wait_until(lambda: store.files.failure)
     monkeypatch.undo()
-    assert "Input/output error" in store.failure
-    assert "takes no more writes" in store.failure
+    assert "Input/output error" in store.files.failure
+    assert "takes no more writes" in store.files.failure
     assert store.flushed_offset == 0
     assert put(store).status == PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert store.append_chunk([(store.queue("T", 0), 0, 0, 0, 0, 0, b"", b"")], bytes(8)) == []
+    assert (
+        store.append_chunk([(store.files.queue("T", 0), 0, 0, 0, 0, 0, b"", b"")], bytes(8)) == []
+    )
     assert store.read("T", 0, 0, 1, None).count == 1
     store.close()
     assert (tmp_path / "store" / "abort").exists()
@@ -122,8 +124,8 @@ def test_a_failed_write_stores_nothing_and_the_next_one_works(
 
         monkeypatch.setattr(os, "pwrite", full)
         assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
-        assert "No space left" in store.refusal
-        queue = store.queue("T", 0)
+        assert "No space left" in store.files.refusal
+        queue = store.files.queue("T", 0)
         assert store.append_chunk([(queue, 0, 0, 0, 0, 0, b"", b"")] * 3, bytes(8)) == []
         monkeypatch.setattr(os, "pwrite", real)
         assert put(store, body=b"three").queue_offset == 1
@@ -136,7 +138,7 @@ def test_a_failed_queue_write_stores_nothing_and_the_next_one_works(
     settings = small_settings(tmp_path)
     with opened(settings) as store:
         put(store, body=b"one")
-        queue = store.queue("T", 0)
+        queue = store.files.queue("T", 0)
         end = store.max_physical_offset
         real = os.pwrite
         descriptor = queue._tail_descriptor
@@ -148,10 +150,10 @@ def test_a_failed_queue_write_stores_nothing_and_the_next_one_works(
 
         monkeypatch.setattr(os, "pwrite", full)
         assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
-        assert "consumequeue" in store.refusal
-        assert "No space left" in store.refusal
+        assert "consumequeue" in store.files.refusal
+        assert "No space left" in store.files.refusal
         monkeypatch.undo()
-        assert not store.failure
+        assert not store.files.failure
         assert (store.max_physical_offset, store.queue_bounds("T", 0)) == (end, (0, 1))
         assert put(store, body=b"two").queue_offset == 1
     with opened(settings) as again:
@@ -168,7 +170,7 @@ def test_entries_of_records_that_were_not_stored_are_cleared(
         def full(data: bytes) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(store.log, "write", full)
+        monkeypatch.setattr(store.files.log, "write", full)
         assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
         monkeypatch.undo()
         assert not any((tmp_path / "store/consumequeue/T/0" / f"{0:020d}").read_bytes()[20:])
@@ -214,8 +216,8 @@ def test_what_was_indexed_at_the_opening_does_not_hide_what_is_not_yet(tmp_path:
         crash(store)
     shutil.rmtree(tmp_path / "store" / "index", ignore_errors=True)
     with opened(small_settings(tmp_path)) as store:
-        assert store._index_follower is not None
-        store._index_follower.stop()
+        assert store.files.index_follower is not None
+        store.files.index_follower.stop()
         put(store, properties=b"KEYS\x01late")
         assert store.stats()["index_pending"] >= 1
         store.query_key("T", "late", 1, 0, 10**15)
@@ -236,7 +238,7 @@ def test_what_was_read_does_not_stay_in_the_process(
         for offset in range(15):
             store.read("T", 0, offset, 1, None)
         grown = resident_file_kib()
-        flusher = store._queue_flusher
+        flusher = store.files.queue_flusher
         assert flusher is not None
         flusher.release_pages()
         assert resident_file_kib() < grown - 40 * 1024

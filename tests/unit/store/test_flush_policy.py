@@ -63,7 +63,7 @@ def test_what_is_flushed_is_not_flushed_again(tmp_path: Path) -> None:
 def test_few_dirty_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, flush_interval_commit_log=NEVER_MS)
     with opened(settings) as store:
-        flusher = store._log_flusher
+        flusher = store.files.log_flusher
         assert flusher is not None
         put(store, body=b"x" * 3 * 4_096)
         flusher.run_once()
@@ -89,14 +89,14 @@ def test_queues_are_flushed_by_their_own_interval(tmp_path: Path) -> None:
     with opened(settings) as store:
         for queue_id in range(3):
             put(store, queue_id=queue_id)
-        queues = [store.queue("T", queue_id) for queue_id in range(3)]
+        queues = [store.files.queue("T", queue_id) for queue_id in range(3)]
         wait_until(lambda: all(queue.flushed_offset == 1 for queue in queues))
         assert store.flushed_offset == 0
 
 
 def test_queues_with_few_new_entries_wait_for_a_minute(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path, **QUIET)) as store:
-        flusher, queue = store._queue_flusher, store.queue("T", 0)
+        flusher, queue = store.files.queue_flusher, store.files.queue("T", 0)
         assert flusher is not None
         put(store)
         flusher.run_once()
@@ -120,7 +120,7 @@ def test_a_file_that_can_not_be_made_is_a_status_and_nothing_is_lost(
             patch.setattr(mapped_file.os, "ftruncate", full)  # type: ignore[attr-defined]
             refused = put(store, body=b"y" * 1_800)
             assert refused.status == PutMessageStatus.CREATE_MAPEDFILE_FAILED
-            assert "No space left" in store.refusal
+            assert "No space left" in store.files.refusal
         assert put(store, body=b"z" * 1_800).queue_offset == 1
         assert [message.body[:1] for message in read_messages(store)] == [b"x", b"z"]
 

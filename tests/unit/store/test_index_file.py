@@ -114,7 +114,7 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path) -> None:
         _when, newest, records = store.query_key("T", "k3", 10, 0, 10**15)
         assert newest == offsets[-1]
         assert records == store.lookup(offsets[3])
-        files = store._index.files
+        files = store.files.index.files
         assert [file.is_full for file in files] == [True, True, True, False]
         for before, after in itertools.pairwise(files):
             assert after.begin_offset >= before.end_offset

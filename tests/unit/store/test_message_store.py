@@ -89,7 +89,7 @@ def test_what_breaks_a_limit_is_refused_with_a_reason(
 ) -> None:
     with opened(small_settings(tmp_path)) as store:
         assert put(store, **changes) == (status, 0, 0, 0, 0)  # type: ignore[arg-type]
-        assert store.refusal
+        assert store.files.refusal
         assert store.max_physical_offset == 0
 
 
@@ -97,7 +97,7 @@ def test_a_record_that_no_file_can_hold_is_illegal(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, mapped_file_size_commit_log=2_048)
     with opened(settings) as store:
         assert put(store, body=b"x" * 2_048).status == PutMessageStatus.MESSAGE_ILLEGAL
-        assert "mappedFileSizeCommitLog" in store.refusal
+        assert "mappedFileSizeCommitLog" in store.files.refusal
         assert put(store, body=b"x" * (2_048 - 8 - 92)).status == PutMessageStatus.PUT_OK
         assert put(store, body=b"x" * (2_048 - 8 - 91)).status == PutMessageStatus.MESSAGE_ILLEGAL
 
@@ -129,30 +129,23 @@ def test_a_batch_that_is_empty_too_large_or_a_transaction_is_illegal(tmp_path: P
             assert stored == (PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
 
 
-class Listening(MessageStore):
-    """Keeps what ``after_append`` said."""
-
-    def after_append(
-        self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
-    ) -> None:
-        self.heard.append((queue.topic, queue.queue_id, first_offset, count, list(tag_codes)))
-
-    heard: list[tuple[str, int, int, int, list[int]]]
-
-
 def test_a_chunk_is_stored_and_told_once_per_queue(tmp_path: Path) -> None:
-    store = Listening(small_settings(tmp_path))
-    store.heard = []
+    heard: list[tuple[str, int, int, int, list[int]]] = []
+
+    def hear(queue: ConsumeQueue, first: int, count: int, codes: Sequence[int]) -> None:
+        heard.append((queue.topic, queue.queue_id, first, count, list(codes)))
+
+    store = MessageStore(small_settings(tmp_path), hear)
     store.open()
-    store.store_host = STORE_HOST
-    queues = [store.queue("A", 0), store.queue("A", 1)]
+    store.appender.store_host = STORE_HOST
+    queues = [store.files.queue("A", 0), store.files.queue("A", 1)]
     items = [
         (queues[index % 2], index, index, 0, 123, 0, b"body%d" % index, b"K\x01v")
         for index in range(5)
     ]
     results = store.append_chunk(items, BORN_HOST)
     assert [queue_offset for _position, queue_offset in results] == [0, 0, 1, 1, 2]
-    assert store.heard == [("A", 0, 0, 3, [0, 2, 4]), ("A", 1, 0, 2, [1, 3])]
+    assert heard == [("A", 0, 0, 3, [0, 2, 4]), ("A", 1, 0, 2, [1, 3])]
     messages = [decode_record(store.lookup(position) or b"")[0] for position, _ in results]
     assert [message.body for message in messages] == [b"body%d" % index for index in range(5)]
     assert [message.flag for message in messages] == list(range(5))
@@ -168,8 +161,8 @@ def test_a_chunk_gives_the_same_bytes_as_single_appends(tmp_path: Path) -> None:
             put(one, body=body, properties=properties, born_timestamp=5)
     with opened(small_settings(tmp_path / "two")) as two:
         two.set_clock(1_000_000)
-        two.store_host = STORE_HOST
-        queue = two.queue("T", 0)
+        two.appender.store_host = STORE_HOST
+        queue = two.files.queue("T", 0)
         items = [
             (queue, java_hash(properties[5:].decode()), 0, 0, 5, 0, body, properties)
             for body, properties in texts
@@ -186,7 +179,7 @@ def test_a_chunk_gives_the_same_bytes_as_single_appends(tmp_path: Path) -> None:
 def test_a_chunk_ends_before_a_record_that_does_not_fit(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, mapped_file_size_commit_log=2_048)
     with opened(settings) as store:
-        queue = store.queue("T", 0)
+        queue = store.files.queue("T", 0)
         items = [(queue, 0, 0, 0, 0, 0, b"x" * size, b"") for size in (10, 3_000, 10)]
         assert len(store.append_chunk(items, BORN_HOST)) == 1
         assert store.queue_bounds("T", 0) == (0, 1)

@@ -37,7 +37,7 @@ def test_every_status_has_its_next_offset(tmp_path: Path) -> None:
             found = store.read("T", 0, offset, 32, None)
             assert (found.status, found.next_offset) == (status, next_offset)
             assert (found.min_offset, found.max_offset) == (0, 3)
-        store.queue("T", 1)
+        store.files.queue("T", 1)
         for queue_id in (1, 2):
             assert store.read("T", queue_id, 5, 32, None) == (8, 0, 0, 0, False, 0, b"")
         assert store.read("None", 0, 5, 32, None).status == GetMessageStatus.NO_MESSAGE_IN_QUEUE
@@ -47,7 +47,7 @@ def test_a_lost_file_of_a_queue_leads_to_the_next_one(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path)) as store:
         for _ in range(25):
             put(store)
-        queue = store.queue("T", 0)
+        queue = store.files.queue("T", 0)
         os.unlink(queue.path_of(0))
         queue.close()
         found = store.read("T", 0, 3, 32, None)
@@ -99,7 +99,7 @@ def test_old_records_have_the_limits_of_the_disk(tmp_path: Path, tags: list[int]
     with opened(small_settings(tmp_path)) as store:
         for _ in range(20):
             put(store)
-        store._memory_bytes = store.max_physical_offset // 2
+        store.reader.memory_bytes = store.max_physical_offset // 2
         old = store.read("T", 0, 0, 32, tags)
         assert (old.count, old.suggest_slave) == (8, True)
         new = store.read("T", 0, 15, 32, tags)
@@ -132,9 +132,9 @@ def test_entries_whose_records_are_gone_are_skipped(tmp_path: Path) -> None:
     with opened(settings) as store:
         for index in range(15):
             put(store, body=b"%d" % index * 300)
-        first = store.log.files.pop(0)
+        first = store.files.log.files.pop(0)
         first.delete()
-        store.log._reset_bounds()
+        store.files.log._reset_bounds()
         found = store.read("T", 0, 0, 3, None)
         assert found.status == GetMessageStatus.FOUND
         assert found.count == 3
@@ -145,7 +145,7 @@ def test_entries_whose_records_are_gone_are_skipped(tmp_path: Path) -> None:
 def test_pre_blank_entries_are_no_messages(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path)) as store:
         put(store, body=b"real")
-        queue = store.queue("T", 0)
+        queue = store.files.queue("T", 0)
         queue.fill_gap(4)
         for tags in (None, [0]):
             found = store.read("T", 0, 1, 32, tags)

@@ -32,10 +32,10 @@ def crashed(settings: StoreSettings, *, same_boot: bool = True) -> list[bytes]:
     store = MessageStore(settings)
     store.open()
     texts = fill(store)
-    store._index.follow(store.log, COUNT)
+    store.files.index.follow(store.files.log, COUNT)
     crash(store)
     if not same_boot:
-        (Path(store.root) / "abort").write_bytes(b"")
+        (Path(store.files.root) / "abort").write_bytes(b"")
     return texts
 
 
@@ -285,10 +285,10 @@ def test_the_index_goes_on_where_it_was_after_a_kill(tmp_path: Path) -> None:
     store = MessageStore(settings)
     store.open()
     texts = fill(store, 60)
-    store._index.follow(store.log, 40)
-    with store._index.lock:
-        store._index.is_given_up = True
-        done = store._index.followed_count
+    store.files.index.follow(store.files.log, 40)
+    with store.files.index.lock:
+        store.files.index.is_given_up = True
+        done = store.files.index.followed_count
     texts += fill(store, 40, start=60)
     crash(store)
     report = reopen(settings, texts)
