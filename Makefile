@@ -36,11 +36,11 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
-	@if command -v cargo >/dev/null 2>&1; then \
+	@if [ "$$(uname)" = Linux ] && command -v cargo >/dev/null 2>&1; then \
 	  echo "setup: building the native kernel"; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation ./kernel; \
 	else \
-	  echo "setup: cargo is not here, so the pure-Python kernel is used: complete, but several times slower."; \
+	  echo "setup: this is not Linux, or cargo is not here, so the pure-Python kernel is used: complete, but several times slower."; \
 	  echo "setup: install Rust (rustup) and run make setup again for the native one."; \
 	fi
 	@touch $@

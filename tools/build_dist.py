@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from steps import has_rust
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -60,7 +61,7 @@ def main() -> int:
         old.unlink()
     if chosen.only != "kerolox-kernel":
         build_kerolox(out)
-    if chosen.only != "kerolox" and shutil.which("cargo") is None:
+    if chosen.only != "kerolox" and not has_rust():
         print("dist: cargo is not here, so kerolox-kernel is left out; install Rust (rustup)")
     elif chosen.only != "kerolox":
         build_kernel(out)

@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from steps import has_rust
+
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / ".cache" / "coverage"
 KERNEL = ROOT / "kernel"
@@ -27,7 +29,7 @@ NO_RUNTIME = "not java and not go and not node and not spark"
 
 def llvm_tools() -> Path | None:
     """The folder of the toolchain's own llvm-cov; another LLVM can't read its files."""
-    if shutil.which("cargo") is None:
+    if not has_rust():
         return None
     done = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True)
     found = sorted(Path(done.stdout.strip()).glob("lib/rustlib/*/bin/llvm-cov"))

@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from steps import BIN, ROOT, Outcome, Step, lane
+from steps import BIN, ROOT, Outcome, Step, has_rust, lane
 
 __all__ = ["kernel_checks", "python_checks", "quick_checks"]
 
@@ -49,7 +49,7 @@ def python_checks() -> list[Step]:
 
 def kernel_checks() -> list[Step]:
     """The checks of the Rust text; none where cargo is not."""
-    if shutil.which("cargo") is None:
+    if not has_rust():
         return []
     clippy = ["cargo", "clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]
     kernel = ROOT / "kernel"
@@ -64,7 +64,7 @@ def main() -> int:
         print(f"lint: {outcome}", flush=True)
 
     kernel = [] if "--python" in sys.argv[1:] else kernel_checks()
-    if not kernel and shutil.which("cargo") is None:
+    if not kernel and not has_rust():
         print("lint: cargo is not here; the kernel's checks (clippy, rustfmt) are left out")
     with ThreadPoolExecutor() as pool:
         lanes = [lane(pool, [*quick_checks(), *python_checks()], told), lane(pool, kernel, told)]

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from run_lint import kernel_checks, python_checks, quick_checks
-from steps import ROOT, Outcome, Step, lane, run_step
+from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 
 sys.path.insert(0, str(ROOT))
 
@@ -56,7 +56,7 @@ def missing_tools() -> list[tuple[str, str]]:
 def kernel_tests() -> list[Step]:
     """The engine's own tests and the corpus of its fuzz targets, with a fresh copy of the golden
     store."""
-    if shutil.which("cargo") is None:
+    if not has_rust():
         return []
     target = ROOT / ".cache" / "golden"
     shutil.rmtree(target, ignore_errors=True)
@@ -108,7 +108,7 @@ def main() -> int:
     if missing and os.environ.get("CI") == "true":
         print("tests: CI=true, so nothing may be left out")
         return 1
-    if shutil.which("cargo") is not None and find_spec("kerolox_kernel") is None:
+    if has_rust() and find_spec("kerolox_kernel") is None:
         print("tests: the kernel was not built (make setup)")
         return 1
     outcomes = [Outcome("set-up", True, before, "")]

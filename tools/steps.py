@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,11 +12,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["BIN", "ROOT", "Outcome", "Step", "lane", "run_step"]
+__all__ = ["BIN", "ROOT", "Outcome", "Step", "has_rust", "lane", "run_step"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 OUTPUT_CHARACTERS_MAX = 16_000
+
+
+def has_rust() -> bool:
+    """Whether the kernel can be built here: it is written for Linux, and needs cargo."""
+    return sys.platform == "linux" and shutil.which("cargo") is not None
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 def run(command: list[str], folder: Path, name_server: str) -> str:
     """Run to a good end in a folder of its own; what it printed."""
     environment = {**os.environ, "NAMESRV_ADDR": name_server, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["HOME"] = str(folder)
     environment |= {"PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
@@ -121,6 +122,7 @@ def serve(line: str, folder: Path, server: Up) -> None:
 
 @pytest.mark.parametrize("page", pages("python", "sh", "properties"), ids=name_of)
 def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
+    (tmp_path / "store").symlink_to(up.data / "store")
     for block in blocks_of(page):
         if block.needs != "spark" and block.language in {"python", "sh", "properties"}:
             run_block(block, tmp_path, up)

@@ -14,7 +14,7 @@ from tests.support.kernels import INSTALLED, KERNELS, MODULES
 
 
 def test_the_native_kernel_is_there_when_it_can_be_built() -> None:
-    assert "native" in INSTALLED or shutil.which("cargo") is None, (
+    assert "native" in INSTALLED or sys.platform != "linux" or shutil.which("cargo") is None, (
         "cargo is here, but kerolox_kernel is not built: run make setup"
     )
 

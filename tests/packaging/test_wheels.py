@@ -147,7 +147,7 @@ def test_each_sdist_can_be_built_from(wheels: list[Path]) -> None:
         assert not needed - names
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="asks cargo")
 def test_the_kernels_notice_names_each_crate_in_it() -> None:
     command = ["cargo", "tree", "--offline", "--locked", "-p", "kerolox-kernel"]
     command += ["-e", "no-build,no-dev,no-proc-macro", "--prefix", "none", "--format", "{p}"]
