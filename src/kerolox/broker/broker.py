@@ -259,7 +259,7 @@ class Broker:
 
     def _load_tables(self) -> None:
         parts = self.parts
-        for table in (parts.topics, parts.groups, parts.offsets, parts.schedule, parts.filters):
+        for table in parts.kept_tables:
             table.load()
         self._identity.announce(parts.store)
         # After the ports have closed and before the store does: the last changes of the tables.
@@ -333,15 +333,9 @@ class Broker:
         await asyncio.sleep(0)
 
     async def _write_tables(self) -> None:
-        for write in (
-            self.parts.topics.file.flush,
-            self.parts.groups.file.flush,
-            self.parts.offsets.persist,
-            self.parts.schedule.persist,
-            self.parts.filters.persist,
-        ):
+        for table in self.parts.kept_tables:
             try:
-                await write()
+                await table.persist()
             except OSError as error:
                 _log.error("a table was not written at the stop: %s", error)
 

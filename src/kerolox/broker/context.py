@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kerolox.broker.tables.clients import ClientTable
     from kerolox.broker.tables.filters import FilterTable
     from kerolox.broker.tables.groups import GroupTable
+    from kerolox.broker.tables.json_file import KeptTable
     from kerolox.broker.tables.locks import QueueLocks
     from kerolox.broker.tables.offsets import OffsetTable
     from kerolox.broker.tables.topics import TopicTable
@@ -66,3 +67,8 @@ class Context:
 
     pull_hooks: tuple[PullHook, ...]
     unserved: UnservedCodes
+
+    @property
+    def kept_tables(self) -> tuple[KeptTable, ...]:
+        """Those with a file, in the order in which they are loaded."""
+        return (self.topics, self.groups, self.offsets, self.schedule, self.filters)

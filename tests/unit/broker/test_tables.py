@@ -81,7 +81,7 @@ async def test_retry_dead_letter_and_multi_tag_topics_are_cold(tmp_path):
     assert created is not None
     assert store.topics["T"][3] is False, "a crash could forget it"
     for name in ("%RETRY%g", "%DLQ%g", "T"):
-        await table.persist(name)
+        await table.make_durable(name)
     assert [store.topics[name][3] for name in ("%RETRY%g", "%DLQ%g", "T")] == [False, False, True]
     table.put(msgspec.structs.replace(created, topic_filter_type="MULTI_TAG"))
     assert store.topics["T"][3] is False
@@ -94,7 +94,7 @@ async def test_an_ordered_topic_is_cold_only_without_write_permission(tmp_path):
         table = topic_table(tmp_path / str(permission), store, broker_permission=permission)
         table.load()
         table.create_for_send("T", "TBW102", 4, 0)
-        await table.persist("T")
+        await table.make_durable("T")
         table.set_ordered(["T"])
         assert store.topics["T"][3] is fast
         table.set_ordered([])

@@ -84,7 +84,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
             topic_sys_flag=header.topic_sys_flag,
         )
     )
-    await broker.topics.file.flush()
+    await broker.topics.persist()
     await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
     return Reply()
 
@@ -101,7 +101,7 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     broker.store.delete_queues(header.topic)
     await broker.broker_stats.forget_topic(header.topic)
     if deleted:
-        await broker.topics.file.flush()
+        await broker.topics.persist()
     return Reply()
 
 
@@ -138,7 +138,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
         raise system_error("the group name is blank")
     broker.groups.put(group)
     broker.clients.take_heartbeats_anew()
-    await broker.groups.file.flush()
+    await broker.groups.persist()
     return Reply()
 
 
@@ -168,7 +168,7 @@ async def delete_group(broker: Context, header: DeleteGroupHeader, request: Requ
         broker.offsets.remove_group(header.group_name)
     await broker.broker_stats.forget_group(header.group_name)
     if deleted:
-        await broker.groups.file.flush()
+        await broker.groups.persist()
     return Reply()
 
 

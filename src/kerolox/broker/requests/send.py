@@ -174,7 +174,7 @@ def _created_topic(broker: Context, header: SendMessageHeader) -> TopicConfig:
 async def _persisted(broker: Context, topic: str, *, is_new: bool) -> None:
     # Acknowledged messages of a topic that a crash forgets could not be read. That goes for all
     # who send to it now, not only for the one whose message made it.
-    await broker.topics.persist(topic)
+    await broker.topics.make_durable(topic)
     if is_new:
         # Whoever hears of the topic through this answer finds its route.
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
@@ -204,7 +204,7 @@ async def _store_one(
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
-        await broker.topics.persist(dead_letters)
+        await broker.topics.make_durable(dead_letters)
         record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
         # RocketMQ 4.9.8 forgets to, and has a dead letter wait as its next retry would have.
         if PropertyKey.DELAY in record.properties:
@@ -314,7 +314,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)
     has_new_topic = broker.topics.version != known_topics
-    await broker.topics.file.flush()
+    await broker.topics.persist()
     put = await broker.writer.put(record)
     refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:

@@ -458,7 +458,7 @@ class Transactions:
         if name not in self._topics:
             self._topics.create_for_group(name, 1)
         if not self._topics.is_durable(name):
-            await self._topics.persist(name)
+            await self._topics.make_durable(name)
         return name
 
     def _final(self, half: MessageExt) -> NewRecord:

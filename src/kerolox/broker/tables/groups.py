@@ -188,6 +188,14 @@ class GroupTable:
         self._changed(group)
         return True
 
+    async def persist(self) -> None:
+        """Wait until every change made so far is in the file.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        await self.file.flush()
+
     def snapshot(self) -> SubscriptionGroupTable:
         """The whole table, as ``subscriptionGroup.json`` holds it."""
         return SubscriptionGroupTable(

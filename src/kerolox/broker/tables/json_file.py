@@ -21,7 +21,7 @@ import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
@@ -32,7 +32,14 @@ from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import SHOWN_CHARACTERS
 from kerolox.text import printable
 
-__all__ = ["FILE_BYTES_MAX", "TABLE_BYTES_MAX", "JsonFile", "text_bytes", "without_long_names"]
+__all__ = [
+    "FILE_BYTES_MAX",
+    "TABLE_BYTES_MAX",
+    "JsonFile",
+    "KeptTable",
+    "text_bytes",
+    "without_long_names",
+]
 
 TABLE_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of a table that clients fill, in memory and in its file, estimated from above."""
@@ -67,6 +74,24 @@ def without_long_names(
         )
         table = {name: value for name, value in table.items() if not is_long(name)}
     return table
+
+
+class KeptTable(Protocol):
+    """What a table with a file offers to the broker that starts and stops."""
+
+    def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            StoreError: it is broken and so is its backup.
+        """
+
+    async def persist(self) -> None:
+        """Write the file if it lacks a change.
+
+        Raises:
+            OSError: it can't be written.
+        """
 
 
 class JsonFile:

@@ -245,7 +245,7 @@ class TopicTable:
         """A crash would not forget the topic; until then its sends are slow and wait."""
         return topic not in self._not_durable
 
-    async def persist(self, topic: str) -> None:
+    async def make_durable(self, topic: str) -> None:
         """Wait until a topic that a request made is in the file.
 
         Raises:
@@ -301,6 +301,14 @@ class TopicTable:
         self._store.delete_topic(topic)
         self._changed()
         return True
+
+    async def persist(self) -> None:
+        """Wait until every change made so far is in the file.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        await self.file.flush()
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
         """Apply the name servers' ORDER_TOPIC_CONFIG: these topics are ordered, all others not."""
