@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import kerolox
 from kerolox.client.core.name_servers import NameServers, route_of, route_request
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.protocol.codes import ResponseCode
@@ -36,3 +39,29 @@ def test_a_route_answer_is_a_route_or_unknown_or_an_error() -> None:
         route_of(request.response(ResponseCode.SYSTEM_BUSY, "busy"), "a:1")
     with pytest.raises(RemoteProtocolError):
         route_of(request.response(body=b"[]"), "a:1")
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [
+        ("RequestCode.GET_ROUTEINFO_BY_TOPIC", "client/core/name_servers.py"),
+        ("RequestCode.UPDATE_AND_CREATE_TOPIC", "client/aio/network/access.py"),
+    ],
+)
+def test_one_module_asks_for_routes_and_one_puts_topics(code: str, place: str) -> None:
+    source = Path(kerolox.__file__).parent
+    files = [
+        path
+        for room in ("remoting", "client", "admin", "cli", "spark", "demo")
+        for path in (source / room).rglob("*.py")
+    ]
+    asking = [str(path.relative_to(source)) for path in files if code in path.read_text()]
+    assert asking == [place]
+
+
+def test_only_one_function_takes_an_address_apart() -> None:
+    source = Path(kerolox.__file__).parent
+    parsers = [
+        path.name for path in source.rglob("*.py") if "is no address; write" in path.read_text()
+    ]
+    assert parsers == ["addresses.py"]

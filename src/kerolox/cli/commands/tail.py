@@ -21,7 +21,6 @@ from kerolox.errors import (
     BrokerError,
     RemotingError,
     RequestTimeoutError,
-    TopicNotFoundError,
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode
@@ -118,18 +117,13 @@ class _Tail:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _route(self) -> TopicRoute:
-        from kerolox.client.core.routes import TopicRoute
-
         topic = self._subscription.topic
-        try:
-            response = await self._access.ask_name_server(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
-            )
-        except TopicNotFoundError as error:
+        route = await self._access.fetch_route(topic)
+        if route is None:
             raise TopicRouteNotFoundError(
                 f"there is no topic {topic!r}; create it (kerolox topic create {topic})"
-            ) from error
-        return TopicRoute.parse(response.body)
+            )
+        return route
 
     async def _look_again(self) -> None:
         try:
