@@ -45,13 +45,13 @@ def abuse(role: str, shown: dict[str, str]) -> Iterator[tuple[str, bytes]]:
         yield f"a number of {size}", b"serverSocketBacklog=" + b"9" * size
     for line_end in (b"\\n", b"\\r", b"\\u000a", b"\\u000d", b"\\u2028", b"\\u0000", b"\\u001b"):
         for key in (b"storePathRootDir", b"kvConfigPath", b"listenPort"):
-            yield f"a forged line of {key!r}", text + b"=c" + line_end + key + b"=/tmp/x"
-    for key, value in shown.items():
-        if key.startswith(("listen", "storePath", "brokerI", "namesrv", "kv", "mapped")) or (
-            key.endswith(("Path", "Host", "Name", "BlackList")) and key != "productEnvName"
+            yield f"a forged line of {key.decode()}", text + b"=c" + line_end + key + b"=/tmp/x"
+    for name, value in shown.items():
+        if name.startswith(("listen", "storePath", "brokerI", "namesrv", "kv", "mapped")) or (
+            name.endswith(("Path", "Host", "Name", "BlackList")) and name != "productEnvName"
         ):
-            yield f"another {key}", f"{key}={value}1\n".encode()
-            yield f"no {key}", f"{key}=\n".encode()
+            yield f"another {name}", f"{name}={value}1\n".encode()
+            yield f"no {name}", f"{name}=\n".encode()
     yield "no text", b"\xff\xfe" + bytes(100)
     yield "a broken escape", text + b"=\\u12"
     yield "continued lines", (text + b"=\\\n") * 5000

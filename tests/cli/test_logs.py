@@ -17,7 +17,8 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from tests.cli.conftest import small_store
-from tests.support.servers.command import SECONDS_MAX, Server
+from tests.support.eventually import SECONDS_MAX
+from tests.support.servers.command import Server
 
 FORGED = "x\n2026-01-01 00:00:00,000 ERROR kerolox: all is lost\x1b[2J\u202e\x9b31m"
 

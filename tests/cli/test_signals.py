@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import small_store
-from tests.support.eventually import wait_until
-from tests.support.servers.command import COMMAND, SECONDS_MAX, Server, kerolox
+from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.servers.command import COMMAND, Server, kerolox
 
 
 def up(folder: Path, *options: object, **environment: str) -> Server:

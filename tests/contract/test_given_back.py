@@ -28,7 +28,7 @@ from kerolox.protocol.names import SCHEDULE_TOPIC
 from tests.contract.conftest import FIRST
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.conftest import KERNELS
+from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

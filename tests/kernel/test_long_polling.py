@@ -380,8 +380,8 @@ def test_a_group_that_wants_other_tags_now_is_passed_over_nothing(
     wire, sending = bench.connect(), bench.connect()
     bench.store.set_group("H", True, 1)
     bench.store.set_subscription("G", "T", 1, [java_hash("a")])
-    for name, members in {"G": {}, "H": {"sysFlag": 6}}.items():
-        members = {"sysFlag": 2, "consumerGroup": name, "subscription": "a", **members}
+    for name, changes in {"G": {}, "H": {"sysFlag": 6}}.items():
+        members = {"sysFlag": 2, "consumerGroup": name, "subscription": "a", **changes}
         assert wire.ask(holding_pull(**members)) == []
     sending.feed(send(b"1", i=properties(TAGS="b")))
     if codes == "deleted":

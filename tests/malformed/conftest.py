@@ -14,7 +14,7 @@ from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
-from tests.unit.broker.conftest import KERNELS
+from tests.support.kernels import KERNELS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,9 +23,9 @@ from kerolox.errors import ConfigError, ConnectError, StoreError, TopicRouteNotF
 from kerolox.message import Message
 from tests.cli.conftest import small_store
 from tests.support.clients.peer import peer_of, small_config
+from tests.support.kernels import KERNELS
 from tests.support.servers.command import COMMAND, kerolox
 from tests.support.servers.up import Up, free_port
-from tests.unit.broker.conftest import KERNELS
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -17,8 +17,8 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.eventually import SECONDS_MAX
+from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
-from tests.unit.broker.conftest import KERNELS
 
 if TYPE_CHECKING:
     from pathlib import Path
