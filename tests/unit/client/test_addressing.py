@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import Producer, ProducerSettings, PullConsumer, PullConsumerSettings
-from kerolox.client.aio.network.cluster import Repeater
+from kerolox.client.aio.network.cluster import PeriodicTasks
 from kerolox.client.core.addressing import address_of_answer, address_server_url
 from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import Message
@@ -120,11 +120,16 @@ async def test_it_is_asked_again_after_ten_seconds_and_every_two_minutes(
     seen: dict[str, tuple[int, int | None]] = {}
 
     def note(
-        self: Repeater, interval_ms: int, action: object, what: str, *, first_ms: int | None = None
+        self: PeriodicTasks,
+        interval_ms: int,
+        action: object,
+        what: str,
+        *,
+        first_ms: int | None = None,
     ) -> None:
         seen[what] = interval_ms, first_ms
 
-    monkeypatch.setattr(Repeater, "every", note)
+    monkeypatch.setattr(PeriodicTasks, "every", note)
     async with Producer("G", settings=ProducerSettings(name_server_domain=web.domain)):
         assert seen["looking for name servers"] == (120_000, 10_000)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerolox.client import Producer, ProducerSettings
-from kerolox.client.aio.network.cluster import Cluster, Repeater
+from kerolox.client.aio.network.cluster import Cluster, PeriodicTasks
 from kerolox.client.core.routes import TopicRoute
 from kerolox.errors import ConnectError
 from kerolox.message import Message, MessageQueue
@@ -59,11 +59,16 @@ async def test_routes_and_heartbeats_go_every_30_seconds(monkeypatch: pytest.Mon
     seen: dict[str, tuple[int, int | None]] = {}
 
     def note(
-        self: Repeater, interval_ms: int, action: object, what: str, *, first_ms: int | None = None
+        self: PeriodicTasks,
+        interval_ms: int,
+        action: object,
+        what: str,
+        *,
+        first_ms: int | None = None,
     ) -> None:
         seen[what] = interval_ms, first_ms
 
-    monkeypatch.setattr(Repeater, "every", note)
+    monkeypatch.setattr(PeriodicTasks, "every", note)
     async with Producer("group", CLOSED_PORT):
         assert seen.pop("overdue requests") == (1_000, 0)
         assert seen == {"route poll": (30_000, 10), "heartbeat": (30_000, 1_000)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from kerolox.addresses import local_address
 from kerolox.client.aio.network.addressing import sources_of
-from kerolox.client.aio.network.cluster import Cluster, Repeater
+from kerolox.client.aio.network.cluster import Cluster, PeriodicTasks
 from kerolox.client.aio.network.identity import client_id_of, namespace_of
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.core.namespaces import with_namespace
@@ -47,7 +47,7 @@ class Client(ClusterQueries):
         self._client_id = client_id_of(
             ip, settings.instance_name, keep_default=keep_default, unit_name=settings.unit_name
         )
-        self._background = Repeater()
+        self._background = PeriodicTasks()
         return ip
 
     async def __aenter__(self) -> Self:

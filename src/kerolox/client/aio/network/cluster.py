@@ -35,7 +35,7 @@ from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["Cluster", "Repeater"]
+__all__ = ["Cluster", "PeriodicTasks"]
 
 FAREWELL_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
@@ -44,8 +44,8 @@ _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
-class Repeater:
-    """Background loops of one client; they end with :meth:`stop`."""
+class PeriodicTasks:
+    """Periodic tasks of one client; they end with :meth:`stop`."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
