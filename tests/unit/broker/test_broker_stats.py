@@ -44,19 +44,19 @@ class Bench:
         self.now_ms = 1_000_000_000
         self.kernel = Counters()
         config = small_config(folder, **settings)
-        self.traffic = BrokerStats(config, self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
+        self.stats = BrokerStats(config, self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
 
     def sample(self, times: int = 1) -> None:
         for _ in range(times):
-            self.traffic.sample()
+            self.stats.sample()
             self.now_ms += 10_000
 
     def minute_now(self, name: str, key: str) -> dict[str, float | int]:
-        asyncio.run(self.traffic.refresh())
+        asyncio.run(self.stats.refresh())
         return self.minute(name, key)
 
     def minute(self, name: str, key: str) -> dict[str, float | int]:
-        found = self.traffic.view(name, key)
+        found = self.stats.view(name, key)
         assert found is not None
         return found["statsMinute"]
 
@@ -67,7 +67,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_a_figure_is_there_at_once_and_tells_something_after_the_next_sample(bench: Bench) -> None:
-    assert bench.traffic.view("TOPIC_PUT_NUMS", "T") is None
+    assert bench.stats.view("TOPIC_PUT_NUMS", "T") is None
     bench.kernel.topics["T"] = 30, 3_000
     assert bench.minute_now("TOPIC_PUT_NUMS", "T") == {"avgpt": 0.0, "sum": 0, "tps": 0.0}
     bench.sample()
@@ -93,13 +93,13 @@ def test_an_hour_and_a_day_have_samples_of_their_own(bench: Bench) -> None:
     bench.sample()
     bench.kernel.topics["T"] = 120, 120
     bench.sample(60)
-    found = bench.traffic.view("TOPIC_PUT_NUMS", "T")
+    found = bench.stats.view("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found["statsMinute"]["sum"] == 0
     assert found["statsHour"] == {"avgpt": 1.0, "sum": 120, "tps": pytest.approx(0.1)}
     assert found["statsDay"]["sum"] == 60
     bench.sample(360)
-    found = bench.traffic.view("TOPIC_PUT_NUMS", "T")
+    found = bench.stats.view("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found["statsHour"]["sum"] == 0
     assert found["statsDay"]["sum"] == 120
@@ -114,8 +114,8 @@ def test_gets_are_counted_by_topic_and_group_and_their_times_by_queue(bench: Ben
     assert bench.minute("GROUP_GET_LATENCY", "0@T@G")["avgpt"] == 1.5
     assert bench.minute("GROUP_GET_LATENCY", "3@T@G")["avgpt"] == 9.0
     assert bench.minute("BROKER_GET_NUMS", CLUSTER) == {"avgpt": 0.0, "sum": 30, "tps": 3.0}
-    assert bench.traffic.got_per_second("G", "T") == 3.0
-    assert bench.traffic.got_per_second("G", "Other") == 0.0
+    assert bench.stats.got_per_second("G", "T") == 3.0
+    assert bench.stats.got_per_second("G", "Other") == 0.0
 
 
 def test_without_detail_times_are_by_topic_and_group(tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_figures_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: 
     bench.kernel.groups["G", "Other", 0] = 1, 1, 1, 1
     bench.kernel.groups["H", "Other", 0] = 1, 1, 1, 1
     bench.sample()
-    asyncio.run(bench.traffic.forget_topic("T"))
-    asyncio.run(bench.traffic.forget_group("H"))
+    asyncio.run(bench.stats.forget_topic("T"))
+    asyncio.run(bench.stats.forget_group("H"))
     names = [("TOPIC_PUT_NUMS", "T"), ("GROUP_GET_NUMS", "T@G"), ("GROUP_GET_LATENCY", "0@T@G")]
     names += [("GROUP_GET_NUMS", "Other@H"), ("GROUP_GET_LATENCY", "0@Other@H")]
-    assert [bench.traffic.view(*each) is None for each in names] == [goes] * 5
-    assert bench.traffic.view("GROUP_GET_NUMS", "Other@G") is not None
+    assert [bench.stats.view(*each) is None for each in names] == [goes] * 5
+    assert bench.stats.view("GROUP_GET_NUMS", "Other@G") is not None
 
 
 def test_figures_are_bounded(
@@ -154,9 +154,9 @@ def test_figures_are_bounded(
 ) -> None:
     monkeypatch.setattr(broker_stats, "METRICS_MAX", 2)
     for number in range(5):
-        bench.traffic.note_sent_back("G", f"T{number}")
-    assert bench.traffic.view("SNDBCK_PUT_NUMS", "T1@G") is not None
-    assert bench.traffic.view("SNDBCK_PUT_NUMS", "T2@G") is None
+        bench.stats.note_sent_back("G", f"T{number}")
+    assert bench.stats.view("SNDBCK_PUT_NUMS", "T1@G") is not None
+    assert bench.stats.view("SNDBCK_PUT_NUMS", "T2@G") is None
     assert caplog.text.count("statistics are kept") == 1
 
 
@@ -171,28 +171,28 @@ def busy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 async def test_requests_share_one_look_at_many_counters(busy: Bench) -> None:
     for _ in range(2):
-        await asyncio.gather(*(busy.traffic.refresh() for _ in range(100)))
+        await asyncio.gather(*(busy.stats.refresh() for _ in range(100)))
     assert busy.kernel.looks == 1
     busy.now_ms += 3_000 // broker_stats.COUNTERS_PER_MS - 1
-    await busy.traffic.refresh()
+    await busy.stats.refresh()
     assert busy.kernel.looks == 1
     busy.now_ms += 1
-    await busy.traffic.refresh()
+    await busy.stats.refresh()
     assert busy.kernel.looks == 2
     busy.now_ms -= 1_000
-    await busy.traffic.refresh()
+    await busy.stats.refresh()
     assert busy.kernel.looks == 3, "the clock was set back"
 
 
 @pytest.mark.parametrize("what", ["refresh", "sample", "forget_topic", "forget_group"])
 async def test_others_have_turns_while_many_counters_are_looked_at(busy: Bench, what: str) -> None:
-    await busy.traffic.refresh()
+    await busy.stats.refresh()
     busy.now_ms += 10_000
     work = {
-        "refresh": busy.traffic.refresh,
-        "sample": busy.traffic.sample_in_turns,
-        "forget_topic": lambda: busy.traffic.forget_topic("T5"),
-        "forget_group": lambda: busy.traffic.forget_group("G"),
+        "refresh": busy.stats.refresh,
+        "sample": busy.stats.sample_in_turns,
+        "forget_topic": lambda: busy.stats.forget_topic("T5"),
+        "forget_group": lambda: busy.stats.forget_group("G"),
     }[what]
     task = asyncio.ensure_future(work())
     others = 0
@@ -204,7 +204,7 @@ async def test_others_have_turns_while_many_counters_are_looked_at(busy: Bench, 
 
 
 async def test_a_look_that_is_cancelled_counts_nothing_twice(busy: Bench) -> None:
-    task = asyncio.ensure_future(busy.traffic.refresh())
+    task = asyncio.ensure_future(busy.stats.refresh())
     for _ in range(500):
         await asyncio.sleep(0)
     task.cancel()
@@ -219,7 +219,7 @@ async def test_a_topic_made_anew_counts_from_nothing(bench: Bench) -> None:
     bench.kernel.topics["T"] = 30, 3_000
     bench.kernel.groups["G", "T", 0] = 1, 10, 100, 1
     bench.sample()
-    await bench.traffic.forget_topic("T")
+    await bench.stats.forget_topic("T")
     bench.kernel.topics["T"] = 40, 4_000
     bench.kernel.groups["G", "T", 0] = 2, 20, 200, 2
     bench.sample()
