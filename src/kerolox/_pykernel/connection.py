@@ -9,6 +9,7 @@ and remembered shapes: per message there is one header parse, one lookup, one re
 from __future__ import annotations
 
 from itertools import islice
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,6 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
-    BATCH_ITEMS_MAX,
     FLAG_ONEWAY,
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -46,7 +46,7 @@ from kerolox.protocol.codes import (
 )
 from kerolox.protocol.framing import encode_frame, foreign_protocol, is_header_size
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
-from kerolox.protocol.records import batch_properties, iterate_batch
+from kerolox.protocol.records import decode_batch
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
 from kerolox.store.layout import BLANK_BYTES
 
@@ -71,6 +71,7 @@ _LENGTH = Struct(">I")
 _RECORD_FIXED_BYTES = 75
 """Bytes of a record besides the hosts, the topic, the body and the properties."""
 
+_BODY, _TEXT = itemgetter(1), itemgetter(2)
 _INT32_END = 1 << 31
 _TIMESTAMP_DIGITS = 13
 
@@ -460,26 +461,22 @@ def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
 
 
 def _batch_items(
-    chunk: bytes, position: int, end: int, suffix: bytes, room: int, fixed: int
+    chunk: bytes, position: int, end: int, common: bytes, room: int, fixed: int
 ) -> list[tuple[int, bytes, bytes]] | None:
-    """The (flag, body, property text) items of a batch, ``suffix`` appended to each text.
+    """The (flag, body, property text) items of a batch, as they are stored.
 
-    None when they are malformed, or when their records, each ``fixed`` bytes longer than its body
-    and text, are more than ``room`` bytes.
+    None when they are malformed, too many, or may be more than ``room`` bytes as records, each
+    ``fixed`` bytes longer than its body and text.
     """
-    items: list[tuple[int, bytes, bytes]] = []
     try:
-        for flag, body, text in iterate_batch(chunk, position, end):
-            stored = batch_properties(text, suffix)
-            room -= fixed + len(body) + len(stored)
-            if (
-                not body
-                or len(stored) > PROPERTIES_BYTES_MAX
-                or room < 0
-                or len(items) >= BATCH_ITEMS_MAX
-            ):
-                return None
-            items.append((flag, body, stored))
+        items, stop = decode_batch(chunk, common, position, end)
     except RemoteProtocolError:
+        return None
+    if (
+        stop < end
+        or end - position + len(items) * (fixed + len(common)) > room
+        or not all(map(_BODY, items))
+        or max(map(len, map(_TEXT, items))) > PROPERTIES_BYTES_MAX
+    ):
         return None
     return items

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import ITEM_END, MessageExt, decode_properties, pack_host, unpack_host
-from kerolox.protocol.codes import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
+from kerolox.protocol.codes import BATCH_ITEMS_MAX, BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLANK_MAGIC",
+    "CRC_MASK",
     "MESSAGE_MAGIC",
     "RECORD_BYTES_MIN",
     "RecordView",
-    "batch_properties",
     "body_crc",
+    "decode_batch",
     "decode_record",
     "decode_records",
     "encode_batch",
     "encode_record",
     "head_packer",
-    "iterate_batch",
     "parse_record",
     "record_fault",
     "record_size",
@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 MESSAGE_MAGIC = 0xDAA320A7
+CRC_MASK = 0x7FFF_FFFF
+"""Bits of a body's CRC that a record keeps."""
 BLANK_MAGIC = 0xCBD43194
 RECORD_BYTES_MIN = 91
 """A record with IPv4 hosts and nothing in it."""
@@ -96,7 +98,7 @@ class RecordView(NamedTuple):
 
 def body_crc(body: bytes | memoryview) -> int:
     """CRC-32 of a body with the sign bit cleared, as the record keeps it."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return zlib.crc32(body) & CRC_MASK
 
 
 def head_packer(born_host: bytes, store_host: bytes) -> tuple[Callable[..., bytes], int, int]:
@@ -329,31 +331,44 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def iterate_batch(
-    data: bytes, position: int = 0, end: int | None = None
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """The (flag, body, property text) items of a SEND_BATCH_MESSAGE body, which stands in ``data``
-    from ``position`` to before ``end``.
+def decode_batch(
+    data: bytes,
+    common: bytes = b"",
+    position: int = 0,
+    end: int | None = None,
+    *,
+    count_max: int = BATCH_ITEMS_MAX,
+) -> tuple[list[tuple[int, bytes, bytes]], int]:
+    """Items of a SEND_BATCH_MESSAGE body: each (flag, body, property text), and where they end.
+
+    Args:
+        data: what holds the body.
+        common: the batch's own properties, which are put behind each item's.
+        position: where the first item begins.
+        end: where the body ends; None: with ``data``.
+        count_max: most items to read.
 
     Raises:
         RemoteProtocolError: torn, or lengths that do not add up.
     """
+    items: list[tuple[int, bytes, bytes]] = []
+    unpack, unpack_size, fixed_bytes = _BATCH_ITEM.unpack_from, _SHORT.unpack_from, _BATCH_ITEM.size
+    behind = _ITEM_END + common if common else b""
     limit = len(data) if end is None else end
-    while position < limit:
+    while position < limit and count_max:
         try:
-            size, _magic, _crc, flag, body_size = _BATCH_ITEM.unpack_from(data, position)
-            at = position + _BATCH_ITEM.size
-            properties = at + body_size + _SHORT.size
-            (properties_size,) = _SHORT.unpack_from(data, properties - _SHORT.size)
+            size, _magic, _crc, flag, body_size = unpack(data, position)
+            body = position + fixed_bytes
+            body_end = body + body_size
+            (properties_size,) = unpack_size(data, body_end)
         except struct.error as error:
             raise RemoteProtocolError(f"torn batch item at byte {position}: {error}") from None
-        item_end = properties + properties_size
+        item_end = body_end + 2 + properties_size
         if body_size < 0 or item_end != position + size or item_end > limit:
             raise RemoteProtocolError(f"lengths of the batch item at byte {position} do not add up")
-        yield flag, data[at : properties - _SHORT.size], data[properties:item_end]
+        text = data[body_end + 2 : item_end]
+        text += common if not text or text.endswith(_ITEM_END) else behind
+        items.append((flag, data[body:body_end], text))
         position = item_end
-
-
-def batch_properties(text: bytes, common: bytes) -> bytes:
-    """What is stored as the properties of a batch's item: its own, then those of the batch."""
-    return text + common if not text or text.endswith(_ITEM_END) else text + _ITEM_END + common
+        count_max -= 1
+    return items, position

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from kerolox.kernel import Appended, Batch, BatchAppended, Record
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
@@ -26,7 +27,7 @@ from kerolox.protocol.codes import (
     TRANSACTION_ROLLBACK,
 )
 from kerolox.protocol.names import LMQ_PREFIX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.protocol.records import MESSAGE_MAGIC, body_crc, head_packer
+from kerolox.protocol.records import CRC_MASK, MESSAGE_MAGIC, body_crc, head_packer
 from kerolox.store.layout import record_tags_code
 from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
 from kerolox.store.queues.multi_dispatch import (
@@ -118,7 +119,7 @@ class Appender:
                 touched.append(queue)
             pending += (position, size, code)
             parts += (
-                pack(size, MESSAGE_MAGIC, body_crc(body), queue.queue_id, flag,
+                pack(size, MESSAGE_MAGIC, crc32(body) & CRC_MASK, queue.queue_id, flag,
                      queue_offset, position, sys_flag | host_bits, born, born_host, now, store_host,
                      reconsume_times, 0, body_bytes),
                 body, topic_field, properties_bytes.to_bytes(2, "big"), properties,
@@ -289,7 +290,7 @@ class Appender:
             code = record_tags_code(topic, properties, now, self._files.delays_ms)
             queue.pending += (position, size, code)
             parts += (
-                pack(size, MESSAGE_MAGIC, body_crc(body), batch.queue_id, flag,
+                pack(size, MESSAGE_MAGIC, crc32(body) & CRC_MASK, batch.queue_id, flag,
                      queue_offset, position, sys_flag, batch.born_timestamp, batch.born_host, now,
                      batch.store_host, batch.reconsume_times, 0, len(body)),
                 body, queue.topic_field, len(properties).to_bytes(2, "big"), properties,

@@ -16,7 +16,7 @@ from kerolox.client.core.sending.send import (
 from kerolox.errors import MessageRejectedError, RemoteProtocolError, TopicNotFoundError
 from kerolox.message import Message, MessageExt, MessageQueue, decode_properties
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.records import iterate_batch
+from kerolox.protocol.records import decode_batch
 
 HEADER = SendHeader("group", "TBW102", 4)
 QUEUE = MessageQueue("T", "b", 3)
@@ -79,7 +79,7 @@ def test_a_batch_has_its_messages_in_the_body_and_wait_in_the_header() -> None:
     messages = [Message("T", b"one", tags="a", flag=1), Message("T", b"two", keys="k")]
     batch = outgoing_batch(messages, ["ID0", "ID1"])
     assert (batch.properties, batch.message_id) == ("WAIT\x01true", "ID0,ID1")
-    items = list(iterate_batch(batch.body))
+    items = decode_batch(batch.body)[0]
     assert [(flag, body) for flag, body, _ in items] == [(1, b"one"), (0, b"two")]
     assert decode_properties(items[1][2].decode())["UNIQ_KEY"] == "ID1"
     request = HEADER.request(batch, 0, 1)

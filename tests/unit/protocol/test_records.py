@@ -9,11 +9,11 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt
 from kerolox.protocol.records import (
     body_crc,
+    decode_batch,
     decode_record,
     decode_records,
     encode_batch,
     encode_record,
-    iterate_batch,
 )
 
 
@@ -139,15 +139,15 @@ def test_a_record_with_a_lying_length_or_magic_is_an_error(position: int, value:
 
 def test_a_batch_is_read_as_it_was_written() -> None:
     items = [(0, b"one", b"k\x01v"), (7, b"", b""), (-1, b"three", b"")]
-    assert list(iterate_batch(encode_batch(items))) == items
-    assert list(iterate_batch(b"")) == []
+    assert decode_batch(encode_batch(items))[0] == items
+    assert decode_batch(b"")[0] == []
 
 
 def test_a_batch_cut_anywhere_is_an_error() -> None:
     data = encode_batch([(0, b"one", b"k\x01v")])
     for size in range(1, len(data)):
         with pytest.raises(RemoteProtocolError):
-            list(iterate_batch(data[:size]))
+            decode_batch(data[:size])
 
 
 @pytest.mark.parametrize("size", [0, -1, 25, 27, 1 << 30])
@@ -155,7 +155,7 @@ def test_a_batch_with_a_lying_size_is_an_error(size: int) -> None:
     data = bytearray(encode_batch([(0, b"one", b"k\x01v")]))
     struct.pack_into(">i", data, 0, size)
     with pytest.raises(RemoteProtocolError):
-        list(iterate_batch(bytes(data)))
+        decode_batch(bytes(data))
 
 
 def test_properties_that_are_no_text_are_repaired_and_do_not_hold_up_the_next_record() -> None:

@@ -32,7 +32,7 @@ from kerolox.message import (
 from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
-from kerolox.protocol.records import batch_properties, decode_record, iterate_batch
+from kerolox.protocol.records import decode_batch, decode_record
 from kerolox.remoting.router import Reply, Request, Router
 
 if TYPE_CHECKING:
@@ -232,12 +232,16 @@ async def _store_batch(
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     record = _new_record(broker, header, request, topic, queue_id)
     common = encode_properties(record.properties).encode()
-    items = []
+    items: list[tuple[int, bytes, bytes]] = []
+    position = 0
     try:
-        for number, (flag, body, text) in enumerate(iterate_batch(request.body), 1):
-            if number % BATCH_TURN_ITEMS == 0:
+        while position < len(request.body):
+            some, position = decode_batch(
+                request.body, common, position, count_max=BATCH_TURN_ITEMS
+            )
+            items += some
+            if len(some) == BATCH_TURN_ITEMS:
                 await asyncio.sleep(0)
-            items.append((flag, body, batch_properties(text, common)))
     except RemoteProtocolError as error:
         raise system_error(f"the batch is malformed: {error}") from None
     if not items:
