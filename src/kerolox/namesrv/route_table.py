@@ -122,7 +122,7 @@ class TopicRoute:
 
 @dataclass(slots=True)
 class RegisterResult:
-    """What a slave is told of its master, both None for a master or when there is none; and who
+    """What a slave is told of its master, both None for a master or when there is none. And who
     claimed the broker's place since its last registration."""
 
     ha_address: str | None = None

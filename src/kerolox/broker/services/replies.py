@@ -2,7 +2,7 @@
 
 Whoever replied is answered when the client that asked has the reply, which may take
 ``PUSH_SECONDS_MAX``. Both may share one connection. So the wait does not count among the requests
-in flight of that connection: at their limit it is read no further, and the answer would never come.
+in flight of that connection. At their limit it is read no further: the answer would never come.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ All state is on disk, as RocketMQ keeps it: half and op queues, and the position
 ``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says about halves that are not
 passed yet.
 
-Beyond RocketMQ: a commit is stored once. One that was stored before a crash (its note not), or that
-comes from the producer and from the answer to a check, is found by its key in the index.
+Beyond RocketMQ: a commit is stored once. It may have been stored before a crash (its note not), or
+come from the producer and from the answer to a check. Then it is found by its key in the index.
 """
 
 from __future__ import annotations
