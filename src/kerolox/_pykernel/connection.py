@@ -256,18 +256,10 @@ class Connection:
                 slow.append(chunk[position + 4 : end])
                 continue
             stored, tags_code, wait = properties
-            items.append(
-                (
-                    shape.queue,
-                    tags_code,
-                    shape.flag,
-                    shape.sys_flag,
-                    born_timestamp,
-                    shape.reconsume_times,
-                    chunk[body:end],
-                    stored,
-                )
-            )
+            items.append((
+                shape.queue, tags_code, shape.flag, shape.sys_flag, born_timestamp,
+                shape.reconsume_times, chunk[body:end], stored,
+            ))  # fmt: skip
             sends.append((shape, header, wait, position, end))
         return index, self._store_run(items, sends, chunk, answers, slow) if items else 0
 

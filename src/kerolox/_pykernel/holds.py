@@ -8,7 +8,7 @@ table; the caller reads again and puts back whoever found nothing.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.kernel import HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
 
@@ -24,6 +24,8 @@ _EXPIRY_SLACK = 1_024
 """Entries of pulls that are gone that the expiry heap may hold beyond the living ones."""
 
 QueueKey = tuple[str, int]
+
+_Key = TypeVar("_Key")
 
 
 class HeldPull:
@@ -170,7 +172,7 @@ class HeldPulls:
         self._connections.setdefault(pull.connection_id, {})[pull.sequence] = pull
 
     @staticmethod
-    def _discard(table: dict[Any, dict[int, HeldPull]], key: object, pull: HeldPull) -> None:
+    def _discard(table: dict[_Key, dict[int, HeldPull]], key: _Key, pull: HeldPull) -> None:
         pulls = table[key]
         del pulls[pull.sequence]
         if not pulls:

@@ -403,7 +403,7 @@ class Store(MessageStore):
         while self.arrived:
             key = next(iter(self.arrived))
             if key in self._waits:
-                self._waits.settle(key, self.queue_bounds(*key)[1])
+                self._waits.end_below(key, self.queue_bounds(*key)[1])
             for pull in self._held.matching(key, self.arrived.pop(key)):
                 if not pull.is_waking:
                     pull.is_waking = True

@@ -59,7 +59,7 @@ class OffsetWaits:
             self.over.remove(wait_id)
         self._remove(wait_id)
 
-    def settle(self, key: QueueKey, end: int) -> None:
+    def end_below(self, key: QueueKey, end: int) -> None:
         """End the waits of a queue whose offsets are below its end."""
         for wait_id in list(self._queues.get(key, ())):
             if self._waits[wait_id].offset < end:

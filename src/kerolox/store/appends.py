@@ -29,13 +29,14 @@ from kerolox.protocol.codes import (
 from kerolox.protocol.names import LMQ_PREFIX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.protocol.records import CRC_MASK, MESSAGE_MAGIC, body_crc, head_packer
 from kerolox.store.layout import record_tags_code
-from kerolox.store.queues.consume_queue import ConsumeQueue, check_queue_name, check_topic_name
+from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.queues.multi_dispatch import (
     claims_offsets,
     is_multi_dispatch,
     multi_dispatch_queues,
     with_offsets,
 )
+from kerolox.store.queues.names import check_queue_name, check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,7 +30,9 @@ __all__ = [
     "delay_levels_ms",
     "entries_packer",
     "entries_unpacker",
+    "good_entries",
     "is_blank",
+    "is_pre_blank",
     "record_tags_code",
 ]
 
@@ -118,3 +120,28 @@ def record_tags_code(
             return store_timestamp + delays_ms[min(int(level_text), len(delays_ms)) - 1]
     tags = property_value(properties, PropertyKey.TAGS)
     return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+
+
+def is_pre_blank(entry: tuple[int, int, int]) -> bool:
+    """The entry only fills the place before a queue's first one."""
+    return entry[1] == PRE_BLANK_SIZE and entry[0] == 0
+
+
+def good_entries(data: bytes) -> int:
+    """How many entries from the start of ``data`` have an offset >= 0 and a size > 0."""
+    count = len(data) // ENTRY_BYTES
+    if not count:
+        return 0
+    size_bytes = [
+        int.from_bytes(data[at : count * ENTRY_BYTES : ENTRY_BYTES], "big") for at in (8, 9, 10, 11)
+    ]
+    # Whole columns as big numbers: a Python loop over 300,000 entries takes 40 times as long.
+    any_bit = (size_bytes[0] | size_bytes[1] | size_bytes[2] | size_bytes[3]).to_bytes(count, "big")
+    offset_top = int.from_bytes(data[0 : count * ENTRY_BYTES : ENTRY_BYTES], "big")
+    signs = (offset_top | size_bytes[0]) & int.from_bytes(b"\x80" * count, "big")
+    good = any_bit.find(b"\0")
+    good = count if good < 0 else good
+    if signs:
+        text = signs.to_bytes(count, "big")
+        good = min(good, text.find(b"\x80"))
+    return good

@@ -84,7 +84,7 @@ class StoreFiles:
         self.is_sound = True
         self._frozen_ms: int | None = None
         self.written = (0, 0)
-        self._sure_offset = 0
+        self._durable_offset = 0
         """Up to where recovery knows the log to be on the disk."""
         self._notify_read = self._notify_write = -1
         self.log_flusher: CommitLogFlusher | None = None
@@ -154,12 +154,12 @@ class StoreFiles:
         self._abort.begin()
         recovery = Recovery(self.log, repair, self._checkpoint, self.settings, notes)
         report = recovery.run(index, state)
-        self._deletions.settle(self.log.min_offset, self.log.max_offset)
+        self._deletions.forget_outside(self.log.min_offset, self.log.max_offset)
         self.last_store_timestamp = recovery.last_store_timestamp
         self.written = (self.log.max_offset, self.last_store_timestamp)
-        self._sure_offset = recovery.flushed_offset
+        self._durable_offset = recovery.flushed_offset
         if not state.clean and not state.same_boot:
-            self.log.write_again(self._sure_offset)
+            self.log.write_again(self._durable_offset)
         # What a killed run left in the page cache may not be on the disk.
         depth = 0 if report.dispatched or report.cut_entries else RECOVERED_FILES
         if not report.clean or not depth:
@@ -228,7 +228,7 @@ class StoreFiles:
             self.notify,
             self.fail,
         )
-        self.log_flusher.flushed_offset = self._sure_offset
+        self.log_flusher.flushed_offset = self._durable_offset
         self.queue_flusher = ConsumeQueueFlusher(
             self.settings,
             self._checkpoint,

@@ -5,13 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.store.layout import ENTRY, PRE_BLANK
-from kerolox.store.queues.consume_queue import (
-    ConsumeQueue,
-    OpenQueues,
-    check_topic_name,
-    good_entries,
-)
+from kerolox.store.layout import ENTRY, PRE_BLANK, good_entries
+from kerolox.store.queues.consume_queue import ConsumeQueue, OpenQueues
+from kerolox.store.queues.names import check_topic_name
 
 if TYPE_CHECKING:
     from pathlib import Path

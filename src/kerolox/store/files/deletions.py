@@ -83,7 +83,7 @@ class Deletions:
         if self._is_lost:
             self.sync()
 
-    def settle(self, min_offset: int, max_offset: int) -> None:
+    def forget_outside(self, min_offset: int, max_offset: int) -> None:
         """Forget what the log has nothing of any more. ``max_offset``, the end of the log, is below
         an item when the log lost its end: what is written there next is new.
 

@@ -76,14 +76,14 @@ class CommitLog:
         self.limit = 0
         """A record must end here or before to go into the tail; 0 without a tail."""
         self.allocator: FileAllocator | None = None
-        """Makes files ahead while the store is open."""
+        """Preallocates files while the store is open."""
         self._ask_at = NEVER
 
     def load(self, *, crashed: bool = False) -> list[str]:
         """Map the files; notes about what was odd. ``max_offset`` is where the last file's
         data ends.
 
-        Files at the end that were made ahead and never written are removed. After a crash a file
+        Files at the end that were preallocated and never written are removed. After a crash a file
         that is too short gets its size again: the log ends in it.
 
         Raises:
@@ -174,7 +174,7 @@ class CommitLog:
                 )
 
     def _is_unwritten(self, folder: str, start: int) -> bool:
-        """Whether a file was made ahead and never written; it is removed then if it may be.
+        """Whether a file was preallocated and never written; it is removed then if it may be.
 
         No record and no blank begins with zeros.
         """

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kerolox.store.files.mapped_file import MappedFile
     from kerolox.store.log.commit_log import CommitLog
 
-__all__ = ["LogCut"]
+__all__ = ["LogQuarantine"]
 
 _MAGIC = MESSAGE_MAGIC.to_bytes(4, "big")
 
 
-class LogCut:
+class LogQuarantine:
     """Ends a log. ``notes`` gets a sentence for each thing that was done."""
 
     def __init__(self, log: CommitLog, notes: list[str]) -> None:

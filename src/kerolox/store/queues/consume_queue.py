@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerolox.protocol.names import NAME_BYTES_MAX, TOPIC_BYTES_MAX
 from kerolox.store.files.mapped_file import (
     FILE_NAME_DIGITS,
     check_file_size,
@@ -28,16 +27,23 @@ from kerolox.store.files.mapped_file import (
     write_all,
     zero_from,
 )
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, PRE_BLANK_SIZE, entries_packer
+from kerolox.store.layout import (
+    ENTRY,
+    ENTRY_BYTES,
+    PRE_BLANK,
+    PRE_BLANK_SIZE,
+    entries_packer,
+    good_entries,
+    is_pre_blank,
+)
 from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
+from kerolox.store.queues.names import check_queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["ConsumeQueue", "OpenQueues", "check_queue_name", "check_topic_name"]
+__all__ = ["ConsumeQueue", "OpenQueues"]
 
-FOLDER_NAME_BYTES_MAX = NAME_BYTES_MAX
-"""Longest name that a file system takes."""
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"
 OPEN_QUEUES_MAX = 512
@@ -45,34 +51,6 @@ RECOVERED_FILES = 3
 """An unclean start looks at every entry of so many files at the end of each queue."""
 SCAN_ENTRIES = 3_277
 """Entries that a search one by one reads at once (64 KiB)."""
-_ILLEGAL_IN_NAMES = frozenset("/\0")
-
-
-def check_queue_name(topic: str) -> bytes:
-    """The topic as bytes when it can name a folder. Further queues of a record (multi-dispatch)
-    need no more than that; see :func:`check_topic_name` for its own.
-
-    Raises:
-        ValueError: it can't.
-    """
-    name = topic.encode("utf-8", "surrogatepass")
-    if not name or len(name) > FOLDER_NAME_BYTES_MAX:
-        raise ValueError(f"topic of {len(name)} bytes; 1 to {FOLDER_NAME_BYTES_MAX} wanted")
-    if topic in {".", ".."} or not _ILLEGAL_IN_NAMES.isdisjoint(topic):
-        raise ValueError(f"topic {topic!r} can't name a folder")
-    return name
-
-
-def check_topic_name(topic: str) -> bytes:
-    """The topic as bytes when it can name a folder and fits a record.
-
-    Raises:
-        ValueError: it can't.
-    """
-    name = check_queue_name(topic)
-    if len(name) > TOPIC_BYTES_MAX:
-        raise ValueError(f"topic of {len(name)} bytes; 1 to {TOPIC_BYTES_MAX} wanted")
-    return name
 
 
 @dataclass
@@ -606,28 +584,3 @@ class ConsumeQueue:
             count += 1
         self.correct_min_offset(min_physical_offset)
         return count
-
-
-def is_pre_blank(entry: tuple[int, int, int]) -> bool:
-    """The entry only fills the place before a queue's first one."""
-    return entry[1] == 0x7FFFFFFF and entry[0] == 0
-
-
-def good_entries(data: bytes) -> int:
-    """How many entries from the start of ``data`` have an offset >= 0 and a size > 0."""
-    count = len(data) // ENTRY_BYTES
-    if not count:
-        return 0
-    size_bytes = [
-        int.from_bytes(data[at : count * ENTRY_BYTES : ENTRY_BYTES], "big") for at in (8, 9, 10, 11)
-    ]
-    # Whole columns as big numbers: a Python loop over 300,000 entries takes 40 times as long.
-    any_bit = (size_bytes[0] | size_bytes[1] | size_bytes[2] | size_bytes[3]).to_bytes(count, "big")
-    offset_top = int.from_bytes(data[0 : count * ENTRY_BYTES : ENTRY_BYTES], "big")
-    signs = (offset_top | size_bytes[0]) & int.from_bytes(b"\x80" * count, "big")
-    good = any_bit.find(b"\0")
-    good = count if good < 0 else good
-    if signs:
-        text = signs.to_bytes(count, "big")
-        good = min(good, text.find(b"\x80"))
-    return good

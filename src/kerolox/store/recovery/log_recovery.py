@@ -29,9 +29,8 @@ from kerolox.kernel import RecoveryReport
 from kerolox.protocol.records import MESSAGE_MAGIC, parse_record
 from kerolox.store.files.checkpoint import CLOCK_STEP_MS
 from kerolox.store.files.mapped_file import end_hole
-from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank
-from kerolox.store.log.quarantine import LogCut
-from kerolox.store.queues.consume_queue import is_pre_blank
+from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank, is_pre_blank
+from kerolox.store.log.quarantine import LogQuarantine
 
 if TYPE_CHECKING:
     import mmap
@@ -81,7 +80,7 @@ class Recovery:
         self._repair = repair
         self._checkpoint = checkpoint
         self._check_crc = settings.check_crc_on_recover
-        self._cut = LogCut(log, notes)
+        self._cut = LogQuarantine(log, notes)
         self._notes = notes
         self._clean = False
         self._records = 0
@@ -98,14 +97,14 @@ class Recovery:
         start = end = indexed = 0
         if log.files:
             start = self.find_start(state)
-            sure = start
+            durable = start
             if state.same_boot and not state.clean:
                 # Before the queues change, which tell it.
-                sure = self.find_start(state._replace(same_boot=False))
+                durable = self.find_start(state._replace(same_boot=False))
             end = self.walk(start)
             self._end_at(end)
             self._repair_queues(start, state)
-            self.flushed_offset = log.max_offset if state.clean else min(sure, log.max_offset)
+            self.flushed_offset = log.max_offset if state.clean else min(durable, log.max_offset)
         else:
             repair.drop_all()
         if index is not None:
@@ -258,7 +257,7 @@ class Recovery:
         """The property text ends in zeros that were never written.
 
         The CRC covers the body only. What was not written yet is zero, and no client ends its
-        properties so; that nothing follows makes it sure.
+        properties so; that nothing follows proves it.
         """
         if self._clean or not record.properties.endswith(b"\0"):
             return False

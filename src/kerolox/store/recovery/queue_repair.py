@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.protocol.records import RECORD_BYTES_MIN, RecordView
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, record_tags_code
-from kerolox.store.queues.consume_queue import is_pre_blank
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, is_pre_blank, record_tags_code
 from kerolox.store.queues.consume_queue_ext import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
@@ -143,7 +142,7 @@ class QueueRepair:
 
     def drop_all(self) -> None:
         """Without a log the queues mean nothing, and offsets begin anew."""
-        self._deletions.settle(0, 0)
+        self._deletions.forget_outside(0, 0)
         for queue in self.queues():
             if queue.starts:
                 self._notes.append(f"{queue!r}: deleted, the log has no files")
