@@ -93,6 +93,9 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "FLAG_ONEWAY", "i32", str(codes.FLAG_ONEWAY)
     yield "VERSION", "u16", str(codes.VERSION)
     yield "LANGUAGE", "u8", str(int(LanguageCode.PYTHON))
+    tail = f',"serializeTypeCurrentRPC":"JSON","version":{codes.VERSION}}}'
+    escaped = tail.replace('"', r"\"")
+    yield "JSON_TAIL", "&[u8]", f'b"{escaped}"'
     for flag in (
         PullSysFlag.COMMIT_OFFSET,
         PullSysFlag.SUSPEND,

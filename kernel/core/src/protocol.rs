@@ -14,6 +14,7 @@ pub const FLAG_RESPONSE: i32 = 1;
 pub const FLAG_ONEWAY: i32 = 2;
 pub const VERSION: u16 = 409;
 pub const LANGUAGE: u8 = 3;
+pub const JSON_TAIL: &[u8] = b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
 pub const PULL_COMMIT_OFFSET: i32 = 1;
 pub const PULL_SUSPEND: i32 = 2;
 pub const PULL_SUBSCRIPTION: i32 = 4;

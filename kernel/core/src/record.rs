@@ -27,7 +27,7 @@
 
 use crate::protocol::{
     BLANK_MAGIC, BORN_HOST_V6, ITEM_END, MESSAGE_MAGIC, NAME_END, RECORD_BYTES_MIN, STORE_HOST_V6,
-    TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK,
+    TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, property,
 };
 use std::sync::atomic::{Ordering, fence};
 
@@ -91,9 +91,9 @@ impl<'a> Marks<'a> {
         let mut marks = Marks::default();
         for (name, value) in properties(text) {
             match name {
-                b"TAGS" => marks.tags = Some(value),
-                b"KEYS" => marks.keys = Some(value),
-                b"UNIQ_KEY" => marks.uniq_key = Some(value),
+                property::TAGS => marks.tags = Some(value),
+                property::KEYS => marks.keys = Some(value),
+                property::UNIQUE_KEY => marks.uniq_key = Some(value),
                 _ => {}
             }
         }
@@ -117,7 +117,7 @@ pub fn properties(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// When a record of [`SCHEDULE_TOPIC`] is to be delivered, by the level in its property text and the
 /// delays of the levels; `None` when it names no level.
 pub fn deliver_time(text: &[u8], store_timestamp: i64, delays_ms: &[i64]) -> Option<i64> {
-    let (_, level) = properties(text).filter(|(name, _)| *name == b"DELAY").last()?;
+    let (_, level) = properties(text).filter(|(name, _)| *name == property::DELAY).last()?;
     if !level.iter().all(u8::is_ascii_digit) {
         return None;
     }

@@ -1,11 +1,11 @@
 //! Writing response frames, in both header encodings, after what a buffer already holds.
 //!
 //! What does not change from answer to answer is rendered once, in [`Pieces`]. An answer has the
-//! members that a `RemotingCommand` of Java has; its language is PYTHON, its version 409.
+//! members that a `RemotingCommand` of Java has; its language is PYTHON, its version that of 4.9.8.
 
 use super::frame::PREFIX_BYTES;
 use super::header::Encoding;
-use crate::protocol::{LANGUAGE, VERSION, property};
+use crate::protocol::{JSON_TAIL, LANGUAGE, VERSION, property};
 
 pub use crate::protocol::response as code;
 
@@ -174,8 +174,6 @@ pub fn push_as_flush_timeout(out: &mut Vec<u8>, frame: &[u8]) {
         out[start + PREFIX_BYTES + 1] = code::FLUSH_DISK_TIMEOUT;
     }
 }
-
-const JSON_TAIL: &[u8] = b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
 
 /// The prefix and a binary header up to its remark.
 fn start_binary(out: &mut Vec<u8>, code: u8, opaque: i32) {

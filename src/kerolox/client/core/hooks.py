@@ -35,7 +35,7 @@ __all__ = [
     "run_hooks",
 ]
 
-START_DELIVER_TIME = "__STARTDELIVERTIME"
+START_DELIVER_TIME = PropertyKey.START_DELIVER_TIME
 """A property of other brokers' delayed messages; they count as delayed here too."""
 
 _log = logging.getLogger(__name__)

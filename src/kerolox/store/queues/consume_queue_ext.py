@@ -34,7 +34,7 @@ __all__ = ["BitFilter", "ConsumeQueueExt", "ExtUnit", "is_ext_address"]
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueueExt"
 _UNIT = struct.Struct(">hqqh")
-UNIT_BYTES_MAX = 0x7FFF
+UNIT_BYTES_MAX = (1 << 15) - 1
 END_BYTES = 4
 """Always left at the end of a file."""
 _END = b"\xff\xff"

@@ -1,0 +1,158 @@
+"""Each constant of the wire stands once: in its home, and in what is generated from it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kerolox._pykernel import headers as fast_headers
+from kerolox.message import ITEM_END, NAME_END, PropertyKey
+from kerolox.protocol import codes, names, records
+from kerolox.protocol.headers import SEND_LONG_NAMES, PullMessageHeader, SendMessageHeader
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON, RUST = ROOT / "src" / "kerolox", ROOT / "kernel" / "core" / "src"
+
+ORDINARY_WORDS = frozenset(("topic", "queueId", "flag", "properties", "batch", "subscription"))
+"""Header fields whose names are those of columns, settings or members of bodies too."""
+
+SHARED_NAMES = frozenset(
+    (
+        *("consumerGroup", "producerGroup", "queueOffset", "bornTimestamp", "sysFlag"),
+        *("reconsumeTimes", "commitOffset", "expressionType", "subVersion"),
+        *("defaultTopic", "defaultTopicQueueNums", "unitMode", "maxReconsumeTimes"),
+    )
+)
+"""Fields that the headers of other requests, and bodies, have too: replies, send-backs, topics."""
+
+KEYS = frozenset(value for name, value in vars(PropertyKey).items() if name.isupper())
+FIELDS = (
+    frozenset(
+        (
+            *SEND_LONG_NAMES.values(),
+            *PullMessageHeader.__struct_encode_fields__,
+            *SendMessageHeader.__struct_encode_fields__,
+        )
+    )
+    - ORDINARY_WORDS
+)
+NUMBERS = {
+    names.PROPERTIES_BYTES_MAX: "PROPERTIES_BYTES_MAX",
+    names.TOPIC_BYTES_MAX: "TOPIC_BYTES_MAX",
+    records.MESSAGE_MAGIC: "MESSAGE_MAGIC",
+    records.BLANK_MAGIC: "BLANK_MAGIC",
+    codes.HEADER_SIZE_MASK: "HEADER_SIZE_MASK",
+    codes.VERSION: "VERSION",
+    codes.COMPRESSION_TYPE_MASK: "COMPRESSION_TYPE_MASK",
+    codes.COMPRESSION_ZLIB: "COMPRESSION_ZLIB",
+}
+
+HOMES = {
+    "message.py": "properties and their separators",
+    "protocol/codes.py": "codes, flags, limits of frames",
+    "protocol/names.py": "limits and names of texts",
+    "protocol/records.py": "the record",
+    "protocol/headers.py": "header fields",
+    "_pykernel/headers.py": "which header fields the fast path takes",
+    "client/core/tracing/trace.py": "separators of the trace's own text",
+}
+
+
+def literals(path: Path) -> Iterator[tuple[int, object]]:
+    """(line, value) of each literal of a module, its docstrings aside."""
+    tree = ast.parse(path.read_text())
+    texts = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in texts:
+            yield node.lineno, node.value
+
+
+def fault(value: object) -> str | None:
+    """What a literal repeats; None for an ordinary one."""
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if isinstance(text, str):
+        if text in KEYS:
+            return f"the property {text}"
+        if text in (NAME_END, ITEM_END):
+            return "a separator of properties"
+        if text in FIELDS - SHARED_NAMES:
+            return f"the header field {text}"
+    if type(value) is int and value in NUMBERS:
+        return NUMBERS[value]
+    return None
+
+
+def test_no_module_of_python_repeats_a_constant_of_the_wire() -> None:
+    found = []
+    for path in sorted(PYTHON.rglob("*.py")):
+        name = str(path.relative_to(PYTHON))
+        if name not in HOMES and not name.startswith("client/sync/"):
+            found += [
+                f"{name}:{line}: {what}"
+                for line, value in literals(path)
+                if (what := fault(value)) is not None
+            ]
+    assert found == []
+
+
+def test_request_codes_are_given_by_name() -> None:
+    found = []
+    for path in sorted(PYTHON.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and "RemotingCommand" in ast.unparse(node.func):
+                codes_given = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "code")]
+                if any(isinstance(code, ast.Constant) for code in codes_given):
+                    found.append(f"{path.relative_to(PYTHON)}:{node.lineno}")
+    assert found == []
+
+
+def rust_code(path: Path) -> str:
+    """A source file without its comments and its tests."""
+    text = re.sub(r"//[^\n]*", "", path.read_text())
+    return re.split(r"#\[cfg\(test\)\]\s*mod tests \{", text)[0]
+
+
+def test_no_module_of_the_engine_repeats_a_constant_of_the_wire() -> None:
+    texts = KEYS | (FIELDS - SHARED_NAMES)
+    found = []
+    for path in sorted(RUST.rglob("*.rs")):
+        name = str(path.relative_to(RUST))
+        if name == "protocol.rs" or "tests" in name:
+            continue
+        code = rust_code(path)
+        found += [f"{name}: {text}" for text in re.findall(r'b?"([^"\n]*)"', code) if text in texts]
+        for number in re.findall(r"(?<![\w.])-?(?:0x[0-9A-Fa-f_]+|\d[\d_]*)(?![\w.])", code):
+            digits = number.replace("_", "")
+            value = int(digits, 16 if "x" in digits else 10) & 0xFFFF_FFFF
+            if value in NUMBERS:
+                found.append(f"{name}: {NUMBERS[value]} as {number}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("fast", "typed", "further"),
+    [
+        (fast_headers.PullFields, PullMessageHeader, {"bname", "maxMsgBytes"}),
+        (fast_headers.SendFieldsV1, SendMessageHeader, {"bname"}),
+    ],
+)
+def test_the_fast_path_knows_the_fields_of_the_typed_header(
+    fast: type, typed: type, further: set[str]
+) -> None:
+    known = set(fast.__struct_encode_fields__)  # type: ignore[attr-defined]
+    assert known == set(typed.__struct_encode_fields__) | further  # type: ignore[attr-defined]
+
+
+def test_a_repeated_constant_would_be_found() -> None:
+    for value in (b"WAIT", "UNIQ_KEY", "\x01", "maxMsgNums", 32_767, 127, 0xDAA320A7):
+        assert fault(value) is not None
+    for value in ("wait", "queueId", 128, True, None):
+        assert fault(value) is None
