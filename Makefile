@@ -75,7 +75,7 @@ coverage: setup
 	@$(BIN)/python tools/run_coverage.py
 
 docs: setup
-	@$(BIN)/zensical build --strict --clean
+	@$(BIN)/python tools/build_docs.py
 
 dist: setup
 	@$(BIN)/python tools/build_dist.py

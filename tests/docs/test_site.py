@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -38,11 +37,13 @@ def test_each_page_stands_once_in_the_navigation_of_the_site() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    config = (ROOT / "zensical.toml").read_text().replace('"src"', f'"{ROOT / "src"}"')
-    (tmp_path / "zensical.toml").write_text(config)
-    command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict", "--clean"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "build_docs.py"),
+        "--out",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "reference" / "client" / "index.html").read_text()
     assert 'id="kerolox.client.Producer.send"' in page
