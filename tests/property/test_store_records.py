@@ -111,7 +111,7 @@ def test_queues_hold_what_chunks_brought_in_order(
                     body = b"%d|" % number + b"." * size
                     number += 1
                     expected[queue_id].append(body)
-                    items.append((store.files.queue("T", queue_id), 0, 0, 0, 0, 0, body, b""))
+                    items.append((store.files.queues.get("T", queue_id), 0, 0, 0, 0, 0, body, b""))
                 assert len(store.append_chunk(items, BORN_HOST)) == len(items)
             if is_killed:
                 crash(store)

@@ -70,7 +70,7 @@ class Store(MessageStore):
 
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__(settings, self._after_append)
-        self.tables = Tables(self.files.queue, long_polling=settings.long_polling_enable)
+        self.tables = Tables(self.files.queues.get, long_polling=settings.long_polling_enable)
         self.appender.store_host = self.tables.identity.store_host
         self.writable = True
         self.waits_for_flush = settings.flush_disk_type == "SYNC_FLUSH"
@@ -228,7 +228,7 @@ class Store(MessageStore):
         self, key: QueueKey, offset: int, max_count: int, tags: frozenset[int] | None
     ) -> ReadResult:
         """``read`` as the fast path does it: a queue that does not exist is empty."""
-        queue = self.files.queues_by_key.get(key)
+        queue = self.files.queues.by_key.get(key)
         if queue is None:
             self.reader.last_behind = -1
             return _NO_QUEUE

@@ -271,7 +271,7 @@ class Appender:
             return BatchAppended(status, [], 0, 0, 0)
         try:
             check_topic_name(topic.decode())
-            queue = self._files.queue(topic.decode(), batch.queue_id)
+            queue = self._files.queues.get(topic.decode(), batch.queue_id)
         except ValueError as error:
             self._files.refusal = str(error)
             return BatchAppended(PutMessageStatus.MESSAGE_ILLEGAL, [], 0, 0, 0)
@@ -341,12 +341,12 @@ class Appender:
                     check_queue_name(name)
             if self._is_over_lmq((own, *named)):
                 return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, properties, []
-            queues = dict.fromkeys(self._files.queue(*each) for each in (own, *named))
+            queues = dict.fromkeys(self._files.queues.get(*each) for each in (own, *named))
         except ValueError as error:
             self._files.refusal = str(error)
             return PutMessageStatus.MESSAGE_ILLEGAL, properties, []
         if named:
-            offsets = [self._files.queue(*each).next_offset for each in named]
+            offsets = [self._files.queues.get(*each).next_offset for each in named]
             properties = with_offsets(properties, offsets)
             if len(properties) > PROPERTIES_BYTES_MAX:
                 self._files.refusal = (
@@ -363,12 +363,15 @@ class Appender:
         fresh = {
             each
             for each in queues
-            if each[0].startswith(LMQ_PREFIX) and each not in self._files.queues_by_key
+            if each[0].startswith(LMQ_PREFIX) and each not in self._files.queues.by_key
         }
-        if not fresh or self._files.lmq_count + len(fresh) <= settings.max_lmq_consume_queue_num:
+        if (
+            not fresh
+            or self._files.queues.lmq_count + len(fresh) <= settings.max_lmq_consume_queue_num
+        ):
             return False
         self._files.refusal = (
-            f"{self._files.lmq_count} light message queues, maxLmqConsumeQueueNum is "
+            f"{self._files.queues.lmq_count} light message queues, maxLmqConsumeQueueNum is "
             f"{settings.max_lmq_consume_queue_num}"
         )
         return True

@@ -37,12 +37,12 @@ class MessageStore:
         self.set_max_message_size = files.set_max_message_size
         self.request_flush = files.request_flush
         self.notify = files.notify
-        self.queue_bounds = files.queue_bounds
-        self.queues = files.queues
-        self.queue_end = files.queue_end
+        self.queue_bounds = files.queues.bounds
+        self.queues = files.queues.all
+        self.queue_end = files.queues.end
         self.log_files = files.log_files
         self.drop_log_file = files.drop_log_file
-        self.expire_queue = files.expire_queue
+        self.expire_queue = files.queues.expire
         self.expire_index = files.expire_index
         self.append_chunk = appender.append_chunk
         self.lookup = reader.lookup
@@ -146,7 +146,7 @@ class MessageStore:
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """See ``StoreKernel.topic_stats``."""
         totals: dict[str, tuple[int, int]] = {}
-        for queue in self.files.queues_by_key.values():
+        for queue in self.files.queues.by_key.values():
             if queue.put_count:
                 count, size = totals.get(queue.topic, (0, 0))
                 totals[queue.topic] = (count + queue.put_count, size + queue.put_bytes)

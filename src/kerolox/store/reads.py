@@ -52,7 +52,7 @@ class StoreReader:
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
         self._log = files.log
-        self._queues = files.queues_by_key
+        self._queues = files.queues.by_key
         self._settings = files.settings
         self.found = self.miss = self.count = self.bytes = 0
         """Reads that found messages and that did not; the messages and their bytes."""
@@ -113,7 +113,7 @@ class StoreReader:
         bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
-        high = self._files.readable_end(queue)
+        high = self._files.queues.readable_end(queue)
         if low <= offset < high:
             found = self._read_entries(queue, offset, high, max_count, tag_codes, bits)
             if found is not None:
@@ -334,7 +334,7 @@ class StoreReader:
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
         """See ``StoreKernel.queue_unit``."""
         queue = self._queues.get((topic, queue_id))
-        if queue is None or offset >= self._files.readable_end(queue):
+        if queue is None or offset >= self._files.queues.readable_end(queue):
             return None
         unit = queue.unit_of(offset)
         return None if unit is None else (unit.tags_code, unit.store_time, unit.bit_map)
@@ -352,7 +352,7 @@ class StoreReader:
         earlier one when both are as near.
         """
         queue = self._queues.get((topic, queue_id))
-        max_offset = 0 if queue is None else self._files.readable_end(queue)
+        max_offset = 0 if queue is None else self._files.queues.readable_end(queue)
         if queue is None or queue.min_offset >= max_offset:
             return 0
         per_file = queue.file_size // ENTRY_BYTES

@@ -6,19 +6,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kerolox.kernel import QueueBounds, RecoveryReport
-from kerolox.protocol.names import LMQ_PREFIX
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
-from kerolox.store.files.mapped_file import check_file_size, make_folder, offset_name, sync_folder
+from kerolox.store.files.mapped_file import make_folder, offset_name, sync_folder
 from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
@@ -26,15 +23,15 @@ from kerolox.store.log.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool, has_pool
-from kerolox.store.queues.consume_queue import FILE_SIZE_SETTING as QUEUE_SIZE_SETTING
-from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, OpenQueues
-from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
+from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue
+from kerolox.store.queues.queue_table import Queues
 from kerolox.store.recovery.log_recovery import Recovery, StateAtOpen
 from kerolox.store.recovery.queue_repair import Dispatching, QueueRepair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kerolox.kernel import RecoveryReport
     from kerolox.kernel.settings import StoreSettings
 
 __all__ = ["StoreFiles"]
@@ -62,16 +59,7 @@ class StoreFiles:
             settings.mapped_file_size_commit_log,
             _absolute(settings.read_only_commit_log_store_paths),
         )
-        self._queue_file_size = -(-settings.mapped_file_size_consume_queue // ENTRY_BYTES) * (
-            ENTRY_BYTES
-        )
-        if self._queue_file_size < ENTRY_BYTES:
-            raise ValueError("mappedFileSizeConsumeQueue must hold at least one entry of 20 bytes")
-        self._queue_root = os.path.join(root, "consumequeue")
-        self.queues_by_key: dict[tuple[str, int], ConsumeQueue] = {}
-        self.lmq_count = 0
-        """Light message queues among them."""
-        self._open_queues = OpenQueues()
+        self.queues = Queues(root, settings, self.log)
         self.delays_ms = delay_levels_ms(settings.message_delay_level)
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
         self._abort = AbortFile(os.path.join(root, "abort"))
@@ -102,7 +90,7 @@ class StoreFiles:
         if self.is_open or not self.is_sound:
             raise ValueError(f"the store in {self.root} was opened before; make a new one")
         make_folder(self.root)
-        for path in (self.root, *self.log.folders.writable, self._queue_root):
+        for path in (self.root, *self.log.folders.writable, self.queues.root):
             make_folder(path)
             if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
                 raise PermissionError(
@@ -133,15 +121,15 @@ class StoreFiles:
         self._deletions.load()
         repair = QueueRepair(
             self.log,
-            self.queues_by_key.values,
-            self.queue,
+            self.queues.by_key.values,
+            self.queues.get,
             self._deletions,
             Dispatching(
                 self.delays_ms, self.settings.enable_multi_dispatch, self.settings.enable_lmq
             ),
             notes,
         )
-        self._load_queues(repair, notes, clean=state.clean)
+        repair.short.update(dict.fromkeys(self.queues.load(notes, clean=state.clean)))
         if state.clean:
             self._check_end(state.inventory)
         self._checkpoint.load()
@@ -163,7 +151,7 @@ class StoreFiles:
         # What a killed run left in the page cache may not be on the disk.
         depth = 0 if report.dispatched or report.cut_entries else RECOVERED_FILES
         if not report.clean or not depth:
-            for queue in self.queues_by_key.values():
+            for queue in self.queues.by_key.values():
                 if queue.starts:
                     begin = queue.starts[-depth:][0] // ENTRY_BYTES
                     queue.flushed_offset = min(queue.flushed_offset, begin)
@@ -172,7 +160,7 @@ class StoreFiles:
     def _check_end(self, inventory: Inventory | None) -> None:
         """Refuse a log that ended behind its last file when it was closed: entries of what is in
         the missing file would be dropped, and others put in their place."""
-        known = (queue.max_physical_offset for queue in self.queues_by_key.values())
+        known = (queue.max_physical_offset for queue in self.queues.by_key.values())
         closed_at = max(known, default=0) if inventory is None else inventory.log_end
         end = self.log.tail.end if self.log.tail else 0
         if closed_at <= end:
@@ -185,32 +173,6 @@ class StoreFiles:
             "readOnlyCommitLogStorePaths?), or, to give up the messages behind "
             f"{end}, make an empty file {self._abort.path}"
         )
-
-    def _load_queues(self, repair: QueueRepair, notes: list[str], *, clean: bool) -> None:
-        short_files: dict[str, int] = {}
-        with os.scandir(self._queue_root) as topics:
-            for topic in topics:
-                if not topic.is_dir():
-                    continue
-                with os.scandir(topic.path) as folders:
-                    for folder in folders:
-                        if folder.name.isdecimal() and folder.is_dir():
-                            queue = self.queue(topic.name, int(folder.name))
-                            loaded = queue.load(clean=clean)
-                            notes += loaded.notes
-                            short_files |= loaded.short_files
-                            if loaded.is_short:
-                                repair.short[queue] = None
-        has_right_size = any(queue.starts for queue in self.queues_by_key.values())
-        for path, size in short_files.items():
-            if clean and size and not has_right_size:
-                # No file has the size that the setting says: then the setting is wrong.
-                check_file_size(path, size, self._queue_file_size, QUEUE_SIZE_SETTING)
-            notes.append(
-                f"removed {path}: it has {size} bytes of {self._queue_file_size}; its entries are "
-                "written again"
-            )
-            os.unlink(path)
 
     def _start_threads(self) -> None:
         self._notify_read, self._notify_write = _make_notify()
@@ -241,7 +203,7 @@ class StoreFiles:
         )
         self.queue_flusher.dirty.update(
             queue
-            for queue in self.queues_by_key.values()
+            for queue in self.queues.by_key.values()
             if queue.flushed_offset < queue.max_offset
         )
         if pool is not None:
@@ -336,16 +298,14 @@ class StoreFiles:
         """What the store consists of now."""
         queues = {
             (queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset)
-            for queue in self.queues_by_key.values()
+            for queue in self.queues.by_key.values()
             if queue.starts
         }
         return Inventory(self.log.max_offset, queues, self.index.file_ends())
 
     def _close_files(self) -> None:
         """Let go of all files: a closed store answers as an empty one, and deletes nothing."""
-        for queue in self.queues_by_key.values():
-            queue.close()
-        self.queues_by_key.clear()
+        self.queues.close()
         self.index.close()
         self.log.close()
         if self.pool is not None:
@@ -434,57 +394,10 @@ class StoreFiles:
             self.pool.force()
 
     # -- queues -----------------------------------------------------------------------------
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The consume queue, made when it is new (no file yet). ``ValueError``: illegal topic."""
-        queue = self.queues_by_key.get((topic, queue_id))
-        if queue is None:
-            if queue_id < 0:
-                raise ValueError(f"queue id {queue_id} of topic {topic} is negative")
-            queue = ConsumeQueue(
-                self._queue_root, topic, queue_id, self._queue_file_size, self._open_queues
-            )
-            if self.settings.enable_consume_queue_ext:
-                queue.ext = ConsumeQueueExt(
-                    os.path.join(self.root, "consumequeue_ext"),
-                    topic,
-                    queue_id,
-                    self.settings.mapped_file_size_consume_queue_ext,
-                    self.settings.bit_map_length_consume_queue_ext,
-                )
-            self.queues_by_key[topic, queue_id] = queue
-            self.lmq_count += topic.startswith(LMQ_PREFIX)
-        return queue
-
-    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """See ``StoreKernel.queue_bounds``."""
-        queue = self.queues_by_key.get((topic, queue_id))
-        return (0, 0) if queue is None else (queue.min_offset, self.readable_end(queue))
-
-    def readable_end(self, queue: ConsumeQueue) -> int:
-        """The max offset of a queue: records that wait in a transient pool have their entries
-        already, and can't be read."""
-        readable = self.log.max_offset
-        if queue.max_physical_offset <= readable:
-            return queue.max_offset
-        return queue.first_where(lambda entry: entry[0] >= readable)
-
     @property
     def transient_buffers(self) -> int:
         """See ``StoreKernel.transient_buffers``."""
         return -1 if self.pool is None else self.pool.free_count
-
-    def queues(self) -> list[QueueBounds]:
-        """See ``StoreKernel.queues``: those with files."""
-        return [
-            QueueBounds(queue.topic, queue.queue_id, queue.min_offset, self.readable_end(queue))
-            for queue in self.queues_by_key.values()
-            if queue.starts
-        ]
-
-    def queue_end(self, topic: str, queue_id: int) -> int:
-        """See ``StoreKernel.queue_end``."""
-        queue = self.queues_by_key.get((topic, queue_id))
-        return -1 if queue is None else queue.max_physical_offset
 
     # -- retention --------------------------------------------------------------------------
     def log_files(self) -> list[tuple[str, int, int]]:
@@ -501,18 +414,13 @@ class StoreFiles:
         self._deletions.forget(file.start)
         return file.path
 
-    def expire_queue(self, topic: str, queue_id: int, most: int) -> int:
-        """See ``StoreKernel.expire_queue``."""
-        queue = self.queues_by_key.get((topic, queue_id))
-        return 0 if queue is None else queue.expire(self.log.min_offset, most)
-
     def expire_index(self) -> list[str]:
         """See ``StoreKernel.expire_index``."""
         return self.index.expire(self.log.min_offset)
 
     def delete_queue(self, topic: str, queue_id: int) -> bool:
         """See ``StoreKernel.delete_queue``."""
-        queue = self.queues_by_key.get((topic, queue_id))
+        queue = self.queues.by_key.get((topic, queue_id))
         if queue is None:
             return False
         had_files = bool(queue.starts)
@@ -521,7 +429,7 @@ class StoreFiles:
 
     def delete_queues(self, topic: str) -> int:
         """See ``StoreKernel.delete_queues``."""
-        gone = [queue for (name, _id), queue in self.queues_by_key.items() if name == topic]
+        gone = [queue for (name, _id), queue in self.queues.by_key.items() if name == topic]
         count = sum(bool(queue.starts) for queue in gone)
         if count:
             # First: a kill among the files must not leave some that look alive.
@@ -531,19 +439,12 @@ class StoreFiles:
         return count
 
     def _delete(self, queues: list[ConsumeQueue]) -> None:
-        """Delete queues of one topic."""
         # It names what is gone now: a recovery would look for that in the whole log.
         Inventory.remove(self.root)
         for queue in queues:
-            topic = queue.topic
-            del self.queues_by_key[topic, queue.queue_id]
-            self.lmq_count -= topic.startswith(LMQ_PREFIX)
             if self.queue_flusher is not None:
                 self.queue_flusher.dirty.discard(queue)
-            queue.delete()
-            # Not empty: it has other queues, or something that is not ours.
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.join(self._queue_root, topic))
+            self.queues.delete(queue)
 
 
 def _absolute(setting: str) -> str:

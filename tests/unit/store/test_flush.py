@@ -105,7 +105,8 @@ def test_an_error_of_the_disk_ends_the_writes_and_keeps_its_reason(
     assert store.flushed_offset == 0
     assert put(store).status == PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert (
-        store.append_chunk([(store.files.queue("T", 0), 0, 0, 0, 0, 0, b"", b"")], bytes(8)) == []
+        store.append_chunk([(store.files.queues.get("T", 0), 0, 0, 0, 0, 0, b"", b"")], bytes(8))
+        == []
     )
     assert store.read("T", 0, 0, 1, None).count == 1
     store.close()
@@ -125,7 +126,7 @@ def test_a_failed_write_stores_nothing_and_the_next_one_works(
         monkeypatch.setattr(os, "pwrite", full)
         assert put(store, body=b"two").status == PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "No space left" in store.files.refusal
-        queue = store.files.queue("T", 0)
+        queue = store.files.queues.get("T", 0)
         assert store.append_chunk([(queue, 0, 0, 0, 0, 0, b"", b"")] * 3, bytes(8)) == []
         monkeypatch.setattr(os, "pwrite", real)
         assert put(store, body=b"three").queue_offset == 1
@@ -138,7 +139,7 @@ def test_a_failed_queue_write_stores_nothing_and_the_next_one_works(
     settings = small_settings(tmp_path)
     with opened(settings) as store:
         put(store, body=b"one")
-        queue = store.files.queue("T", 0)
+        queue = store.files.queues.get("T", 0)
         end = store.max_physical_offset
         real = os.pwrite
         descriptor = queue._tail_descriptor

@@ -89,14 +89,14 @@ def test_queues_are_flushed_by_their_own_interval(tmp_path: Path) -> None:
     with opened(settings) as store:
         for queue_id in range(3):
             put(store, queue_id=queue_id)
-        queues = [store.files.queue("T", queue_id) for queue_id in range(3)]
+        queues = [store.files.queues.get("T", queue_id) for queue_id in range(3)]
         wait_until(lambda: all(queue.flushed_offset == 1 for queue in queues))
         assert store.flushed_offset == 0
 
 
 def test_queues_with_few_new_entries_wait_for_a_minute(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path, **QUIET)) as store:
-        flusher, queue = store.files.queue_flusher, store.files.queue("T", 0)
+        flusher, queue = store.files.queue_flusher, store.files.queues.get("T", 0)
         assert flusher is not None
         put(store)
         flusher.run_once()

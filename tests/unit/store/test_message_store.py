@@ -138,7 +138,7 @@ def test_a_chunk_is_stored_and_told_once_per_queue(tmp_path: Path) -> None:
     store = MessageStore(small_settings(tmp_path), hear)
     store.open()
     store.appender.store_host = STORE_HOST
-    queues = [store.files.queue("A", 0), store.files.queue("A", 1)]
+    queues = [store.files.queues.get("A", 0), store.files.queues.get("A", 1)]
     items = [
         (queues[index % 2], index, index, 0, 123, 0, b"body%d" % index, b"K\x01v")
         for index in range(5)
@@ -162,7 +162,7 @@ def test_a_chunk_gives_the_same_bytes_as_single_appends(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path / "two")) as two:
         two.set_clock(1_000_000)
         two.appender.store_host = STORE_HOST
-        queue = two.files.queue("T", 0)
+        queue = two.files.queues.get("T", 0)
         items = [
             (queue, java_hash(properties[5:].decode()), 0, 0, 5, 0, body, properties)
             for body, properties in texts
@@ -179,7 +179,7 @@ def test_a_chunk_gives_the_same_bytes_as_single_appends(tmp_path: Path) -> None:
 def test_a_chunk_ends_before_a_record_that_does_not_fit(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, mapped_file_size_commit_log=2_048)
     with opened(settings) as store:
-        queue = store.files.queue("T", 0)
+        queue = store.files.queues.get("T", 0)
         items = [(queue, 0, 0, 0, 0, 0, b"x" * size, b"") for size in (10, 3_000, 10)]
         assert len(store.append_chunk(items, BORN_HOST)) == 1
         assert store.queue_bounds("T", 0) == (0, 1)

@@ -37,7 +37,7 @@ def test_every_status_has_its_next_offset(tmp_path: Path) -> None:
             found = store.read("T", 0, offset, 32, None)
             assert (found.status, found.next_offset) == (status, next_offset)
             assert (found.min_offset, found.max_offset) == (0, 3)
-        store.files.queue("T", 1)
+        store.files.queues.get("T", 1)
         for queue_id in (1, 2):
             assert store.read("T", queue_id, 5, 32, None) == (8, 0, 0, 0, False, 0, b"")
         assert store.read("None", 0, 5, 32, None).status == GetMessageStatus.NO_MESSAGE_IN_QUEUE
@@ -47,7 +47,7 @@ def test_a_lost_file_of_a_queue_leads_to_the_next_one(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path)) as store:
         for _ in range(25):
             put(store)
-        queue = store.files.queue("T", 0)
+        queue = store.files.queues.get("T", 0)
         os.unlink(queue.path_of(0))
         queue.close()
         found = store.read("T", 0, 3, 32, None)
@@ -145,7 +145,7 @@ def test_entries_whose_records_are_gone_are_skipped(tmp_path: Path) -> None:
 def test_pre_blank_entries_are_no_messages(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path)) as store:
         put(store, body=b"real")
-        queue = store.files.queue("T", 0)
+        queue = store.files.queues.get("T", 0)
         queue.fill_gap(4)
         for tags in (None, [0]):
             found = store.read("T", 0, 1, 32, tags)
