@@ -44,7 +44,7 @@ def _build(
         marker: a file that says that it is built.
         left_out: names of files that are no part of this build.
     """
-    source, built = SOURCES / name, CACHE / (label or name)
+    source, built = SOURCES / name, CACHE / (label or name.replace("/", "-"))
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{built.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -63,21 +63,21 @@ def _build(
 
 def build_java_clients() -> Path:
     """Folder with ``target/classes`` and ``target/lib`` (all of 4.9 in Java, through Maven)."""
-    return _build("java", [*MAVEN, "process-classes"], marker="built")
+    return _build("java/clients", [*MAVEN, "process-classes"], marker="built")
 
 
 def build_java_version(version: str, left_out: tuple[str, ...]) -> Path:
     """As above: the scenarios of ``versions`` with the client and tools of a version."""
     command = [*MAVEN, f"-Drocketmq.version={version}", "process-classes"]
     return _build(
-        "versions", command, marker="built", label=f"versions-{version}", left_out=left_out
+        "java/versions", command, marker="built", label=f"versions-{version}", left_out=left_out
     )
 
 
 def build_spring(version: str) -> Path:
     """As above: the Spring application with the starter of a version."""
     command = [*MAVEN, f"-Dstarter.version={version}", "process-classes"]
-    return _build("spring", command, marker="built", label=f"spring-{version}")
+    return _build("java/spring", command, marker="built", label=f"spring-{version}")
 
 
 def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
