@@ -1,6 +1,5 @@
 //! The commit thread: records of the transient store pool go to the page cache.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
@@ -25,7 +24,7 @@ pub(crate) fn run_commit(shared: &Shared, pool: &Pool) {
     let thorough = Duration::from_millis(settings.commit_commit_log_thorough_interval);
     let mut last_thorough = Instant::now();
     while pool.wait.sleep(interval) {
-        pool.put_noted.store(false, Ordering::Relaxed);
+        pool.wait.take_note();
         let is_thorough = last_thorough.elapsed() >= thorough;
         let least_pages = if is_thorough { 0 } else { settings.commit_commit_log_least_pages };
         // Errors refuse the writes and are told by `Store::error`.

@@ -108,7 +108,7 @@ fn flush_log_to(
     }
     // Counted first: whoever sees the new offset finds its flush counted.
     shared.flush_count.fetch_add(1, Ordering::Relaxed);
-    shared.set_flushed(written);
+    shared.flush.set_flushed(written);
     shared.notify.signal();
     Ok(written)
 }
@@ -139,14 +139,14 @@ pub(crate) fn run_log(shared: &Shared) {
     let mut last_flush = Instant::now();
     let mut seen = shared.committed();
     loop {
-        if shared.requested() <= shared.flushed() || shared.has_failed() {
+        if shared.flush.requested() <= shared.flushed() || shared.has_failed() {
             let left = interval.saturating_sub(last_flush.elapsed());
-            if !shared.flush_wait.sleep(left.max(Duration::from_millis(1))) {
+            if !shared.flush.wait.sleep(left.max(Duration::from_millis(1))) {
                 return;
             }
         }
-        let is_requested = shared.requested() > shared.flushed();
-        let is_woken = shared.take_put_note();
+        let is_requested = shared.flush.requested() > shared.flushed();
+        let is_woken = shared.flush.wait.take_note();
         if !is_requested && !is_woken && last_flush.elapsed() < interval {
             continue;
         }
@@ -170,9 +170,9 @@ pub(crate) fn run_log(shared: &Shared) {
         }
         last_flush = Instant::now();
         let flushed = flush_log_to(shared, least_pages, target);
-        if flushed.is_ok_and(|flushed| flushed < shared.requested()) {
+        if flushed.is_ok_and(|flushed| flushed < shared.flush.requested()) {
             // Somebody asked for more than is written: nobody has a right to that.
-            shared.drop_excess_request();
+            shared.flush.drop_excess(shared.committed().0);
         }
     }
 }

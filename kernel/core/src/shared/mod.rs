@@ -5,8 +5,13 @@
 //! locks here are leaves: nothing is locked under them.
 
 mod event_fd;
+pub(crate) mod group_commit;
 pub(crate) mod indexing;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub(crate) mod pool;
+mod position;
+mod sync;
 pub(crate) mod waiter;
 
 use std::sync::Arc;
@@ -22,7 +27,9 @@ use crate::files::preallocate::Preallocator;
 use crate::index::{Index, PendingKey};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::event_fd::EventFd;
+use crate::shared::group_commit::GroupCommit;
 use crate::shared::pool::Pool;
+use crate::shared::position::Position;
 use crate::shared::waiter::Waiter;
 
 const THAWED: i64 = i64::MIN;
@@ -44,19 +51,15 @@ pub(crate) struct Shared {
     pub(crate) log_files: Mutex<Vec<Arc<MappedFile>>>,
     /// Serializes flushes of the log.
     pub(crate) flushing: Mutex<()>,
-    pub(crate) flush_wait: Waiter,
+    /// The flush thread's work.
+    pub(crate) flush: GroupCommit,
     /// The transient store pool, where there is one.
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) background_wait: Waiter,
     pub(crate) flush_count: AtomicU64,
-    written: AtomicI64,
-    written_timestamp: AtomicI64,
-    flushed: AtomicI64,
-    requested: AtomicI64,
+    written: Position,
     /// Whether a put wakes the flush thread: `ASYNC_FLUSH` with `flushCommitLogTimed=false`.
     is_flush_woken: bool,
-    /// A put woke the flush thread, which did not look yet.
-    put_noted: AtomicBool,
     failed: AtomicBool,
     /// Whether the error is of a refused write only.
     refused: AtomicBool,
@@ -73,7 +76,6 @@ impl Shared {
         Shared {
             is_flush_woken: settings.flush_disk_type == FlushDiskType::Async
                 && !settings.flush_commit_log_timed,
-            put_noted: AtomicBool::new(false),
             pool: settings.has_pool().then(|| {
                 let (size, fast) = (
                     settings.transient_store_pool_size,
@@ -91,13 +93,10 @@ impl Shared {
             saving_checkpoint: Mutex::new(()),
             log_files: Mutex::new(Vec::new()),
             flushing: Mutex::new(()),
-            flush_wait: Waiter::default(),
+            flush: GroupCommit::default(),
             background_wait: Waiter::default(),
             flush_count: AtomicU64::new(0),
-            written: AtomicI64::new(0),
-            written_timestamp: AtomicI64::new(0),
-            flushed: AtomicI64::new(0),
-            requested: AtomicI64::new(0),
+            written: Position::default(),
             failed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -109,32 +108,25 @@ impl Shared {
 
     /// Starts a new life at these positions.
     pub(crate) fn reset(&self, written: i64, flushed: i64, timestamp: i64) {
-        self.written.store(written, Ordering::Release);
-        self.written_timestamp.store(timestamp, Ordering::Release);
-        self.flushed.store(flushed, Ordering::Release);
-        self.requested.store(0, Ordering::Release);
-        self.put_noted.store(false, Ordering::Relaxed);
+        self.publish(written, timestamp);
+        self.flush.reset(flushed);
         self.flush_count.store(0, Ordering::Relaxed);
         self.end_wait();
         self.failed.store(false, Ordering::Release);
         self.refused.store(false, Ordering::Relaxed);
         *self.error.lock() = None;
-        self.flush_wait.reset();
         self.background_wait.reset();
     }
 
     /// Says that the log is written up to an offset, the last record being of that time.
     #[inline]
     pub(crate) fn publish(&self, written: i64, timestamp: i64) {
-        self.written.store(written, Ordering::Release);
-        self.written_timestamp.store(timestamp, Ordering::Release);
+        self.written.publish(written, timestamp);
     }
 
-    /// (offset, timestamp of a record before it). The time is read first: whatever it names is
-    /// then below the offset.
+    /// (offset, timestamp of a record before it).
     pub(crate) fn written(&self) -> (i64, i64) {
-        let timestamp = self.written_timestamp.load(Ordering::Acquire);
-        (self.written.load(Ordering::Acquire), timestamp)
+        self.written.get()
     }
 
     /// As [`Self::written`], of what is in the files and so can be flushed.
@@ -143,21 +135,7 @@ impl Shared {
     }
 
     pub(crate) fn flushed(&self) -> i64 {
-        self.flushed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_flushed(&self, offset: i64) {
-        self.flushed.fetch_max(offset, Ordering::AcqRel);
-    }
-
-    pub(crate) fn requested(&self) -> i64 {
-        self.requested.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn request_flush(&self, offset: i64) {
-        if offset > self.flushed() && self.requested.fetch_max(offset, Ordering::AcqRel) < offset {
-            self.flush_wait.wake();
-        }
+        self.flush.flushed()
     }
 
     /// After puts, once per chunk: wakes the thread that is to be woken, if it will find enough: the
@@ -181,32 +159,17 @@ impl Shared {
     fn wake_flusher(&self) {
         let (end, flushed) = (self.committed().0 as u64, self.flushed() as u64);
         let least_pages = self.settings.flush_commit_log_least_pages.max(1);
-        if (end / PAGE).saturating_sub(flushed / PAGE) >= least_pages
-            && !self.put_noted.swap(true, Ordering::Relaxed)
-        {
-            self.flush_wait.wake();
+        if (end / PAGE).saturating_sub(flushed / PAGE) >= least_pages {
+            self.flush.wait.note();
         }
     }
 
     fn wake_committer(&self, pool: &Pool) {
         let (written, committed) = (self.written().0 as u64, pool.committed() as u64);
         let least_pages = self.settings.commit_commit_log_least_pages.max(1);
-        if (written / PAGE).saturating_sub(committed / PAGE) >= least_pages
-            && !pool.put_noted.swap(true, Ordering::Relaxed)
-        {
-            pool.wait.wake();
+        if (written / PAGE).saturating_sub(committed / PAGE) >= least_pages {
+            pool.wait.note();
         }
-    }
-
-    /// Whether a put woke the flush thread since the last call.
-    pub(crate) fn take_put_note(&self) -> bool {
-        self.put_noted.swap(false, Ordering::Relaxed)
-    }
-
-    /// Takes back a request for more than is written.
-    pub(crate) fn drop_excess_request(&self) {
-        let flushed = self.flushed();
-        self.requested.fetch_min(flushed.max(self.committed().0), Ordering::AcqRel);
     }
 
     /// Stops the writes for good: what is on disk can't be told any more.

@@ -12,12 +12,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::error::StoreError;
 use crate::files::map::{MappedFile, PAGE};
+use crate::shared::position::Position;
 use crate::shared::waiter::Waiter;
 
 /// Bytes given to the system at a time.
@@ -102,13 +103,9 @@ pub(crate) struct Pool {
     staged: Mutex<VecDeque<Staged>>,
     /// Serializes commits; the file that is written, by its start.
     committing: Mutex<Option<(u64, File)>>,
-    committed: AtomicI64,
-    /// Of a record before `committed`.
-    committed_timestamp: AtomicI64,
+    committed: Position,
     /// The last commit failed: nothing more is taken in before one succeeds.
     stuck: AtomicBool,
-    /// A put woke the committer, which did not look yet.
-    pub(crate) put_noted: AtomicBool,
     pub(crate) wait: Waiter,
 }
 
@@ -121,10 +118,8 @@ impl Pool {
             free_count: AtomicUsize::new(0),
             staged: Mutex::default(),
             committing: Mutex::default(),
-            committed: AtomicI64::new(0),
-            committed_timestamp: AtomicI64::new(0),
+            committed: Position::default(),
             stuck: AtomicBool::new(false),
-            put_noted: AtomicBool::new(false),
             wait: Waiter::default(),
         }
     }
@@ -140,8 +135,7 @@ impl Pool {
             free.push(Arc::new(buffer));
         }
         self.free_count.store(free.len(), Ordering::Relaxed);
-        self.committed.store(end, Ordering::Release);
-        self.committed_timestamp.store(timestamp, Ordering::Release);
+        self.committed.publish(end, timestamp);
         Ok(())
     }
 
@@ -152,7 +146,6 @@ impl Pool {
         self.free.lock().clear();
         self.free_count.store(0, Ordering::Relaxed);
         self.stuck.store(false, Ordering::Relaxed);
-        self.put_noted.store(false, Ordering::Relaxed);
         self.wait.reset();
     }
 
@@ -175,13 +168,12 @@ impl Pool {
     /// Physical offset up to which the log is in its files.
     #[inline]
     pub(crate) fn committed(&self) -> i64 {
-        self.committed.load(Ordering::Acquire)
+        self.committed.offset()
     }
 
     /// The same, and the time of a record before it.
     pub(crate) fn committed_with_time(&self) -> (i64, i64) {
-        let timestamp = self.committed_timestamp.load(Ordering::Acquire);
-        (self.committed(), timestamp)
+        self.committed.get()
     }
 
     pub(crate) fn borrow(&self) -> Option<Arc<Buffer>> {
@@ -243,7 +235,7 @@ impl Pool {
                 }
             }
             at = if used_end.is_some() { file.end() } else { target };
-            self.committed.store(at as i64, Ordering::Release);
+            self.committed.publish_offset(at as i64);
             if used_end.is_none() {
                 break;
             }
@@ -252,7 +244,7 @@ impl Pool {
             self.give_back(buffer);
         }
         if at as i64 >= written {
-            self.committed_timestamp.store(timestamp, Ordering::Release);
+            self.committed.publish_timestamp(timestamp);
         }
         self.stuck.store(result.is_err(), Ordering::Relaxed);
         (at > begin, result)

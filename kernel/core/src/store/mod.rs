@@ -179,7 +179,7 @@ impl Store {
 
     fn stop_threads(&self) {
         self.shared.preallocator.stop();
-        self.shared.flush_wait.stop();
+        self.shared.flush.wait.stop();
         self.shared.background_wait.stop();
         self.shared.pool.iter().for_each(|pool| pool.wait.stop());
         let threads = self
@@ -235,7 +235,7 @@ impl Store {
 
     /// Asks the flush thread to reach an offset (group commit). Cheap, no lock of the core needed.
     pub fn request_flush(&self, physical_offset: i64) {
-        self.shared.request_flush(physical_offset);
+        self.shared.flush.request(physical_offset);
     }
 
     /// Buffers of the transient pool that belong to no file; `None`: there is no pool.
