@@ -53,10 +53,14 @@ def kernel_checks() -> list[Step]:
         return []
     clippy = ["cargo", "clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]
     kernel = ROOT / "kernel"
-    return [
+    steps = [
         Step("rustfmt", ["cargo", "fmt", "--check"], kernel),
         Step("clippy pedantic", clippy, kernel),
     ]
+    if shutil.which("cargo-deny") is not None:  # advisories are for CI: they need the network
+        deny = ["cargo", "deny", "--offline", "check", "licenses", "bans", "sources"]
+        steps.append(Step("dependencies of the kernel", deny, kernel))
+    return steps
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 //! What threads share, in every order that the memory model allows:
-//! `RUSTFLAGS="--cfg loom" cargo test --target-dir target/loom -p kerolox-core --lib loom`.
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p kerolox-core --lib loom`.
 
 use std::time::Duration;
 
