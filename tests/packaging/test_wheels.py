@@ -98,6 +98,7 @@ def test_the_pure_wheel_is_complete_by_itself(wheels: list[Path], tmp_path: Path
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(3 * SECONDS_MAX)
 @pytest.mark.parametrize("version", PYTHONS if IS_COMPLETE else [OWN])
 def test_spark_reads_with_the_wheels(version: str, wheels: list[Path], tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment", PYTHONS[version])
