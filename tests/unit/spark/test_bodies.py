@@ -20,7 +20,7 @@ from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.rows.bodies import BodyError
 from kerolox.spark.rows.schema import BATCH_BODY_BYTES_MAX, schema_of
 from tests.support.kernels import KERNELS
-from tests.support.servers.fake_queue import FakeBroker, record
+from tests.support.servers.threaded_broker import ThreadedBroker, record
 
 MIB = 1024 * 1024
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -53,7 +53,7 @@ def batches(answers: Bodies, columns: str = "queueOffset,body", **given: str) ->
     options = SourceOptions.parse(
         {"nameServer": "n:1", "subscribe": "t", "pollTimeoutMs": "300", **given}
     )
-    with FakeBroker(answers) as broker:
+    with ThreadedBroker(answers) as broker:
         whole = QueueRange(QUEUE, 0, len(answers.records))
         partition = QueuePartition([(broker.address, whole)])
         yield from read_partition(partition, options, schema_of(columns.split(",")))
@@ -178,7 +178,7 @@ one is made, and the answers that it came from."""
 
 def test_a_worker_reads_bodies_that_inflate_1000_times_in_bounded_memory() -> None:
     first, packed = (ZLIB, zlib.compress(b"first")), (ZLIB, zlib.compress(bytes(4 * MIB)))
-    with FakeBroker(Bodies(first, *[packed] * 200)) as broker:
+    with ThreadedBroker(Bodies(first, *[packed] * 200)) as broker:
         done = subprocess.run(
             [sys.executable, "-c", READ_ALL, broker.address, "201"],
             capture_output=True,

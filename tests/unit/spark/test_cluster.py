@@ -9,7 +9,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.spark.network import cluster as cluster_module
 from kerolox.spark.network.cluster import Cluster
 from tests.support.eventually import wait_until
-from tests.support.servers.fake_queue import FakeBroker, record
+from tests.support.servers.threaded_broker import ThreadedBroker, record
 from tests.support.servers.up import deaf_address
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
@@ -76,7 +76,7 @@ def answers():
 
 @pytest.fixture
 def broker(answers):
-    with FakeBroker(answers) as made:
+    with ThreadedBroker(answers) as made:
         answers.route = route(made.address)
         answers.offsets = {("t", 0): (3, 9, 77), ("t", 1): (0, 0, 0)}
         yield made
@@ -158,7 +158,7 @@ def test_a_name_server_without_brokers_does_not_decide(answers, broker, empty, m
             cluster._finder.name_servers.addresses = (broker.address,)
         elif empty == "beside a silent one":
             monkeypatch.setattr(cluster._finder, "_answer_seconds_max", 0.01)
-            with FakeBroker(lambda request: request.response(1, "starting")) as silent:
+            with ThreadedBroker(lambda request: request.response(1, "starting")) as silent:
                 cluster._finder.name_servers.addresses = (broker.address, silent.address)
                 assert cluster.view(["t"]) == {}
             cluster._finder.name_servers.addresses = (broker.address, down)
@@ -230,7 +230,7 @@ def test_the_name_server_that_answered_is_asked_first_the_next_time(answers, bro
 
 @pytest.mark.parametrize("state", ["down", "empty", "without the broker"])
 def test_a_known_route_outlives_what_happens_to_name_servers(answers, broker, state, monkeypatch):
-    with FakeBroker(answers) as names, made(names.address, wait_seconds=60) as cluster:
+    with ThreadedBroker(answers) as names, made(names.address, wait_seconds=60) as cluster:
         cluster.complete(["t"])
         monkeypatch.setattr(cluster_module, "ROUTE_SECONDS", 0.0)
         if state == "down":

@@ -10,7 +10,7 @@ from kerolox.protocol.records import decode_records
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
-from tests.support.servers.fake_queue import FakeBroker, Queue
+from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 from tests.support.servers.up import deaf_address
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -22,7 +22,7 @@ def options(**given: str) -> SourceOptions:
     )
 
 
-def pull(broker: FakeBroker, start: int, end: int, **given: str) -> tuple[list[int], int]:
+def pull(broker: ThreadedBroker, start: int, end: int, **given: str) -> tuple[list[int], int]:
     """(queue offsets of the records, sum of the offsets covered)."""
     puller = RangePuller(broker.address, options(**given))
     try:
@@ -37,7 +37,7 @@ def pull(broker: FakeBroker, start: int, end: int, **given: str) -> tuple[list[i
 @pytest.mark.parametrize("per_answer", [1, 7, 32, 5000])
 @pytest.mark.parametrize(("start", "end"), [(0, 3000), (13, 14), (13, 1999)])
 def test_a_range_is_read_exactly_and_in_order(per_answer: int, start: int, end: int):
-    with FakeBroker(Queue(3000, per_answer=per_answer)) as broker:
+    with ThreadedBroker(Queue(3000, per_answer=per_answer)) as broker:
         assert pull(broker, start, end) == (list(range(start, end)), end - start)
 
 
@@ -46,7 +46,7 @@ def test_a_range_is_read_exactly_and_in_order(per_answer: int, start: int, end: 
 def test_a_tag_filter_changes_neither_the_ends_nor_the_order(every: int, scan: int):
     queue = Queue(3000, scan=scan)
     queue.tags_of = lambda offset: "a" if offset % every == 0 else "b"
-    with FakeBroker(queue) as broker:
+    with ThreadedBroker(queue) as broker:
         offsets, covered = pull(broker, 10, 2990, subExpression="a || c")
         assert offsets == [each for each in range(10, 2990) if each % every == 0]
         assert covered == 2980
@@ -54,7 +54,7 @@ def test_a_tag_filter_changes_neither_the_ends_nor_the_order(every: int, scan: i
 
 def test_many_pulls_are_in_flight_once_the_length_of_answers_is_known():
     queue = Queue(32 * 200)
-    with FakeBroker(queue) as broker:
+    with ThreadedBroker(queue) as broker:
         pull(broker, 0, 32 * 200)
     assert queue.pulls[0] == (0, SLOT_OFFSETS_MAX)
     assert queue.pulls[1 : 1 + PULLS_IN_FLIGHT] == [
@@ -71,7 +71,7 @@ def test_answers_that_get_shorter_and_longer_again_lose_nothing():
         queue.per_answer = 3 if 2000 <= offset < 2500 else 64
         return queue(request)
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         assert pull(broker, 0, 9000) == (list(range(9000)), 9000)
 
 
@@ -85,7 +85,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_read_twice():
             else (queue(request))
         )
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         assert pull(broker, 0, 3000)[0] == list(range(3000))
         assert broker.connections > 2
 
@@ -98,25 +98,31 @@ def test_a_broker_that_stays_away_is_an_error_after_the_poll_timeout():
 def test_offsets_below_the_minimum_are_an_error():
     queue = Queue(100)
     queue.minimum = 40
-    with FakeBroker(queue) as broker, pytest.raises(DataLossError, match="offsets 10 to 39 of t"):
+    with (
+        ThreadedBroker(queue) as broker,
+        pytest.raises(DataLossError, match="offsets 10 to 39 of t"),
+    ):
         pull(broker, 10, 90)
 
 
 def test_offsets_below_the_minimum_are_skipped_with_a_warning_when_asked(caplog):
     queue = Queue(100)
     queue.minimum = 40
-    with FakeBroker(queue) as broker, caplog.at_level(logging.WARNING):
+    with ThreadedBroker(queue) as broker, caplog.at_level(logging.WARNING):
         assert pull(broker, 10, 90, failOnDataLoss="false") == (list(range(40, 90)), 50)
     assert "data lost" in caplog.text
 
 
 def test_an_end_that_the_queue_does_not_have_any_more_is_an_error():
-    with FakeBroker(Queue(50)) as broker, pytest.raises(DataLossError, match="offsets 50 to 89"):
+    with (
+        ThreadedBroker(Queue(50)) as broker,
+        pytest.raises(DataLossError, match="offsets 50 to 89"),
+    ):
         pull(broker, 10, 90)
 
 
 def test_an_end_that_the_queue_does_not_have_any_more_is_skipped_when_asked():
-    with FakeBroker(Queue(50)) as broker:
+    with ThreadedBroker(Queue(50)) as broker:
         assert pull(broker, 10, 90, failOnDataLoss="false") == (list(range(10, 50)), 40)
 
 
@@ -127,7 +133,7 @@ def test_messages_that_are_being_removed_are_an_error():
         code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"
         return queue.answer(request, code, 30, remark)
 
-    with FakeBroker(answer) as broker, pytest.raises(DataLossError, match="WAS_REMOVING"):
+    with ThreadedBroker(answer) as broker, pytest.raises(DataLossError, match="WAS_REMOVING"):
         pull(broker, 10, 90)
 
 
@@ -140,7 +146,7 @@ def test_a_busy_broker_is_asked_again():
             return request.response(ResponseCode.SYSTEM_BUSY, "busy")
         return queue(request)
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         assert pull(broker, 0, 100, pollTimeoutMs="5000")[0] == list(range(100))
 
 
@@ -148,7 +154,7 @@ def test_a_refusal_is_an_error_with_the_brokers_words():
     def answer(request):
         return request.response(ResponseCode.NO_PERMISSION, "may not be read")
 
-    with FakeBroker(answer) as broker, pytest.raises(BrokerError, match="may not be read"):
+    with ThreadedBroker(answer) as broker, pytest.raises(BrokerError, match="may not be read"):
         pull(broker, 0, 100)
 
 
@@ -158,7 +164,7 @@ def test_an_answer_that_does_not_advance_is_an_error():
     def answer(request):
         return queue.answer(request, ResponseCode.SUCCESS, 10, "FOUND")
 
-    with FakeBroker(answer) as broker, pytest.raises(RemoteProtocolError, match="go on at 10"):
+    with ThreadedBroker(answer) as broker, pytest.raises(RemoteProtocolError, match="go on at 10"):
         pull(broker, 10, 100)
 
 
@@ -170,7 +176,7 @@ def test_names_with_percent_signs_and_quotes_reach_the_broker():
         seen.update(request.ext_fields)
         return queue(request)
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         puller = RangePuller(broker.address, options(consumerGroup='g"%d', subscribe="%RETRY%g"))
         list(puller.pull(QueueRange(MessageQueue("%RETRY%g", "b", 0), 0, 10)))
         puller.close()
@@ -182,11 +188,11 @@ def test_names_with_percent_signs_and_quotes_reach_the_broker():
 # -- brokers that move, topics that are made again --------------------------------------------
 def test_a_broker_that_is_back_elsewhere_is_found_by_its_route():
     queue = Queue(100)
-    with FakeBroker(queue) as broker, deaf_address() as gone:
+    with ThreadedBroker(queue) as broker, deaf_address() as gone:
         addresses = {"brokerName": "broker-a", "cluster": "c", "brokerAddrs": {"0": broker.address}}
         queues = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
         route = json.dumps({"brokerDatas": [addresses], "queueDatas": [queues]}).encode()
-        with FakeBroker(lambda request: request.response(body=route)) as names:
+        with ThreadedBroker(lambda request: request.response(body=route)) as names:
             given = options(nameServer=names.address, pollTimeoutMs="20000")
             puller = RangePuller(gone, given)
             pulled = list(puller.pull(QueueRange(QUEUE, 0, 100)))
@@ -209,7 +215,7 @@ def test_a_broker_that_is_about_to_start_or_stop_is_asked_again(code: int):
     def answer(request):
         return request.response(code, "not now") if next(refusals, False) else queue(request)
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         assert pull(broker, 0, 100, pollTimeoutMs="20000")[0] == list(range(100))
 
 
@@ -217,14 +223,14 @@ def test_a_topic_that_stays_away_is_an_error_or_left_out():
     def answer(request):
         return request.response(ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist")
 
-    with FakeBroker(answer) as broker:
+    with ThreadedBroker(answer) as broker:
         with pytest.raises(DataLossError, match="not exist"):
             pull(broker, 0, 100)
         assert pull(broker, 0, 100, failOnDataLoss="false") == ([], 0)
 
 
 def known_pull(queue: Queue, known: Known, start: int, end: int, **given: str) -> list[int]:
-    with FakeBroker(queue) as broker:
+    with ThreadedBroker(queue) as broker:
         puller = RangePuller(broker.address, options(**given), {QUEUE: known})
         try:
             pulled = list(puller.pull(QueueRange(QUEUE, start, end)))

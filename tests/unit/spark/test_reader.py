@@ -10,7 +10,7 @@ from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
-from tests.support.servers.fake_queue import FakeBroker, Queue
+from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -83,7 +83,7 @@ def test_a_task_is_told_what_was_known_of_its_queues():
     queue = Queue(200)
     queue.time_of = lambda offset: 5_000 + offset
     given = SourceOptions.parse({"nameServer": "127.0.0.1:1", "subscribe": "t"})
-    with FakeBroker(queue) as broker:
+    with ThreadedBroker(queue) as broker:
         ranges = [(broker.address, QueueRange(QUEUE, 10, 90))]
         of_this_life = QueuePartition(ranges, {QUEUE: Known(Mark(120, 5_119))})
         of_another = QueuePartition(ranges, {QUEUE: Known(Mark(120, 1_119))})

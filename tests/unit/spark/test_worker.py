@@ -23,7 +23,7 @@ from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.stream import StreamReader
 from tests.support.bare_python import SOURCE, bare_python
-from tests.support.servers.fake_queue import FakeBroker, Queue
+from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 
 OPTIONS = {"nameServer": "n:1", "subscribe": "t", "pollTimeoutMs": "300"}
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -78,13 +78,13 @@ def test_a_worker_with_another_version_says_so_in_one_line(tmp_path: Path) -> No
 
 def test_a_worker_with_the_same_version_reads(tmp_path: Path) -> None:
     python = bare_python(tmp_path, version=kerolox.__version__)
-    with FakeBroker(Queue(40)) as broker:
+    with ThreadedBroker(Queue(40)) as broker:
         assert in_worker(python, partition(broker.address))[0].split() == ["40", "40"]
 
 
 def test_a_worker_with_the_python_kernel_warns_once() -> None:
     variables = {"PYTHONPATH": str(SOURCE), KERNEL_VARIABLE: "python"}
-    with FakeBroker(Queue(40)) as broker:
+    with ThreadedBroker(Queue(40)) as broker:
         found = in_worker(Path(sys.executable), partition(broker.address), **variables)
     assert found[0].split() == ["40", "40"]
     assert found[1].count("several times slower than with the native one") == 1

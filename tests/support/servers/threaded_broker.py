@@ -98,7 +98,7 @@ class Queue:
         return request.response(code, remark, fields, body=body)
 
 
-class FakeBroker:
+class ThreadedBroker:
     """Serves any number of connections; a None answer closes the connection."""
 
     def __init__(self, answer: Answer) -> None:
@@ -108,7 +108,7 @@ class FakeBroker:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self) -> FakeBroker:
+    def __enter__(self) -> ThreadedBroker:
         self._thread.start()
         return self
 
