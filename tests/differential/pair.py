@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from kerolox.broker.broker import Broker
@@ -28,6 +29,9 @@ NOW_MS = 1_760_000_000_000
 
 ANSWER_SECONDS_MAX = 20.0
 
+QUIET_SECONDS_MAX = 5.0
+"""A request that has no answer after so long, while pulls are held, is one of them."""
+
 HELD, ONEWAY, CLOSED = "held", "one way", "closed"
 """What became of a request that has no answer."""
 
@@ -46,6 +50,7 @@ class Side:
         """How often its handlers saw each code."""
         self.answers: dict[tuple[int, int], RemotingCommand] = {}
         """By connection and opaque."""
+        self._waits = 0
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._readers: list[asyncio.Task[None]] = []
         self._closed: set[int] = set()
@@ -74,7 +79,7 @@ class Side:
     async def ask(self, connection: int, frame: bytes, request: RemotingCommand | None) -> Outcome:
         """Send a frame, wait for what becomes of it. ``request``: the frame, if it is one."""
         random.seed(len(frame))
-        held = self.held
+        held, quiet_from = self.held, monotonic()
         self._writers[connection].write(frame)
         key = (connection, request.opaque if request is not None else 0)
         if request is not None and request.is_oneway:
@@ -84,7 +89,9 @@ class Side:
         self.answers.pop(key, None)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             while key not in self.answers and connection not in self._closed:
-                if self.held > held:
+                # One that was held before may end meanwhile.
+                held = min(held, self.held)
+                if self.held > held or (held and monotonic() > quiet_from + QUIET_SECONDS_MAX):
                     return HELD
                 self._progress.clear()
                 with contextlib.suppress(TimeoutError):
@@ -96,7 +103,20 @@ class Side:
     @property
     def held(self) -> int:
         """How many pulls wait for messages."""
-        return self.broker.parts.store.stats()["held_pulls"]
+        return self.broker.parts.store.stats()["held_pulls"] + self._waits
+
+    def count_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pulls with expressions wait beside the held ones: count them, too."""
+        wait = self.broker.parts.arrivals.wait
+
+        async def counted(*arguments: Any) -> bool:
+            self._waits += 1
+            try:
+                return await wait(*arguments)
+            finally:
+                self._waits -= 1
+
+        monkeypatch.setattr(self.broker.parts.arrivals, "wait", counted)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -136,6 +156,7 @@ class Pair:
             await broker.start()
             broker.parts.store.set_clock(NOW_MS)
             sides.append(Side(broker, slow_codes))
+            sides[-1].count_waits(monkeypatch)
         return cls(*sides)
 
     async def ask(self, connection: int, frame: bytes) -> tuple[Outcome, Outcome]:
