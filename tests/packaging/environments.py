@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -42,7 +43,11 @@ PYTHONS = _interpreters()
 def build(out: Path) -> list[Path]:
     """The wheels, in a new folder, as ``make dist`` builds them."""
     command = [sys.executable, str(ROOT / "tools" / "build_dist.py"), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    with (ROOT / ".cache" / "dist.lock").open("w") as lock:
+        # Two builds at once write the same files of kernel/target: one wheel would be damaged.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(out.glob("*.whl"))
 
