@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 1000
 STUB_LINES_MAX = 300
 NAME_CHARACTERS_MAX = 80
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 60
 
 
 def tracked(*patterns: str) -> list[Path]:
