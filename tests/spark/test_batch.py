@@ -162,7 +162,7 @@ def test_a_name_server_that_is_down_is_an_error_that_names_it(read, topic):
         deaf_address() as address,
         pytest.raises(AnalysisException, match=f"can't connect to {address}"),
     ):
-        read(topic).option("nameServer", address).load().collect()
+        read(topic).options(nameServer=address, pollTimeoutMs=2_000).load().collect()
 
 
 def test_one_name_server_of_two_is_enough(read, topics, topic):

@@ -82,8 +82,15 @@ _SPACE = re.compile(rb"\s*+")
 _FLAT = rb'[^{}"\[\]]++|' + _TEXT
 _TOPIC = re.compile(rb"\s*+(\{(?:" + _FLAT + rb"|\{(?:" + _FLAT + rb")*+\})*+\})", re.DOTALL)
 """A map without lists, and with nothing inside the maps in it."""
+_PLAIN_TEXT = rb'"[^"\\{}]*+"'
+_RUN = re.compile(
+    rb"(?:\s*+%b\s*+:\s*+\{(?:[^{}\"\[\]]++|%b)*+\}\s*+,){1,%d}+"
+    % (_PLAIN_TEXT, _PLAIN_TEXT, PIECE_TOPICS)
+)
+"""Members that are followed by another, each a map without maps, lists or escaped texts."""
 
 _decode_topic = msgspec.json.Decoder(TopicConfig, strict=False).decode
+_decode_topics = msgspec.json.Decoder(dict[str, TopicConfig], strict=False).decode
 
 
 class RegisterBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -201,9 +208,15 @@ class RegistrationReader:
                     self._set_data_version(self._body[begin : text.position])
 
     def _table(self, text: _Json) -> Iterator[list[TopicConfig]]:
+        text.open()
+        # What brokers send is runs of ordinary members; all else is taken member by member.
+        passed = b"{"
+        while run := text.run():
+            passed = b","
+            yield [_checked(topic) for topic in run]
         piece: list[TopicConfig] = []
         begin = text.position
-        for key in text.members(TOPICS_MAX):
+        for key in text.members(TOPICS_MAX, passed=passed):
             topic = text.flat_map()
             if topic is None:
                 topic_begin = text.position
@@ -370,11 +383,33 @@ class _Json:
         self._what = what
         self._passed = 0
 
-    def members(self, most: int) -> Iterator[str]:
-        """The keys of the map that comes; whoever gets one moves ``position`` behind its value."""
+    def open(self) -> None:
+        """Pass the start of the map that comes."""
         self._expect(b"{")
+
+    def run(self) -> list[TopicConfig]:
+        """The next topics of an open map, decoded at once; empty where that can't be done, or where
+        the last one follows."""
+        match = _RUN.match(self._text, self.position, self.position + PIECE_BYTES)
+        if match is None:
+            return []
+        members = match.group()
+        try:
+            topics = _decode_topics(b"{%b}" % members[:-1])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return []
+        if len(topics) != members.count(b"{"):
+            return []
+        self.position = match.end()
+        return list(topics.values())
+
+    def members(self, most: int, *, passed: bytes = b"") -> Iterator[str]:
+        """The keys of the map that comes; whoever gets one moves ``position`` behind its value.
+        ``passed``: the map's brace, or a comma in it, where the caller is behind that."""
+        if not passed:
+            self.open()
         token = self._token()
-        if token == b"}":
+        if token == b"}" and passed != b",":
             return
         for _ in range(most):
             yield self._key(token)

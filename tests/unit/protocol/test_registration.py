@@ -162,3 +162,47 @@ def test_a_number_that_java_could_not_have_sent_is_refused(number: str) -> None:
     data = b"\0\0\0\2{}\0\0\0\1" + len(text).to_bytes(4, "big") + text + b"\0\0\0\2[]"
     with pytest.raises(BodyError, match="the registration has a topic"):
         decode_registration(zlib.compress(data), compressed=True)
+
+
+ODD_MEMBERS = (
+    b'"t1":{"topicName":"other","perm":2}',
+    b'"t{":{"topicName":"t{"}',
+    b'"t\\u0041":{"topicName":"t\\u0041"}',
+    b'"a":{"topicName":"a","attributes":{"k":"v"}}',
+    b'bare:{topicName:"bare",perm:4}',
+    b'"list":{"topicName":"list","order":[]}',
+    b'"none":{}',
+    b'"n":{"topicName":"n","readQueueNums":"7"}',
+    b'"n":5',
+    b",",
+    b'"x":{"topicName":"x"',
+    b"",
+)
+
+
+@pytest.mark.parametrize("odd", ODD_MEMBERS)
+@pytest.mark.parametrize("place", [0, 1, 100, 200])
+def test_topics_read_in_runs_are_those_read_one_by_one(
+    odd: bytes, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [b' "t%d" : {"topicName":"t%d", "perm":%d}' % (i, i, i % 8) for i in range(200)]
+    members.insert(place, odd)
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}}}' % b",".join(members)
+
+    def read() -> object:
+        try:
+            return decode_registration(body, compressed=False)
+        except BodyError as error:
+            return str(error)
+
+    in_runs = read()
+    monkeypatch.setattr(registration._Json, "run", lambda _: [])
+    assert read() == in_runs
+
+
+def test_ordinary_topics_are_read_many_at_a_time() -> None:
+    topics = {f"t{i}": TopicConfig(topic_name=f"t{i}") for i in range(1_000)}
+    table = TopicConfigTable(topic_config_table=topics)
+    body = encode_registration(RegisterBody(topic_config_serialize_wrapper=table))
+    text = registration._Json(body[body.index(b'"t0"') :], "table")
+    assert [topic.topic_name for topic in text.run()] == [f"t{i}" for i in range(64)]
