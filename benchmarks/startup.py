@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import sys
@@ -27,11 +28,23 @@ def resident_mb(pid: int) -> float:
     return int(match.group(1)) / 1000
 
 
+def keep_compiled_modules() -> None:
+    """Let servers find compiled modules, as after an installation; the first start makes them."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp(prefix="kerolox-bench-"))
+    with (
+        tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder,
+        our_broker(Path(folder), "python"),
+    ):
+        pass
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--idle-seconds", type=float, default=3.0)
     chosen = parser.parse_args()
+    keep_compiled_modules()
     result: dict[str, dict[str, float]] = {}
     for kernel in ("native", "python"):
         seconds, memory = [], []
