@@ -62,7 +62,8 @@ def kernel_tests() -> list[Step]:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     environment = {"KEROLOX_GOLDEN": str(copy_golden(target).folder)}
-    command = ["cargo", "test", "--quiet", "--release", "-p", "kerolox-core", "-p", "kerolox-fuzz"]
+    command = ["cargo", "test", "--quiet", "--profile", "suite"]
+    command += ["-p", "kerolox-core", "-p", "kerolox-fuzz"]
     command += ["--", "--include-ignored"]
     return [Step("cargo test", command, ROOT / "kernel", environment)]
 
