@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sysconfig
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.packaging.environments import OWN, PYTHONS, ROOT, SECONDS_MAX, Environment, build
+from tests.support.eventually import wait_until
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
@@ -60,11 +60,12 @@ def served(environment: Environment, folder: Path) -> Iterator[str]:
     options = [*ports, "--data", folder / "store", "--ready-file", ready]
     process = environment.start("kerolox", "up", *options, log=log)
     try:
-        deadline = time.monotonic() + SECONDS_MAX
-        while not ready.exists():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.01)
+        wait_until(
+            lambda: ready.exists() or process.poll() is not None,
+            seconds=SECONDS_MAX,
+            what="a started server",
+        )
+        assert ready.exists(), log.read_text()
         yield f"127.0.0.1:{namesrv_port}"
     finally:
         process.terminate()
