@@ -239,6 +239,11 @@ class RemotingClient:
             self._rpc_hook.before_request(address, command)
         connection.write(command.encode())
 
+    def connection(self, address: str) -> ClientConnection | None:
+        """The open connection to an address; None: the next request opens another."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.closed else connection
+
     def disconnect(self, address: str) -> None:
         """Close the connection to an address, if there is one; the next request opens another."""
         connection = self._connections.get(address)

@@ -141,6 +141,57 @@ async def test_changes_during_a_registration_are_the_next_one_together(tmp_path)
             assert {"A", "B", "C", "D"} <= ear.topics().keys()
 
 
+def put_topics(broker: Broker, prefix: str, count: int) -> set[str]:
+    """So many topics more; the names of them."""
+    names = {f"{prefix}{number}" for number in range(count)}
+    for name in names:
+        broker.parts.topics.put(TopicConfig(topic_name=name))
+    return names
+
+
+async def test_a_change_of_a_large_table_is_registered_alone(tmp_path):
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker:
+            many = put_topics(broker, "many", registration.ON_THE_SPOT_TOPICS_MAX + 1)
+            await until(lambda: many <= ear.topics().keys())
+            versions = []
+            for name in ("A", "B"):
+                put_topics(broker, name, 1)
+                await until(lambda name=name: ear.topics().keys() == {f"{name}0"})
+                body = decode_registration(ear.heard[-1].body, compressed=False)
+                versions.append(body.topic_config_serialize_wrapper.data_version)
+                assert versions[-1] == broker.parts.topics.version
+            assert versions[0] != versions[1]
+
+
+async def test_a_large_table_goes_whole_at_each_period(tmp_path, monkeypatch):
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker:
+            many = put_topics(broker, "many", registration.ON_THE_SPOT_TOPICS_MAX + 1)
+            await until(lambda: many <= ear.topics().keys())
+            monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.01)
+            monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MAX", 0.01)
+            one = put_topics(broker, "one", 1)
+            await until(lambda: ear.topics().keys() == one)
+            await until(lambda: ear.topics().keys() >= many | one)
+
+
+async def test_a_new_connection_hears_of_a_large_table_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 60.0)
+    async with NameServerEar() as ear:
+        config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}")
+        async with Broker(config) as broker:
+            many = put_topics(broker, "many", registration.ON_THE_SPOT_TOPICS_MAX + 1)
+            await until(lambda: many <= ear.topics().keys())
+            registers = broker.parts.registration
+            registers._client.disconnect(config.name_servers[0])
+            one = put_topics(broker, "one", 1)
+            await until(lambda: ear.topics().keys() >= many | one)
+            assert len(ear.connections) == 2
+
+
 async def test_who_makes_no_topic_waits_for_no_registration(tmp_path, monkeypatch):
     async with Broker(small_config(tmp_path)) as broker, peer_of(broker) as peer:
         asked = 0

@@ -5,6 +5,10 @@
 flight become the next one. It follows after a rest as long as that one took (at most
 :data:`REST_SECONDS_MAX`), so that a thousand new topics are not a thousand registrations.
 
+A registration after a change names what changed, as ``registerIncrementBrokerData`` does: a name
+server keeps the topics that a registration leaves out. All topics go to one that did not hear of
+them on the connection that is open now, and to all at each period.
+
 A name server that does not answer is logged and tried again, first after :data:`RETRY_SECONDS_MIN`.
 One whose connection closes was perhaps restarted and has forgotten us: it hears of us again after
 the same time. At the stop the broker unregisters.
@@ -21,14 +25,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kerolox.errors import BrokerError, KeroloxError
+import msgspec
+
+from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.namesrv import CHALLENGED_BY
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
-from kerolox.remoting.client import RemotingClient
+from kerolox.remoting.client import ClientConnection, RemotingClient
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -42,7 +48,8 @@ REST_SECONDS_MAX = 0.5
 """Longest rest between two registrations, of which each may have ten thousand topics."""
 
 ON_THE_SPOT_TOPICS_MAX = 256
-"""A table of more topics is encoded in a thread: ten thousand take 40 ms."""
+"""A table of more topics is encoded in a thread: ten thousand take 40 ms. A smaller table always
+goes whole, and so does a larger one with more changes."""
 
 RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
@@ -100,6 +107,8 @@ class Registration:
         self._reasons: dict[str, str] = {}
         """Name server → why the last registration with it failed."""
         self._registered: set[str] = set()
+        self._known: dict[str, tuple[ClientConnection, TopicConfigTable]] = {}
+        """Name server → where it heard of all topics last, and these topics."""
         self._told_at: dict[str, float] = {}
         self._turns = 0
         self._in_turn = False
@@ -192,7 +201,7 @@ class Registration:
                 async with asyncio.timeout(seconds):
                     await self._wanted.wait()
             except TimeoutError:
-                pass
+                self._known.clear()
             start = loop.time()
             if start < self._rest_until:
                 await asyncio.sleep(self._rest_until - start)
@@ -208,23 +217,17 @@ class Registration:
             return
         self._in_turn = True
         topics = self._topics()
-        content = RegisterBody(topic_config_serialize_wrapper=topics)
-        may_compress = self._config.compressed_register
-        if len(topics.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
-            body, is_compressed = _encoded(content, may_compress)
-        else:
-            body, is_compressed = await asyncio.to_thread(_encoded, content, may_compress)
-        header = {
-            **self._fields(),
-            "bodyCrc32": body_crc(body),
-            "compressed": is_compressed,
-            "haServerAddr": self._identity.ha_address,
-        }
+        whole: RemotingCommand | None = None
+        if any(self._changes(each, topics) is None for each in servers):
+            if len(topics.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
+                whole = self._request(topics)
+            else:
+                whole = await asyncio.to_thread(self._request, topics)
         self._registered.intersection_update(servers)
-        for kept in (self._failures, self._refusals, self._reasons, self._told_at):
+        for kept in (self._failures, self._refusals, self._reasons, self._told_at, self._known):
             for gone in kept.keys() - set(servers):
                 del kept[gone]
-        answers = await asyncio.gather(*(self._register(each, header, body) for each in servers))
+        answers = await asyncio.gather(*(self._register(each, topics, whole) for each in servers))
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
             self._on_order_topics(order)
@@ -233,19 +236,51 @@ class Registration:
         async with self._turn_done:
             self._turn_done.notify_all()
 
+    def _changes(self, server: str, topics: TopicConfigTable) -> TopicConfigTable | None:
+        """What a name server has not heard of; None when it must hear of all topics."""
+        connection, known = self._known.get(server, (None, topics))
+        table = topics.topic_config_table
+        if connection is None or connection is not self._client.connection(server):
+            return None
+        before = known.topic_config_table
+        changed = {name: topic for name, topic in table.items() if before.get(name) != topic}
+        if len(changed) > ON_THE_SPOT_TOPICS_MAX or len(table) <= ON_THE_SPOT_TOPICS_MAX:
+            return None
+        return msgspec.structs.replace(topics, topic_config_table=changed)
+
+    def _request(self, topics: TopicConfigTable) -> RemotingCommand:
+        body, is_compressed = _encoded(
+            RegisterBody(topic_config_serialize_wrapper=topics), self._config.compressed_register
+        )
+        header = {
+            **self._fields(),
+            "bodyCrc32": body_crc(body),
+            "compressed": is_compressed,
+            "haServerAddr": self._identity.ha_address,
+        }
+        return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
+
     async def _register(
-        self, server: str, header: dict[str, object], body: bytes
+        self, server: str, topics: TopicConfigTable, whole: RemotingCommand | None
     ) -> list[str] | None:
         """The ordered topics that the name server names; None when it failed."""
         seconds = self._config.register_broker_timeout_mills / 1000
-        request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
+        # No wait lies between this look at the connection and the request on it.
+        changes = self._changes(server, topics)
+        request = whole if changes is None else self._request(changes)
+        self._known.pop(server, None)
         try:
+            if request is None:
+                raise ConnectionLostError(f"the connection to {server} closed")
             response = await self._client.invoke(server, request, timeout_seconds=seconds)
             if response.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_response(response.code, response.remark, server)
         except KeroloxError as error:
             self._failed(server, error)
             return None
+        connection = self._client.connection(server)
+        if connection is not None:
+            self._known[server] = connection, topics
         self._refusals.pop(server, None)
         challenger = response.ext_fields.get(CHALLENGED_BY)
         if challenger is not None:
