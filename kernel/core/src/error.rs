@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// `PutMessageStatus` by its number; `PUT_OK` (0) is the `Ok` of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,5 +119,17 @@ impl std::error::Error for StoreError {
             StoreError::Io { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+/// What was being done, to which file, when the operating system refused.
+pub(crate) trait During<T> {
+    /// The same result, whose error says `doing` and the path.
+    fn during(self, doing: &str, path: &Path) -> Result<T, StoreError>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, doing: &str, path: &Path) -> Result<T, StoreError> {
+        self.map_err(|error| StoreError::io(format!("{doing} {}", path.display()), error))
     }
 }

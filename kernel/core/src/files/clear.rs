@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::holes::data_ranges;
 use crate::files::map::{MappedFile, PAGE};
 use crate::files::zeros::data_end;
@@ -26,7 +26,7 @@ impl MappedFile {
     pub(crate) fn used_end(&self, position: u64) -> Result<u64, StoreError> {
         File::open(self.path())
             .and_then(|file| data_end(&file, position, self.size()))
-            .map_err(|error| StoreError::io(format!("reading {}", self.path().display()), error))
+            .during("reading", self.path())
     }
 
     /// As [`Self::clear_from`], when [`Self::used_end`] is known.
@@ -37,24 +37,22 @@ impl MappedFile {
         if last <= position {
             return Ok(0);
         }
-        let context = || format!("clearing the tail of {}", self.path().display());
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(self.path())
-            .map_err(|error| StoreError::io(context(), error))?;
+            .during("clearing the tail of", self.path())?;
         let edge = position.div_ceil(PAGE).saturating_mul(PAGE).min(self.size());
         let zeros = vec![0_u8; (edge.min(last).saturating_sub(position)) as usize];
         // SAFETY: promised by the caller.
-        unsafe { self.patch(position, &zeros) }
-            .map_err(|error| StoreError::io(context(), error))?;
+        unsafe { self.patch(position, &zeros) }.during("clearing the tail of", self.path())?;
         if last > edge {
-            self.punch(&file, edge).map_err(|error| StoreError::io(context(), error))?;
+            self.punch(&file, edge).during("clearing the tail of", self.path())?;
         }
         // Otherwise what was cleared could be back after a loss of power, after newer bytes.
         self.sync(position, edge)
             .and_then(|()| file.sync_data())
-            .map_err(|error| StoreError::io(context(), error))?;
+            .during("clearing the tail of", self.path())?;
         Ok(last - position)
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use hashbrown::HashMap;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::folder::sync_folder;
 
 /// The file is written anew when it is so much larger than twice what is still needed.
@@ -41,9 +41,7 @@ impl Deletions {
         let path = root.join("deletions");
         let data = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => {
-                read.map_err(|error| StoreError::io(format!("reading {}", path.display()), error))?
-            }
+            read => read.during("reading", &path)?,
         };
         let mut loaded = Deletions { path, file_bytes: data.len(), ..Deletions::default() };
         let mut items: Vec<&[u8]> = data.split(|&byte| byte == 0).collect();
@@ -97,9 +95,7 @@ impl Deletions {
         let count = self.offsets.len();
         self.offsets.retain(|_, offset| *offset > min_offset);
         if is_changed || self.offsets.len() != count || self.is_too_large() {
-            self.write_anew().map_err(|error| {
-                StoreError::io(format!("writing {}", self.path.display()), error)
-            })?;
+            self.write_anew().during("writing", &self.path)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::map::MappedFile;
 
 /// What is to be written to the disk.
@@ -55,6 +55,6 @@ impl DirtyRange {
                 }
             }
         };
-        result.map_err(|error| StoreError::io(format!("flushing {}", path.display()), error))
+        result.during("flushing", path)
     }
 }

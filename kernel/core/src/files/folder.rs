@@ -1,13 +1,13 @@
 //! The store's folder: who holds it, whether it was closed cleanly, and its checkpoint.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 
 const CHECKPOINT_SIZE: u64 = 4096;
 /// How far before the checkpoint's times recovery starts, in milliseconds.
@@ -29,14 +29,7 @@ impl FolderLock {
     pub(crate) fn take(root: &Path) -> Result<Self, StoreError> {
         create_folder(root)?;
         let path = root.join("lock");
-        let context = || format!("opening the lock file {}", path.display());
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| StoreError::io(context(), error))?;
+        let mut file = open_or_create(&path).during("opening the lock file", &path)?;
         // SAFETY: all-zero is a valid `flock` (plain integers).
         let mut range: libc::flock = unsafe { std::mem::zeroed() };
         range.l_type = libc::F_WRLCK as libc::c_short;
@@ -61,7 +54,7 @@ impl FolderLock {
         }
         // Once: its time of change tells when RocketMQ, which writes it whenever it starts, did so.
         if !file.metadata().is_ok_and(|found| found.len() >= 4) {
-            file.write_all(b"lock").map_err(|error| StoreError::io(context(), error))?;
+            file.write_all(b"lock").during("opening the lock file", &path)?;
         }
         Ok(FolderLock { _file: file })
     }
@@ -69,8 +62,12 @@ impl FolderLock {
 
 /// Creates a folder and its parents.
 pub(crate) fn create_folder(path: &Path) -> Result<(), StoreError> {
-    fs::create_dir_all(path)
-        .map_err(|error| StoreError::io(format!("creating the folder {}", path.display()), error))
+    fs::create_dir_all(path).during("creating the folder", path)
+}
+
+/// Opens a file for reading and writing, as it is or new.
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Makes new names in a folder durable. Best effort: not every file system can.
@@ -138,23 +135,15 @@ impl Checkpoint {
     /// matter, and missing ones are 0.
     pub(crate) fn open(root: &Path) -> Result<Self, StoreError> {
         let path = root.join("checkpoint");
-        let context = || format!("opening {}", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| StoreError::io(context(), error))?;
-        let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
+        let file = open_or_create(&path).during("opening", &path)?;
+        let length = file.metadata().during("opening", &path)?.len();
         if length < CHECKPOINT_SIZE {
             // Written, not only sized: a full disk must not keep the times from being saved later.
             let zeros = [0_u8; CHECKPOINT_SIZE as usize];
-            file.write_all_at(&zeros[length as usize..], length)
-                .map_err(|error| StoreError::io(context(), error))?;
+            file.write_all_at(&zeros[length as usize..], length).during("opening", &path)?;
         }
         let mut bytes = [0_u8; 24];
-        file.read_exact_at(&mut bytes, 0).map_err(|error| StoreError::io(context(), error))?;
+        file.read_exact_at(&mut bytes, 0).during("opening", &path)?;
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, i64::from_be_bytes);
         let (physic_ms, logics_ms, index_ms) = (long(0), long(8), long(16));
         Ok(Checkpoint { file: Arc::new(file), path, physic_ms, logics_ms, index_ms })
@@ -182,7 +171,7 @@ impl Checkpoint {
         self.file
             .write_all_at(&bytes, 0)
             .and_then(|()| self.file.sync_data())
-            .map_err(|error| StoreError::io(format!("writing {}", self.path.display()), error))
+            .during("writing", &self.path)
     }
 }
 
@@ -191,22 +180,23 @@ pub(crate) fn offset_name(start: u64) -> String {
     format!("{start:020}")
 }
 
+/// What is in a folder; nothing when it is missing.
+pub(crate) fn entries_of(folder: &Path) -> Result<Vec<DirEntry>, StoreError> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.and_then(Iterator::collect).during("listing", folder),
+    }
+}
+
 /// The files of a folder that are named by an offset, sorted: (start, path, length). A missing
 /// folder has none; anything else in it becomes a note.
 pub(crate) fn offset_files(
     folder: &Path,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(u64, PathBuf, u64)>, StoreError> {
-    let context = || format!("listing {}", folder.display());
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io(context(), error)),
-    };
     let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| StoreError::io(context(), error))?;
-        let metadata = entry.metadata().map_err(|error| StoreError::io(context(), error))?;
+    for entry in entries_of(folder)? {
+        let metadata = entry.metadata().during("listing", folder)?;
         let start = entry
             .file_name()
             .to_str()

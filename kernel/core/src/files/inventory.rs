@@ -14,7 +14,7 @@ use std::path::Path;
 
 use hashbrown::HashMap;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 
 const FILE_NAME: &str = "inventory";
 
@@ -90,7 +90,7 @@ impl Inventory {
         fs::write(&temporary, lines.concat())
             .and_then(|()| File::open(&temporary)?.sync_all())
             .and_then(|()| fs::rename(&temporary, &path))
-            .map_err(|error| StoreError::io(format!("writing {}", path.display()), error))
+            .during("writing", &path)
     }
 }
 

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
+use crate::files::folder::open_or_create;
 use crate::files::holes::data_ranges;
 use crate::files::map_count::{MAPS, max_map_count};
 
@@ -71,13 +72,7 @@ impl MappedFile {
     /// Creates (or takes over) a sparse file of that size; nothing is written to it.
     pub(crate) fn create(path: &Path, start: u64, size: u64) -> Result<Self, StoreError> {
         let context = || format!("creating {} ({size} bytes)", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(|error| StoreError::io(context(), error))?;
+        let file = open_or_create(path).map_err(|error| StoreError::io(context(), error))?;
         file.set_len(size)
             .map_err(|error| StoreError::io(context(), error))
             .and_then(|()| Self::map(&file, path, start, size, true))
@@ -106,13 +101,9 @@ impl MappedFile {
         setting: &str,
         is_writable: bool,
     ) -> Result<Self, StoreError> {
-        let context = || format!("opening {}", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(is_writable)
-            .open(path)
-            .map_err(|error| StoreError::io(context(), error))?;
-        let length = file.metadata().map_err(|error| StoreError::io(context(), error))?.len();
+        let file =
+            OpenOptions::new().read(true).write(is_writable).open(path).during("opening", path)?;
+        let length = file.metadata().during("opening", path)?.len();
         check_size(path, length, size, setting)?;
         Self::map(&file, path, start, size, is_writable)
     }
@@ -173,8 +164,7 @@ impl MappedFile {
         is_writable: bool,
     ) -> Result<Self, StoreError> {
         let mut mapped = Self::open_for(path, start, size, setting, is_writable)?;
-        let file = File::open(path)
-            .map_err(|error| StoreError::io(format!("opening {}", path.display()), error))?;
+        let file = File::open(path).during("opening", path)?;
         mapped.data_end = data_ranges(&file, 0, size).last().map_or(0, |&(_, end)| end);
         Ok(mapped)
     }

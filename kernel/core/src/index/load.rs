@@ -1,14 +1,13 @@
 //! Loading the index files when the store opens.
 
 use std::cmp::Ordering;
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
 
 use super::Index;
 use super::file::{IndexFile, file_size};
-use crate::error::StoreError;
-use crate::files::folder::sync_folder;
+use crate::error::{During, StoreError};
+use crate::files::folder::{entries_of, sync_folder};
 use crate::files::map::MappedFile;
 use crate::settings::Settings;
 
@@ -37,18 +36,8 @@ impl Index {
         if !index.is_enabled {
             return Ok(index);
         }
-        let context = || format!("listing {}", index.folder.display());
-        let mut paths = Vec::new();
-        match fs::read_dir(&index.folder) {
-            Ok(entries) => {
-                for entry in entries {
-                    let path = entry.map_err(|error| StoreError::io(context(), error))?.path();
-                    paths.push(path);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(StoreError::io(context(), error)),
-        }
+        let entries = entries_of(&index.folder)?;
+        let mut paths: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
         paths.sort_unstable();
         let size = file_size(index.slots, index.capacity);
         let has_right_size =
@@ -82,8 +71,7 @@ impl Index {
     fn drop_empty(&mut self, notes: &mut Vec<String>) -> Result<(), StoreError> {
         while let Some(file) = self.files.pop_if(|file| file.header.count <= 1) {
             let path = file.map.path();
-            fs::remove_file(path)
-                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            fs::remove_file(path).during("removing", path)?;
             notes.push(format!("removed {}: it was just being created", path.display()));
         }
         Ok(())
@@ -102,8 +90,7 @@ impl Index {
             .file_name()
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit()));
-        let context = || format!("opening {}", path.display());
-        let metadata = fs::metadata(path).map_err(|error| StoreError::io(context(), error))?;
+        let metadata = fs::metadata(path).during("opening", path)?;
         if !is_named || !metadata.is_file() {
             notes.push(format!("ignored {}: not a file of the index", path.display()));
             return Ok(());
@@ -115,8 +102,7 @@ impl Index {
         }
         let size = file_size(self.slots, self.capacity);
         let mut remove = |reason: &str| {
-            fs::remove_file(path)
-                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            fs::remove_file(path).during("removing", path)?;
             notes.push(format!(
                 "removed the index file {}: {reason}; it is built again",
                 path.display()

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use self::file::{HEADER_SIZE, Header, IndexFile, file_name, file_number, file_size};
 pub(crate) use self::keys::{PendingKey, for_each_key, key_hash};
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::folder::{create_folder, sync_folder};
 use crate::files::map::MappedFile;
 
@@ -165,9 +165,7 @@ impl Index {
             self.add_file(now_ms)?;
         }
         let Some(file) = self.files.last_mut() else { return Ok(()) };
-        file.put(key).map_err(|error| {
-            StoreError::io(format!("writing {}", file.map.path().display()), error)
-        })
+        file.put(key).during("writing", file.map.path())
     }
 
     fn add_file(&mut self, now_ms: i64) -> Result<(), StoreError> {
@@ -193,10 +191,9 @@ impl Index {
     }
 
     fn make_file(&self, path: &Path) -> Result<IndexFile, StoreError> {
-        let context = || format!("writing {}", path.display());
         let map = MappedFile::create(path, 0, file_size(self.slots, self.capacity))?;
         map.advise_random();
-        map.populate(0, HEADER_SIZE).map_err(|error| StoreError::io(context(), error))?;
+        map.populate(0, HEADER_SIZE).during("writing", path)?;
         let mut file = IndexFile::new(map, self.slots, self.capacity);
         if let Some(previous) = self.files.last() {
             let last = previous.header;
@@ -209,7 +206,7 @@ impl Index {
                 file.header.end_timestamp = last.end_timestamp;
             }
         }
-        file.write_header().map_err(|error| StoreError::io(context(), error))?;
+        file.write_header().during("writing", path)?;
         Ok(file)
     }
 

@@ -7,7 +7,7 @@ use crate::protocol::BLANK_MAGIC;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{PutStatus, StoreError};
+use crate::error::{During, PutStatus, StoreError};
 use crate::files::folder::sync_folder;
 use crate::files::map::MappedFile;
 use crate::files::preallocate::{NextFile, Pace, Taken, WarmUp};
@@ -205,9 +205,7 @@ impl CommitLog {
     pub(crate) fn dirty_again(&self, from: u64) -> Result<(), StoreError> {
         for file in self.files.iter().filter(|file| file.end() > from && file.is_writable()) {
             let end = self.write.min(file.end()).saturating_sub(file.start());
-            file.populate(from.saturating_sub(file.start()), end).map_err(|error| {
-                StoreError::io(format!("writing {}", file.path().display()), error)
-            })?;
+            file.populate(from.saturating_sub(file.start()), end).during("writing", file.path())?;
         }
         Ok(())
     }

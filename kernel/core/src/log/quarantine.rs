@@ -7,7 +7,7 @@ use crate::protocol::MESSAGE_MAGIC;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::folder::{create_folder, offset_name, sync_folder};
 use crate::files::map::MappedFile;
 use crate::files::zeros::is_zero;
@@ -31,16 +31,15 @@ impl Cut {
         file: &MappedFile,
         notes: &mut Vec<String>,
     ) -> Result<(), StoreError> {
-        let context = || format!("removing {}", file.path().display());
         if holds_record(file, 0, file.used_end(0)?) {
             let target = set_aside_name(file)?;
-            fs::rename(file.path(), &target).map_err(|error| StoreError::io(context(), error))?;
+            fs::rename(file.path(), &target).during("removing", file.path())?;
             let name = file.path().display();
             notes.push(format!("moved {name} to {}: the log ends before it", target.display()));
             self.bytes += file.size();
             self.files_set_aside += 1;
         } else {
-            fs::remove_file(file.path()).map_err(|error| StoreError::io(context(), error))?;
+            fs::remove_file(file.path()).during("removing", file.path())?;
         }
         if let Some(folder) = file.path().parent() {
             sync_folder(folder);
@@ -75,8 +74,7 @@ impl Cut {
 /// Gives a file its size again; what it lacks is zero then.
 pub(crate) fn lengthen(path: &Path, size: u64) -> Result<(), StoreError> {
     let file = OpenOptions::new().write(true).open(path);
-    file.and_then(|file| file.set_len(size))
-        .map_err(|error| StoreError::io(format!("lengthening {}", path.display()), error))
+    file.and_then(|file| file.set_len(size)).during("lengthening", path)
 }
 
 /// Whether a whole record of this file stands anywhere from a position up to `end`.

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::dirty::DirtyRange;
 use crate::files::folder::{create_folder, offset_name, sync_folder};
 use crate::files::map::{MappedFile, PAGE};
@@ -159,7 +159,7 @@ impl ConsumeQueue {
         let mut bytes = vec![0_u8; (count * ENTRY_SIZE).min(end.saturating_sub(byte)) as usize];
         File::open(&file.path)
             .and_then(|opened| opened.read_exact_at(&mut bytes, byte - file.start))
-            .map_err(|error| StoreError::io(format!("reading {}", file.path.display()), error))?;
+            .during("reading", &file.path)?;
         Ok(bytes)
     }
 
@@ -182,7 +182,7 @@ impl ConsumeQueue {
                     std::io::ErrorKind::NotFound => Ok(()),
                     _ => Err(error),
                 })
-                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+                .during("removing", path)?;
             self.files.remove(0);
             count += 1;
         }
@@ -307,10 +307,9 @@ impl ConsumeQueue {
             self.open_tail(byte)?;
         }
         let Some(tail) = self.tail.clone() else { return Err(StoreError::Closed) };
-        let context = || format!("writing {}", tail.path().display());
         let need = end.min(tail.end()) - tail.start();
         if need > tail.populated() {
-            tail.back(need).map_err(|error| StoreError::io(context(), error))?;
+            tail.back(need).during("writing", tail.path())?;
         }
         // A batch may go on in the next file, and an immense one in those after it.
         let mut start = tail.end();
@@ -320,8 +319,7 @@ impl ConsumeQueue {
             }
             let Some(index) = self.index_of(start) else { return Err(StoreError::Closed) };
             let Some(next) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
-            next.back((end - start).min(next.size()))
-                .map_err(|error| StoreError::io(context(), error))?;
+            next.back((end - start).min(next.size())).during("writing", tail.path())?;
             start = next.end();
         }
         let is_busy = now_ms - self.page_ms < BUSY_MS;
@@ -382,8 +380,7 @@ impl ConsumeQueue {
         let Some(file) = self.map(0)?.cloned() else { return Ok(()) };
         let bytes = Entry::PRE_BLANK.encode().repeat(((byte - file.start()) / ENTRY_SIZE) as usize);
         // SAFETY: a file just created under the store's lock.
-        unsafe { file.patch(0, &bytes) }
-            .map_err(|error| StoreError::io(format!("writing {}", file.path().display()), error))
+        unsafe { file.patch(0, &bytes) }.during("writing", file.path())
     }
 
     /// Appends an entry; its room was reserved.
@@ -441,7 +438,7 @@ impl ConsumeQueue {
         let Some(file) = self.map(index)? else { return Ok(()) };
         // SAFETY: recovery: nobody reads yet.
         unsafe { file.patch(byte - file.start(), &entry.encode()) }
-            .map_err(|error| StoreError::io(format!("writing {}", file.path().display()), error))?;
+            .during("writing", file.path())?;
         self.flushed = self.flushed.min(byte);
         if offset + 1 == self.max {
             self.max_physical = entry.end();

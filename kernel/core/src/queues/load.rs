@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::folder::offset_files;
 use crate::files::holes::data_ranges;
 use crate::files::map::check_size;
@@ -129,8 +129,7 @@ impl ConsumeQueue {
 
     /// The last entry that was written to a file, and its number in it.
     fn last_entry(&self, file: &QueueFile) -> Result<Option<(i64, Entry)>, StoreError> {
-        let context = || format!("reading {}", file.path.display());
-        let opened = File::open(&file.path).map_err(|error| StoreError::io(context(), error))?;
+        let opened = File::open(&file.path).during("reading", &file.path)?;
         let mut buffer = vec![0_u8; (ENTRY_SIZE * 256) as usize];
         for &(from, to) in data_ranges(&opened, 0, self.file_size).iter().rev() {
             let from = from / ENTRY_SIZE * ENTRY_SIZE;
@@ -138,9 +137,7 @@ impl ConsumeQueue {
             while end > from {
                 let begin = end.saturating_sub(buffer.len() as u64).max(from);
                 let bytes = &mut buffer[..(end - begin) as usize];
-                opened
-                    .read_exact_at(bytes, begin)
-                    .map_err(|error| StoreError::io(context(), error))?;
+                opened.read_exact_at(bytes, begin).during("reading", &file.path)?;
                 let entries = bytes.as_chunks().0.iter().map(Entry::decode).enumerate();
                 if let Some((number, entry)) = entries.rev().find(|(_, entry)| entry.is_written()) {
                     return Ok(Some(((begin / ENTRY_SIZE) as i64 + number as i64, entry)));
@@ -155,8 +152,7 @@ impl ConsumeQueue {
     /// not mapped: most queues are never touched again.
     fn scan(&self, index: usize) -> Result<(i64, Option<Entry>), StoreError> {
         let path = &self.files[index].path;
-        let context = || format!("reading {}", path.display());
-        let file = File::open(path).map_err(|error| StoreError::io(context(), error))?;
+        let file = File::open(path).during("reading", path)?;
         let data = data_ranges(&file, 0, self.file_size);
         let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
         let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
@@ -165,8 +161,7 @@ impl ConsumeQueue {
         let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
         while at < end {
             let length = (end - at).min(buffer.len() as u64) as usize;
-            file.read_exact_at(&mut buffer[..length], at)
-                .map_err(|error| StoreError::io(context(), error))?;
+            file.read_exact_at(&mut buffer[..length], at).during("reading", path)?;
             for bytes in buffer[..length].as_chunks().0 {
                 let entry = Entry::decode(bytes);
                 if !entry.is_written() {

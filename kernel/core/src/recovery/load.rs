@@ -2,7 +2,6 @@
 //! end of each queue is looked up.
 
 use std::fs;
-use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +10,8 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::context::Recovery;
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
+use crate::files::folder::entries_of;
 use crate::files::map::check_size;
 use crate::queues::consume_queue::{ConsumeQueue, SIZE_SETTING, queue_file_size};
 use crate::queues::load::{Loaded, Trust};
@@ -64,8 +64,7 @@ impl Recovery<'_> {
                 "removed {}: it has {length} bytes of {size}; its entries are written again",
                 path.display()
             ));
-            fs::remove_file(&path)
-                .map_err(|error| StoreError::io(format!("removing {}", path.display()), error))?;
+            fs::remove_file(&path).during("removing", &path)?;
         }
         Ok(())
     }
@@ -122,15 +121,8 @@ impl Recovery<'_> {
 
 /// The sub-folders of a folder by name; a missing folder has none.
 fn sub_folders(folder: &Path, notes: &mut Vec<String>) -> Result<Vec<String>, StoreError> {
-    let context = || format!("listing {}", folder.display());
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io(context(), error)),
-    };
     let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| StoreError::io(context(), error))?;
+    for entry in entries_of(folder)? {
         let is_folder = entry
             .file_type()
             .is_ok_and(|kind| kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()));

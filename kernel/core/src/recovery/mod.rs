@@ -26,7 +26,7 @@ use std::fs;
 use std::time::Instant;
 
 use self::context::{QueueCheck, Recovery, believable};
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::deletions::Deletions;
 use crate::files::folder::{Boot, Checkpoint, abort_path, offset_name};
 use crate::files::inventory::Inventory;
@@ -83,8 +83,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
     recovery.load_queues()?;
     recovery.check_end()?;
     recovery.load_index(&checkpoint)?;
-    fs::File::create(&abort)
-        .map_err(|error| StoreError::io(format!("creating {}", abort.display()), error))?;
+    fs::File::create(&abort).during("creating", &abort)?;
     let found = recovery.run(&mut checkpoint)?;
 
     if !report.clean && !report.same_boot {

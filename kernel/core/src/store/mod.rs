@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::StoreError;
+use crate::error::{During, StoreError};
 use crate::files::bus_error::tell_of_bus_errors;
 use crate::files::folder::{FolderLock, abort_path};
 use crate::files::inventory::Inventory;
@@ -135,8 +135,7 @@ impl Store {
             }
             self.inventory().save(&self.shared.settings.store_path_root_dir)?;
             let abort = abort_path(&self.shared.settings.store_path_root_dir);
-            fs::remove_file(&abort)
-                .map_err(|error| StoreError::io(format!("removing {}", abort.display()), error))
+            fs::remove_file(&abort).during("removing", &abort)
         });
         self.abandon();
         flushed
