@@ -105,16 +105,8 @@ class Generator:
             parts += [
                 self._twin(module, node) for name, node in module.classes.items() if name in CLASSES
             ]
-        exports = sorted([*self.callbacks, *CLASSES])
         imports = "\n".join(self._imports())
-        return "\n\n".join(
-            (
-                HEADER,
-                f"from __future__ import annotations\n{imports}",
-                f"__all__ = {exports!r}",
-                *parts,
-            )
-        )
+        return "\n\n".join((HEADER, f"from __future__ import annotations\n{imports}", *parts))
 
     def _imports(self) -> list[str]:
         lines = {
@@ -122,7 +114,7 @@ class Generator:
             for name, origin in self.used.items()
             if name not in self.callbacks and name not in CLASSES
         }
-        lines.add("from kerolox.client import aio")
+        lines.add("import kerolox.client as aio")
         lines.add(f"from kerolox.client.aio import {', '.join(BASES.values())}")
         lines.add("from kerolox.client.sync._portal import Portal")
         return sorted(lines)

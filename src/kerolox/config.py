@@ -39,23 +39,6 @@ from kerolox.errors import ConfigError
 from kerolox.properties import edit_properties, parse_properties
 from kerolox.text import printable
 
-__all__ = [
-    "camel",
-    "change_settings_file",
-    "convert_setting",
-    "convert_settings",
-    "load_settings",
-    "nearest",
-    "read_properties",
-    "refuse_one_time_file",
-    "refuse_unknown",
-    "replace_file",
-    "setting_keys",
-    "setting_rules",
-    "setting_text",
-    "write_with_backup",
-]
-
 SETTINGS_FILE_BYTES_MAX = 1024 * 1024
 """Larger files are refused: they are no settings. None that large is written."""
 

@@ -26,8 +26,6 @@ from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
 from kerolox.text import printable
 
-__all__ = ["PENDING_PREFIX", "DynamicConfig"]
-
 CHANGE_BYTES_MAX = 16 * 1024
 """Bytes of a request that changes settings; all settings as text have some 6,000."""
 

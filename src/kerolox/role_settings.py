@@ -36,8 +36,6 @@ from kerolox.config import (
 )
 from kerolox.text import printable
 
-__all__ = ["LATER", "LIVE", "RoleSettings", "Source"]
-
 LIVE: dict[str, object] = {"wire": True, "live": True}
 """Metadata of a setting that a request may change, at once."""
 

@@ -13,8 +13,6 @@ from kerolox.protocol.codes import RequestCode
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
 
-__all__ = ["ClusterInfo", "cluster_info"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:

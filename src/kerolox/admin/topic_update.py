@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
     from kerolox.protocol.bodies import TopicConfig
 
-__all__ = ["TopicChange", "update_topic"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:

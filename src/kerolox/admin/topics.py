@@ -40,22 +40,6 @@ if TYPE_CHECKING:
 
 _Body = TypeVar("_Body")
 
-__all__ = [
-    "QueueStatus",
-    "TopicDescription",
-    "ask_each",
-    "beside",
-    "brokers_of",
-    "create_topic",
-    "delete_topic",
-    "describe_route",
-    "describe_topic",
-    "is_internal_topic",
-    "list_topics",
-    "listed",
-    "topic_settings",
-]
-
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
 

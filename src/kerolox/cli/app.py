@@ -18,8 +18,6 @@ import click
 from kerolox.cli.output import complain, show_usage_error
 from kerolox.errors import KeroloxError
 
-__all__ = ["LazyGroup", "cli", "main"]
-
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 

@@ -13,8 +13,6 @@ from kerolox.cli.process.running import run
 if TYPE_CHECKING:
     from kerolox.admin import Access
 
-__all__ = ["name_server_option", "on_cluster"]
-
 _Result = TypeVar("_Result")
 
 

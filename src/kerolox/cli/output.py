@@ -14,17 +14,6 @@ import click
 
 from kerolox.text import printable
 
-__all__ = [
-    "ERROR_CHARACTERS_MAX",
-    "complain",
-    "json_text",
-    "one_line",
-    "output_option",
-    "print_json",
-    "print_line",
-    "show_usage_error",
-]
-
 ERROR_CHARACTERS_MAX = 2048
 """A longer error is cut."""
 

@@ -1,19 +1,18 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
-from kerolox.client.aio import (
-    ConsumeStatus,
+from kerolox.client.aio.consumers.consuming import ConsumeStatus, MessageListener
+from kerolox.client.aio.consumers.pull_consumer import PullConsumer
+from kerolox.client.aio.consumers.push_consumer import OneMessageListener, PushConsumer
+from kerolox.client.aio.producers.producer import Producer, QueueSelector
+from kerolox.client.aio.producers.transaction import (
     LocalTransaction,
-    MessageListener,
-    OneMessageListener,
-    Producer,
-    ProducerSettings,
-    PullConsumer,
-    PullConsumerSettings,
-    PushConsumer,
-    PushConsumerSettings,
-    QueueSelector,
     TransactionCheck,
     TransactionProducer,
+)
+from kerolox.client.aio.settings import (
+    ProducerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
 )
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.hooks import (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from kerolox.demo.report import Progress
 
-__all__ = ["Delay", "TableCounts", "count_table", "count_tag", "delays", "draw", "start_spark"]
-
 MICRO_BATCH_OFFSETS = 120_000
 FLIGHTS_MIN = 100
 """Hours with fewer departures at an airport say little."""

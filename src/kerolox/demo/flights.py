@@ -16,8 +16,6 @@ from kerolox.message import Message
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["BODY_SCHEMA", "flight_count", "flight_messages", "load_flights", "total_distance"]
-
 BODY_SCHEMA = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
     "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, "

@@ -16,8 +16,6 @@ from kerolox.message import ConsumeFromWhere, Message, MessageExt
 if TYPE_CHECKING:
     from kerolox.demo.report import Progress
 
-__all__ = ["FlowCounts", "flow"]
-
 QUEUES = 8
 CONSUMERS = 2
 BATCH_MESSAGES = 200

@@ -6,8 +6,6 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["Progress", "Proof"]
-
 LINE_SECONDS_MIN = 2.0
 """Without a terminal a stage prints a line this often at most."""
 

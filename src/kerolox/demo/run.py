@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from pyspark.sql import SparkSession
 
-__all__ = ["main"]
-
 TOPIC = "Flights"
 TAG = "HA"
 """Hawaiian Airlines: one flight a day, so the broker leaves nearly everything out."""

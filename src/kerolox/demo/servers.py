@@ -10,8 +10,6 @@ from typing import Self
 
 from kerolox.errors import KeroloxError
 
-__all__ = ["Servers"]
-
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
 

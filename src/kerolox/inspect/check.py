@@ -18,8 +18,6 @@ from kerolox.protocol import fastjson
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile, StorePlaces
 
-__all__ = ["CheckReport", "check_store"]
-
 CONFIG_FILE_BYTES_MAX = 256 * 1024 * 1024
 _CHECKPOINT = struct.Struct(">qqq")
 _TIMES = ("log", "queues", "index")

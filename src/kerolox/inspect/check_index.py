@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.log_walk import LogRecord
     from kerolox.inspect.places import StorePlaces
 
-__all__ = ["IndexCheck"]
-
 WINDOW_ENTRIES = 65_536
 SECONDS_MAX = 0x7FFFFFFF
 CHAIN_FINDINGS_MAX = 50

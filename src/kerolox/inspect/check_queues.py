@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.log_walk import LogRecord
     from kerolox.inspect.places import StorePlaces
 
-__all__ = ["QueueCheck", "TagCodes", "further_entries"]
-
 RUN_ENTRIES = 512
 """Entries compared at once."""
 PENDING_ENTRIES_MAX = 200_000

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt
 
-__all__ = ["Selection", "as_json", "select_records"]
-
 OFFSET_MAX = 1 << 62
 
 

@@ -6,8 +6,6 @@ import bisect
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["Finding", "Findings"]
-
 KEPT_MAX = 1_000
 """Findings that are kept; more are only counted."""
 NOTES_MAX = 200

@@ -6,9 +6,6 @@ import os
 import struct
 from typing import NamedTuple
 
-__all__ = ["ENTRY", "ENTRY_BYTES", "HEADER_BYTES", "SLOT_BYTES", "IndexHeader", "IndexShape"]
-__all__ += ["find_shape", "read_header"]
-
 HEADER = struct.Struct(">qqqqii")
 HEADER_BYTES = 40
 SLOT_BYTES = 4

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt
 
-__all__ = ["QueueInfo", "StoreInfo", "describe_store"]
-
 _CHECKPOINT = struct.Struct(">qqq")
 _PRE_BLANK_SIZE = 0x7FFFFFFF
 

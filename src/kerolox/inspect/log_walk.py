@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.places import LogFile
 
-__all__ = ["LogRecord", "LogWalk", "Progress", "find_last_record", "find_log_end", "find_record"]
-__all__ += ["first_data", "record_at", "record_at_or_after", "written_files"]
-
 LogRecord = tuple[int, int, int, int, int, int, bytes, bytes, bytes, int]
 """Physical offset, size, queue id, queue offset, sys flag, store timestamp, topic, property text,
 then the window that holds the record and its position there. A plain tuple: there are millions."""

@@ -23,9 +23,6 @@ from kerolox.store.layout import delay_levels_ms
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["LogFile", "QueueFolder", "StoreOptions", "StorePlaces"]
-__all__ += ["is_deleted_topic", "offset_files"]
-
 PATH_SEPARATOR = ","
 """Between the folders of ``storePathCommitLog`` (``MULTI_PATH_SPLITTER``)."""
 

@@ -10,8 +10,6 @@ from kerolox.inspect.log_walk import first_data
 from kerolox.inspect.places import LogFile, offset_files
 from kerolox.store.layout import ENTRY, ENTRY_BYTES
 
-__all__ = ["ExtensionFiles", "ExtensionUnit", "QueueFiles", "is_extension_address"]
-
 EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
 """A tags code up to here is an address in the extension files (``isExtAddr``): no 32-bit hash can
 be that small."""

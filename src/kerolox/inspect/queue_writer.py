@@ -8,8 +8,6 @@ import shutil
 from kerolox.store.files.mapped_file import FILE_NAME_DIGITS, make_folder, write_all, zero_from
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK
 
-__all__ = ["QueueWriter"]
-
 RUN_BYTES = 512 * ENTRY_BYTES
 """Written at once."""
 BLANKS_AT_ONCE = 10_000

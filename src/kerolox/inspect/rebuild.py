@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.log_walk import LogRecord
     from kerolox.store.log.commit_log import CommitLog
 
-__all__ = ["RebuildReport", "rebuild_store"]
-
 QUEUE_FILE_BYTES = 300_000 * 20
 PENDING_BYTES_MAX = 8 << 20
 """Queue entries that wait in memory, over all queues."""

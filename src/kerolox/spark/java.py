@@ -10,8 +10,6 @@ from pathlib import Path
 
 from kerolox.errors import ConfigError
 
-__all__ = ["JAVA_VERSION_MIN", "require_java"]
-
 JAVA_VERSION_MIN = 17
 ANSWER_SECONDS_MAX = 60.0
 

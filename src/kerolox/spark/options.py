@@ -22,17 +22,6 @@ from kerolox.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "OPTIONS",
-    "BodyErrors",
-    "Bound",
-    "OffsetBound",
-    "SourceOptions",
-    "parse_bound",
-]
-
 EARLIEST = -2
 """In an offsets JSON: the queue's first message."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from kerolox.spark.options import SourceOptions
 
-__all__ = ["QueuePartition", "read_partition"]
-
 BATCH_ROWS = 16_384
 """Rows of a record batch, about: the JVM turns 8k to 32k rows into its own form fastest."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
 
-__all__ = ["BatchReader", "check_start", "plan"]
-
 _log = logging.getLogger(__name__)
 
 

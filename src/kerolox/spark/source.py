@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from kerolox.spark.reader import BatchReader
 
-__all__ = ["RocketMQDataSource", "register"]
-
 FORMAT = "rocketmq"
 
 

@@ -66,8 +66,6 @@ except ImportError:  # PySpark 4.1
         """Stands in where PySpark has none; Spark then reads everything in one batch."""
 
 
-__all__ = ["HAS_READ_LIMITS", "StreamReader"]
-
 IDLE_LOOKS_MAX = 40
 """After so many looks that found nothing the next ones are half as frequent."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from kerolox.spark.options import SourceOptions
 
-__all__ = ["RefusedStreamReader", "WorkerError", "WorkerReader", "packed", "plain_errors"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kerolox.admin import Access
     from kerolox.message import Message
 
-__all__ = ["send"]
-
 GROUP = "KEROLOX_CLI"
 
 IN_FLIGHT_MAX = 256

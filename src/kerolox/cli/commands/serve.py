@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from kerolox.namesrv.server import NameServer
     from kerolox.role_settings import RoleSettings
 
-__all__ = ["broker", "namesrv", "up"]
-
 REGISTERED_SECONDS_MAX = 5.0
 """How long ``up`` waits for its broker to be registered before it says that it is ready."""
 

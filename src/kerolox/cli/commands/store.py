@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kerolox.inspect.info import StoreInfo
     from kerolox.inspect.places import StorePlaces
 
-__all__ = ["store"]
-
 EXIT_FINDINGS = 1
 EXIT_UNREADABLE = 2
 PROGRESS_SECONDS = 0.2

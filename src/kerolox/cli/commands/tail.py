@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt, MessageQueue
 
-__all__ = ["tail"]
-
 PULL_BATCH = 32
 SUSPEND_MS = 15_000
 PULL_TIMEOUT_SECONDS = 30.0

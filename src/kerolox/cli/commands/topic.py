@@ -13,8 +13,6 @@ from kerolox.cli.output import output_option, print_json, print_line
 if TYPE_CHECKING:
     from kerolox.admin import TopicChange
 
-__all__ = ["topic"]
-
 
 @click.group()
 def topic() -> None:

@@ -24,8 +24,6 @@ from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
 if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceView
 
-__all__ = ["trace"]
-
 
 @click.command()
 @click.argument("message_id")

@@ -10,8 +10,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["KINDS_MAX", "LINES_PER_SECOND_MAX", "LogLimit"]
-
 LINES_PER_SECOND_MAX = 10
 """Lines of one kind (one text before its values are filled in) within a second."""
 

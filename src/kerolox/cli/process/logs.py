@@ -20,16 +20,6 @@ from kerolox.cli.process.log_limit import LogLimit
 from kerolox.errors import ConfigError
 from kerolox.text import printable
 
-__all__ = [
-    "LINE_CHARACTERS_MAX",
-    "LogFormatter",
-    "configure_logging",
-    "log_stream",
-    "reopen_log",
-    "traceback_lines",
-    "write_lines",
-]
-
 LINE_CHARACTERS_MAX = 2048
 """A longer message, or text of an exception, is cut."""
 

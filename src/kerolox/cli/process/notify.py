@@ -7,8 +7,6 @@ import os
 import socket
 import time
 
-__all__ = ["notify", "notify_ready", "notify_reloading", "notify_stopping"]
-
 VARIABLE = "NOTIFY_SOCKET"
 
 _log = logging.getLogger(__name__)

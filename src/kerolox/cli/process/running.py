@@ -22,8 +22,6 @@ from kerolox.cli.process.notify import notify_ready, notify_reloading, notify_st
 from kerolox.cli.process.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
 
-__all__ = ["Role", "Started", "make_files_private", "prepare_server", "run", "say", "serve"]
-
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
 

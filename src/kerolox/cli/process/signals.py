@@ -16,8 +16,6 @@ from typing import Any
 
 from kerolox.cli.process.logs import log_stream, write_lines
 
-__all__ = ["ServerSignals", "ignore_early_signals"]
-
 TASKS_SHOWN_MAX = 500
 FRAMES_SHOWN_MAX = 20
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kerolox.remoting.client import RequestHandler
 
 
-__all__ = ["Client"]
-
-
 class Client(ClusterQueries):
     """A producer or consumer."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["ClusterQueries"]
-
 END_OF_TIME_MS = 2**63 - 1
 QUERY_TIMEOUT_FACTOR = 3
 """A search may take so many times the time limit of other requests."""

@@ -23,8 +23,6 @@ from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 if TYPE_CHECKING:
     from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
 
-__all__ = ["ClientSettings", "ProducerSettings", "PullConsumerSettings", "PushConsumerSettings"]
-
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]*")
 
 CONCURRENCY_MAX = 1000

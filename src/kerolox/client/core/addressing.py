@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["address_of_answer", "address_server_url"]
-
 DEFAULT_PORT = 8080
 
 

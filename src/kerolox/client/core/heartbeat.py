@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
 
-__all__ = ["ConsumerFacts", "heartbeat_body", "running_info_body"]
-
 
 class ConsumerFacts(NamedTuple):
     """What a broker is told about a group's member."""

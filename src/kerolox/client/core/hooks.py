@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from kerolox.message import MessageExt, MessageQueue
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = [
-    "ConsumeContext",
-    "ConsumeHook",
-    "ConsumeReturnType",
-    "EndTransactionContext",
-    "EndTransactionHook",
-    "MessageType",
-    "RpcHook",
-    "SendContext",
-    "SendHook",
-    "run_hooks",
-]
-
 START_DELIVER_TIME = PropertyKey.START_DELIVER_TIME
 """A property of other brokers' delayed messages; they count as delayed here too."""
 

@@ -16,8 +16,6 @@ from kerolox.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["NameServers", "route_of", "route_request"]
-
 
 class NameServers:
     """Addresses of name servers in the order in which they are asked."""

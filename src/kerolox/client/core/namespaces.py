@@ -17,14 +17,6 @@ from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
-__all__ = [
-    "namespace_of_endpoint",
-    "queue_with_namespace",
-    "queue_without_namespace",
-    "with_namespace",
-    "without_namespace",
-]
-
 SEPARATOR = "%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 

@@ -18,16 +18,6 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.fastjson import FastjsonError, loads
 
-__all__ = [
-    "MASTER_ID",
-    "BrokerAddresses",
-    "QueueData",
-    "TopicRoute",
-    "publish_queues",
-    "route_from_template",
-    "subscribe_queues",
-]
-
 MASTER_ID = 0
 """The broker id of a master."""
 

@@ -18,17 +18,6 @@ from kerolox.protocol.names import (
 if TYPE_CHECKING:
     from kerolox.message import Message
 
-__all__ = [
-    "check_batch",
-    "check_body",
-    "check_consumer_group",
-    "check_new_topic",
-    "check_producer_group",
-    "check_send_topic",
-    "check_topic",
-    "is_system_topic",
-]
-
 
 def check_topic(topic: str) -> None:
     """Refuse a topic name that no broker takes.

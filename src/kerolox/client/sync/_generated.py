@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from kerolox.client import aio
+import kerolox.client as aio
 from kerolox.client.aio import client, query
 from kerolox.client.aio.consumers.consuming import ConsumeStatus
 from kerolox.client.aio.producers.producer import QueueSelector
@@ -24,19 +24,6 @@ from kerolox.filter.tags import ALL_TAGS
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import TRACE_TOPIC
-
-__all__ = [
-    "Client",
-    "ClusterQueries",
-    "LocalTransaction",
-    "MessageListener",
-    "OneMessageListener",
-    "Producer",
-    "PullConsumer",
-    "PushConsumer",
-    "TransactionCheck",
-    "TransactionProducer",
-]
 
 MessageListener = Callable[[list[MessageExt]], ConsumeStatus | None]
 """Takes messages of one queue; returning None means success, raising means to try again later."""

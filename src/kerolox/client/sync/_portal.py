@@ -22,8 +22,6 @@ from typing import Generic, TypeVar
 
 from kerolox.errors import ClientClosedError, ClientError
 
-__all__ = ["Portal"]
-
 STOP_SECONDS_MAX = 5.0
 """How long ``stop`` waits for the loop's thread."""
 

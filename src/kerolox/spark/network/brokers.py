@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
 
-__all__ = ["ANSWER_SECONDS_MAX", "Errand", "Master", "TopicBounds"]
-
 ANSWER_SECONDS_MAX = 5.0
 """Longest wait for an answer of a master."""
 

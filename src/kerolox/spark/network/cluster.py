@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from kerolox.spark.positions.offsets import Bounds
 
-__all__ = ["AwayError", "Cluster"]
-
 QUEUES_MAX = 100_000
 """Most queues of one query."""
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from kerolox.message import MessageQueue
     from kerolox.spark.options import SourceOptions
 
-__all__ = ["Pulled", "RangePuller"]
-
 PULLS_IN_FLIGHT = 24
 """Open requests per queue; each answer has 256 KiB at most, unless one message is larger."""
 

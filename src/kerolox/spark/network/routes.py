@@ -30,8 +30,6 @@ from kerolox.remoting.blocking import BlockingConnection
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["IN_FLIGHT_MAX", "PASSING_CODES", "Lookup", "Masters", "RouteFinder", "ask_all"]
-
 IN_FLIGHT_MAX = 64
 """Most open requests on one connection."""
 

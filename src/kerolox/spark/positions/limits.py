@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
 
-__all__ = ["limit_offsets"]
-
 
 def limit_offsets(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], limit: int

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from kerolox.spark.positions.offsets import Bounds
     from kerolox.spark.positions.position import Position
 
-__all__ = ["Replaced", "replaced_queues"]
-
 
 class Replaced(NamedTuple):
     """A queue that is another one now."""

@@ -17,21 +17,6 @@ from kerolox.spark.options import EARLIEST, LATEST, Bound, OffsetBound
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = [
-    "PARTITION_ROWS_MIN",
-    "Bounds",
-    "DataLossError",
-    "Known",
-    "Mark",
-    "Offsets",
-    "OffsetsJson",
-    "QueueRange",
-    "from_json",
-    "plan_partitions",
-    "resolve",
-    "to_json",
-]
-
 PARTITION_ROWS_MIN = 100_000
 """A partition costs about 50 ms of start; fewer rows than these are not worth one more."""
 

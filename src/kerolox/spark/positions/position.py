@@ -25,8 +25,6 @@ from kerolox.spark.positions.offsets import Bounds, Mark, Offsets, from_json, of
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
-__all__ = ["Document", "Position", "marked"]
-
 VERSION = 2
 
 Document = dict[str, object]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
 
-__all__ = ["BodyError", "odd_body_of"]
-
 
 class BodyError(KeroloxError):
     """A body can't be inflated, and option ``bodyErrors`` does not say to go on."""

@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from kerolox.message import MessageQueue
     from kerolox.spark.options import SourceOptions
 
-__all__ = [
-    "BATCH_BODY_BYTES_MAX",
-    "COLUMNS",
-    "ColumnDecoder",
-    "check_schema",
-    "full_schema",
-    "schema_of",
-]
-
 BATCH_BODY_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes of bodies, inflated, in one record batch. A larger body stands alone in its batch: one
 that is compressed has ``kerolox.protocol.compression.INFLATED_BYTES_MAX`` at most."""

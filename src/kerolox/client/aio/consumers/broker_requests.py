@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["ConsumerView", "answer_broker", "parse_reset_offsets"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:

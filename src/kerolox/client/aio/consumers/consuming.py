@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.settings import PushConsumerSettings
 
-__all__ = ["Assignment", "ConsumeStatus", "Consuming", "MessageListener"]
-
 MAX_RECONSUME_TIMES = 16
 """Retries of a message when the settings leave it to RocketMQ."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.message import MessageQueue
 
-__all__ = ["BrokerOffsets", "LocalOffsets", "OffsetStore"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ from kerolox.protocol.codes import RequestCode
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
-__all__ = ["PullConsumer"]
-
 
 class PullConsumer(Client):
     """Reads queues at offsets of the caller's choice.

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-__all__ = ["ConsumeStatus", "MessageListener", "OneMessageListener", "PushConsumer"]
-
 OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None]]
 """Takes one message; returning None means success, raising means to try again later."""
 

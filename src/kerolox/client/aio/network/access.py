@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kerolox.protocol.bodies import TopicConfig
     from kerolox.remoting.client import RemotingClient
 
-__all__ = ["Access"]
-
 TIMEOUT_SECONDS = 5.0
 """Default time limit of one request."""
 

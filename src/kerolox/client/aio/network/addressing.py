@@ -21,8 +21,6 @@ from kerolox.errors import ConfigError
 if TYPE_CHECKING:
     from kerolox.client.aio.settings import ClientSettings
 
-__all__ = ["ADDRESS_FIRST_MS", "ADDRESS_INTERVAL_MS", "AddressServer", "sources_of"]
-
 ADDRESS_FIRST_MS, ADDRESS_INTERVAL_MS = 10_000, 120_000
 """When after the start it is asked again for the first time, and how often then."""
 

@@ -35,8 +35,6 @@ from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["Cluster", "PeriodicTasks"]
-
 FAREWELL_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
 

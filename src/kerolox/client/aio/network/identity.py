@@ -9,8 +9,6 @@ from kerolox.addresses import split_address
 from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
 
-__all__ = ["checked_addresses", "client_id_of", "name_servers_of", "namespace_of"]
-
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that stands in for a name server that is not given."""
 

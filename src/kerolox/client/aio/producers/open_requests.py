@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kerolox.errors import KeroloxError
     from kerolox.message import MessageExt
 
-__all__ = ["LOOK_INTERVAL_MS", "REQUESTS_OPEN_MAX", "OpenRequests"]
-
 LOOK_INTERVAL_MS = 1_000
 """How often overdue requests are looked for."""
 

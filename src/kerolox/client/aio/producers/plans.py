@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.settings import ProducerSettings
 
-__all__ = ["Plan", "Plans"]
-
 
 class Plan(NamedTuple):
     """Where messages of one topic go."""

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-__all__ = ["Producer", "QueueSelector", "trace_producer"]
-
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses the queue of a message among those of its topic."""
 

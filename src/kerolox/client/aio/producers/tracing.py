@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kerolox.client.core.sending.unique_id import UniqueIdFactory
     from kerolox.client.core.tracing.trace import TraceRecord
 
-__all__ = ["TraceDispatcher", "trace_group"]
-
 TRACE_BATCHES_MAX = 64
 """Full trace messages that wait to be sent (8 MB in all); more are dropped."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-__all__ = ["LocalTransaction", "TransactionCheck", "TransactionProducer"]
-
 LocalTransaction = Callable[[Message], Awaitable[TransactionState]]
 """The local part of a transaction: an async function of the message that says how it ended."""
 

@@ -11,15 +11,6 @@ from kerolox.message import ConsumeFromWhere, MessageQueue
 from kerolox.protocol.fastjson import FastjsonError, dumps_pretty, loads
 from kerolox.protocol.names import RETRY_PREFIX
 
-__all__ = [
-    "Lookup",
-    "OffsetTable",
-    "Start",
-    "decode_local_offsets",
-    "encode_local_offsets",
-    "start_position",
-]
-
 
 class OffsetTable:
     """The next offset to consume, by queue."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
-__all__ = ["MIB", "ProcessQueue"]
-
 MIB = 1024 * 1024
 
 

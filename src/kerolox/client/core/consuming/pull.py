@@ -15,8 +15,6 @@ from kerolox.protocol.records import decode_records
 if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
 
-__all__ = ["PullResult", "PullStatus", "pull_request", "pull_result"]
-
 
 class PullStatus(Enum):
     """How a pull ended."""

@@ -10,16 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from kerolox.message import MessageQueue
 
-__all__ = [
-    "STRATEGIES",
-    "AllocationStrategy",
-    "allocate",
-    "allocate_averagely",
-    "allocate_averagely_by_circle",
-    "queue_changes",
-    "sort_as_java",
-]
-
 AllocationStrategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """From our client id, all queues and all client ids (both sorted): our queues."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RateWindow", "TopicStats"]
-
 WINDOW_SECONDS = 60
 
 

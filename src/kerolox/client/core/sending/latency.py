@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kerolox.client.core.sending.queue_choice import QueueChooser
     from kerolox.message import MessageQueue
 
-__all__ = ["AVOID_MS_BY_LATENCY_MS", "FAILED_LATENCY_MS", "LatencyFaults"]
-
 AVOID_MS_BY_LATENCY_MS = (
     (50, 0),
     (100, 0),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
-__all__ = ["QueueChooser"]
-
 
 class QueueChooser:
     """Goes round the queues of one topic.

@@ -23,8 +23,6 @@ from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
 
-__all__ = ["ReplyMessage", "create_reply", "pushed_reply", "reply_topic"]
-
 REPLY_TYPE = "reply"
 """MSG_TYPE of a reply."""
 

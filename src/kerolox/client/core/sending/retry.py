@@ -13,8 +13,6 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["RETRIED_CODES", "is_retried"]
-
 RETRIED_CODES: frozenset[int] = frozenset(
     (
         ResponseCode.TOPIC_NOT_EXIST,

@@ -35,21 +35,6 @@ from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
 
-__all__ = [
-    "OutgoingMessage",
-    "SendHeader",
-    "SendResult",
-    "SendStatus",
-    "compress_body",
-    "in_namespace",
-    "outgoing_batch",
-    "outgoing_message",
-    "request_message",
-    "retry_message",
-    "send_result",
-    "split_batches",
-]
-
 ZLIB_FLAGS = COMPRESSED | COMPRESSION_ZLIB
 """Older readers look at bit 0 only."""
 

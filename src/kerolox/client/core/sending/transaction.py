@@ -12,8 +12,6 @@ from kerolox.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
 
-__all__ = ["Half", "TransactionResult", "TransactionState", "end_request", "half_message"]
-
 
 class TransactionState(Enum):
     """What became of the local part of a transaction (``LocalTransactionState``)."""

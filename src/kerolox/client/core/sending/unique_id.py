@@ -11,8 +11,6 @@ from __future__ import annotations
 import ipaddress
 import time
 
-__all__ = ["UniqueIdFactory", "month_start_ms", "next_month_start_ms"]
-
 CLOCK_STEP_BACK_MS_MAX = 1_000_000
 """A clock that steps back by less than this at the month's start counts as the start."""
 

@@ -20,21 +20,6 @@ from kerolox.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
-__all__ = [
-    "EndTransactionTrace",
-    "PubTrace",
-    "SubAfterTrace",
-    "SubBeforeTrace",
-    "TraceBatch",
-    "TraceRecord",
-    "TraceSegment",
-    "TraceView",
-    "decode_traces",
-    "encode_trace",
-    "trace_views",
-]
-
-
 FIELD, END = "\x01", "\x02"
 
 TRACE_MESSAGE_BYTES_MAX = 128_000

@@ -31,8 +31,6 @@ from kerolox.protocol.names import DEFAULT_REGION, TRACE_TOPIC
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
-__all__ = ["TraceHook"]
-
 _START = "trace_start_ms"
 _REQUEST = "trace_request"
 
