@@ -52,7 +52,7 @@ def up_arguments(folder: Path, **settings: object) -> list[object]:
 def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
     tmp_path: Path, number: int
 ) -> None:
-    with Server(tmp_path, *up_arguments(tmp_path)) as server:
+    with Server(tmp_path, *up_arguments(tmp_path), fresh=True) as server:
         addresses = server.addresses
         assert list(addresses) == ["namesrv", "broker"]
         for address in addresses.values():
@@ -253,7 +253,7 @@ def test_a_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
     try:
-        with Server(tmp_path, *up_arguments(tmp_path)) as server:
+        with Server(tmp_path, *up_arguments(tmp_path), fresh=True) as server:
             text = Path(f"/proc/{server.process.pid}/limits").read_text()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,10 +7,10 @@
 ``built``          libraries in C, built by the first test that needs them
 ``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
 ``bare_python``    an interpreter that has only some packages
-``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``), Java's (``clusters``,
-                   ``software``), those of a few lines (``fake_broker`` in the test's loop,
-                   ``threaded_broker`` for blocking clients); ``probe`` looks at a server
-                   beside a test, ``counted`` counts the server's work
+``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``, both ``forked``),
+                   Java's (``clusters``, ``software``), those of a few lines (``fake_broker`` in
+                   the test's loop, ``threaded_broker`` for blocking clients); ``probe`` looks at a
+                   server beside a test, ``counted`` counts the server's work
 ``clients/``       what asks them: ``requests`` (fields and bodies), ``peer`` (asyncio), ``raw``
                    (sockets and frames), ``spark`` (topics for Spark); ``delays`` and
                    ``transactions`` are loads whose outcome is judged at the end

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.eventually import SECONDS_MAX
+from tests.support.servers import forked
 
 __all__ = ["Server", "kerolox", "start"]
 
-COMMAND = [sys.executable, "-m", "kerolox.cli"]
+MODULE = "kerolox.cli"
+COMMAND = [sys.executable, "-m", MODULE]
 
 
 def _environment() -> dict[str, str]:
@@ -25,30 +27,26 @@ def kerolox(
     *arguments: object, stdin: bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end; stdout and stderr as text."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=SECONDS_MAX,
-        env=_environment() | environment,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forked.start(MODULE, arguments, _environment() | environment, **pipes) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=SECONDS_MAX)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(arguments, process.returncode, out.decode(), err.decode())
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     """Start and go on; stdout is a pipe."""
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
+    return forked.start(
+        MODULE,
+        arguments,
+        _environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=_environment(),
-        # A shell starts background jobs with SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -59,7 +57,8 @@ class Server:
         folder: for its ready file and its log.
         arguments: of the command line.
         stdout: a descriptor to print to; None: the log.
-        closed: start it with the descriptors 0, 1 and 2 closed.
+        closed: start it with the descriptors 0, 1 and 2 closed, and with an interpreter of its own.
+        fresh: start it with an interpreter of its own.
         environment: more variables.
     """
 
@@ -69,14 +68,14 @@ class Server:
         *arguments: object,
         stdout: int | None = None,
         closed: bool = False,
+        fresh: bool = False,
         **environment: str,
     ) -> None:
-        self.stdout, self.environment = stdout, environment
+        self.stdout, self.closed, self.fresh = stdout, closed, fresh
+        self.environment = environment
         self.ready_file = folder / "ready"
         self.log = folder / "log"
-        self.arguments = [*COMMAND, *map(str, arguments), "--ready-file", str(self.ready_file)]
-        if closed:
-            self.arguments = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *self.arguments]
+        self.arguments = [*map(str, arguments), "--ready-file", str(self.ready_file)]
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -86,13 +85,20 @@ class Server:
 
     def __enter__(self) -> Self:
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                self.arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log if self.stdout is None else self.stdout,
-                stderr=log,
-                env=_environment() | self.environment,
-            )
+            environment = _environment() | self.environment
+            if self.closed:
+                closing = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *COMMAND]
+                self.process = subprocess.Popen([*closing, *self.arguments], env=environment)
+            else:
+                self.process = forked.start(
+                    MODULE,
+                    self.arguments,
+                    environment,
+                    fresh=self.fresh,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log if self.stdout is None else self.stdout,
+                    stderr=log,
+                )
         deadline = time.monotonic() + SECONDS_MAX
         while not self.ready_file.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:

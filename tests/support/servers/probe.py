@@ -39,6 +39,7 @@ from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 from tests.support.eventually import wait_until
+from tests.support.servers import forked
 from tests.support.servers.counted import (
     LINES_PER_CALLBACK_MAX,
     LINES_PER_TURN_MAX,
@@ -153,10 +154,13 @@ class Probe:
         """What the server counted meanwhile."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.support.servers.probe"]
-        command += [self.up.broker, self.up.namesrv, str(self._pid)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        self._process = forked.start(
+            "tests.support.servers.probe",
+            [self.up.broker, self.up.namesrv, self._pid],
+            os.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "watching\n"

@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.eventually import SECONDS_MAX
+from tests.support.servers import forked
 from tests.support.servers.counted import COUNTED_VARIABLE
 
 if TYPE_CHECKING:
@@ -122,13 +122,12 @@ class Up:
         module = "kerolox.cli"
         if self.counted is not None:
             module, environment[COUNTED_VARIABLE] = "tests.support.servers.counted", self.counted
-        command = [sys.executable, "-m", module, "up"]
-        command += ["--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
+        command = ["up", "--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
         command += ["--data", str(self.data / "store"), "-c", str(conf)]
         command += ["--ready-file", str(ready)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            self.process = forked.start(
+                module, command, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         deadline = time.monotonic() + SECONDS_MAX
         while not ready.exists():

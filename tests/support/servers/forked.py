@@ -1,0 +1,202 @@
+"""Processes of ours that tests start: forked from one that has imported what they need.
+
+An interpreter that imports the command line costs a third of a second of a processor, and tests
+start hundreds. :func:`start` gives a process with arguments, environment, files, folder, umask and
+exit status of its own for a tenth of that: the *nursery*, which has imported everything and done
+nothing else, forks it, and it becomes a child of whoever asked, as any other. Tests of the start
+itself ask for a ``fresh`` interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["start"]
+
+ROOT = Path(__file__).resolve().parents[3]
+IMPORTED = (
+    *(f"kerolox.cli.commands.{name}" for name in ("send", "serve", "store", "tail", "topic")),
+    *("kerolox.cli.commands.trace", "kerolox.broker.broker", "kerolox.namesrv.server"),
+    *("kerolox.client.sync", "kerolox._pykernel", "kerolox_kernel", "uvloop"),
+    *("tests.support.servers.counted", "tests.support.servers.probe"),
+)
+"""Whatever of these is here."""
+
+INHERITED = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
+"""Begins of the names of variables that are read when an interpreter starts, or before: there is a
+nursery for each set of them."""
+
+REQUEST_BYTES_MAX = 1 << 17
+STANDARD_FILES = 3
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def start(
+    module: str,
+    arguments: Sequence[object],
+    environment: Mapping[str, str],
+    *,
+    fresh: bool = False,
+    **files: Any,
+) -> subprocess.Popen[Any]:
+    """Begin ``python -m module arguments``.
+
+    Args:
+        environment: all of its variables.
+        fresh: with an interpreter of its own. Benchmarks and measures of coverage always have one.
+        files: ``stdin``, ``stdout``, ``stderr`` and ``text``, as for ``subprocess.Popen``.
+    """
+    command = [module, *map(str, arguments)]
+    is_measured = any(name.startswith("COVERAGE_PROCESS") for name in environment)
+    if fresh or is_measured or sys.platform != "linux" or "PYTEST_VERSION" not in os.environ:
+        return subprocess.Popen([sys.executable, "-m", *command], env=environment, **files)
+    return _Forked(command, env=environment, **files)
+
+
+class _Forked(subprocess.Popen[Any]):
+    """A ``Popen`` whose child comes from the nursery."""
+
+    def _execute_child(self, args: list[str], *rest: Any) -> None:
+        """What ``Popen`` calls to have its child, in each version of Python so far."""
+        environment, pipes = rest[5], rest[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        files = [own if pipe == -1 else pipe for own, pipe in enumerate((stdin, stdout, stderr))]
+        inherited = {n: v for n, v in environment.items() if n.startswith(INHERITED)}
+        nursery = _nursery(tuple(sorted(inherited.items())))
+        self.pid = nursery.fork(args, environment, files)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+class _Nursery:
+    """The process that forks; it ends when its socket does."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                cwd=ROOT,
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def fork(self, command: list[str], environment: Mapping[str, str], files: list[int]) -> int:
+        """Begin a process; its number."""
+        os.umask(umask := os.umask(0o077))
+        request = json.dumps([command, dict(environment), os.getcwd(), umask]).encode()
+        with _adopting():
+            socket.send_fds(self._socket, [request], files)
+            answer = self._socket.recv(REQUEST_BYTES_MAX)
+        assert answer, "the nursery ended"
+        return int(answer)
+
+
+@functools.cache
+def _nursery(inherited: tuple[tuple[str, str], ...]) -> _Nursery:
+    others = {n: v for n, v in os.environ.items() if not n.startswith(INHERITED)}
+    return _Nursery(others | dict(inherited))
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Meanwhile processes below this one whose parents end become its children."""
+    prctl = ctypes.CDLL(None).prctl
+    with _one_at_a_time:
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            yield
+        finally:
+            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+# -- the nursery --------------------------------------------------------------------------------
+def main() -> None:
+    """Fork as asked; each child goes on from here as the program that was asked for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=int(sys.argv[1])) as asked:
+        while True:
+            data, files, *_ = socket.recv_fds(asked, REQUEST_BYTES_MAX, STANDARD_FILES)
+            if not data:
+                return
+            number = _forked()
+            if not number:
+                break
+            for file in files:
+                os.close(file)
+            asked.send(b"%d" % number)
+    _become(files, *json.loads(data))
+
+
+def _forked() -> int:
+    """The number of a process whose parent has ended; 0 in that process."""
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if not parent:
+        child = os.fork()
+        if child:
+            os.write(writing, b"%d" % child)
+            os._exit(0)
+    else:
+        os.waitpid(parent, 0)
+    number = int(os.read(reading, 64)) if parent else 0
+    os.close(reading)
+    os.close(writing)
+    return number
+
+
+def _become(
+    files: list[int], command: list[str], environment: dict[str, str], folder: str, umask: int
+) -> None:
+    """Run a module as a new interpreter would."""
+    for own, file in enumerate(files):
+        os.dup2(file, own)
+        os.close(file)
+    os.chdir(folder)
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        old = getattr(sys, name)
+        # A fresh one's lines leave at once on a terminal, and on stderr.
+        at_once = 1 if name == "stderr" or os.isatty(number) else -1
+        stream = os.fdopen(number, mode, at_once, old.encoding, old.errors, closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    module, *sys.argv[1:] = command
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
