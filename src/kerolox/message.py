@@ -12,27 +12,6 @@ from typing import NamedTuple
 
 from kerolox.errors import MessageRejectedError
 
-__all__ = [
-    "ALL_TAGS",
-    "ITEM_END",
-    "NAME_END",
-    "Message",
-    "MessageExt",
-    "MessageId",
-    "MessageQueue",
-    "PropertyKey",
-    "decode_properties",
-    "encode_properties",
-    "is_true",
-    "java_hash",
-    "pack_host",
-    "property_value",
-    "tags_code",
-    "unpack_host",
-    "with_properties",
-]
-
-
 ALL_TAGS = "*"
 """The tag expression that every message matches."""
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from kerolox.errors import ConfigError
 from kerolox.text import printable
 
-__all__ = ["edit_properties", "format_properties", "parse_properties"]
-
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {character: f"\\{letter}" for letter, character in _ESCAPES.items()}

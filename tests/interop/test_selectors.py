@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.filter.bloom import BloomFilter
-from kerolox.filter.sql92 import Sql92Error, compile_sql92
-from kerolox.filter.sql92_nodes import EvaluationError
+from kerolox.filter.sql92 import compile_sql92
+from kerolox.filter.sql92_nodes import EvaluationError, Sql92Error
 from tests.support.programs import java_command
 
 if TYPE_CHECKING:

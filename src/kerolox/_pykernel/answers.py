@@ -16,19 +16,6 @@ from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, Respons
 from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.names import DEFAULT_REGION
 
-__all__ = [
-    "BINARY",
-    "JSON",
-    "JSON_PREFIXES",
-    "Identity",
-    "binary_pull_header",
-    "binary_send_header",
-    "json_pull_header",
-    "json_send_template",
-    "message_ids",
-    "overdue",
-]
-
 JSON = int(SerializeType.JSON)
 BINARY = int(SerializeType.ROCKETMQ)
 

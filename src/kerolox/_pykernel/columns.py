@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
+from kerolox.kernel import ColumnBuffers, OddBody
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
     COMPRESSED,
@@ -24,13 +26,8 @@ from kerolox.protocol.compression import INFLATED_BYTES_MAX, BodyTooLargeError, 
 from kerolox.protocol.records import RecordView, parse_record, record_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from typing_extensions import Buffer
 
-    from kerolox.kernel import ColumnBuffers, OddBody
-
-__all__ = ["COLUMNS", "COLUMN_BYTES_MAX", "decode_columns"]
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Most bytes of one column: Arrow's 32-bit offsets can't say more."""

@@ -34,6 +34,8 @@ from kerolox._pykernel.headers import (
     parse_json,
 )
 from kerolox._pykernel.holds import HeldPull
+from kerolox._pykernel.store import Store
+from kerolox._pykernel.tables import SendShape
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
@@ -48,16 +50,12 @@ from kerolox.protocol.framing import encode_frame, foreign_protocol, is_header_s
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 from kerolox.protocol.records import decode_batch
 from kerolox.protocol.serialize import CROWDED_BYTES_MIN, is_crowded
+from kerolox.store.appends import ChunkItem
 from kerolox.store.layout import BLANK_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from kerolox._pykernel.store import Store
-    from kerolox._pykernel.tables import SendShape
-    from kerolox.store.appends import ChunkItem
-
-__all__ = ["ANSWER_BYTES_MAX", "Connection"]
 
 ANSWER_BYTES_MAX = 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""

@@ -8,6 +8,7 @@ where the answer can be kept for the next header.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -17,28 +18,6 @@ import msgspec
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import SEND_LONG_NAMES
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = [
-    "INT32_MAX",
-    "INT64_MAX",
-    "NOT_FAST",
-    "FastHeader",
-    "PullFields",
-    "PullHeader",
-    "SendBatchHeader",
-    "SendFields",
-    "SendFieldsV1",
-    "SendHeader",
-    "SendV1Header",
-    "SendV2Header",
-    "integer",
-    "is_name",
-    "parse_binary",
-    "parse_json",
-]
 
 SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 PULL_MESSAGE = int(RequestCode.PULL_MESSAGE)

@@ -8,14 +8,10 @@ table; the caller reads again and puts back whoever found nothing.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from kerolox.kernel import HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["ENDED_MS", "HeldPull", "HeldPulls", "QueueKey"]
 
 ENDED_MS = 0
 """The deadline of a pull that was ended before its time."""

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties, is_true, tags_code
 
-__all__ = ["PropertyRules"]
-
 SHAPES_MAX = 1_024
 """Tuples of names that are remembered; beyond it the memory starts anew."""
 

@@ -8,7 +8,8 @@ are collected for ``drain_ready``.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from kerolox._pykernel.answers import (
     JSON,
@@ -17,24 +18,24 @@ from kerolox._pykernel.answers import (
     json_pull_header,
     overdue,
 )
-from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls
+from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls, QueueKey
 from kerolox._pykernel.tables import Tables
 from kerolox._pykernel.waits import OffsetWaits, Wait
-from kerolox.kernel import GROUP_READS_MAX, PASSED_OVER_MS
+from kerolox.kernel import (
+    GROUP_READS_MAX,
+    PASSED_OVER_MS,
+    Appended,
+    Batch,
+    BatchAppended,
+    Read,
+    Record,
+)
+from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.framing import encode_frame
 from kerolox.store.message_store import MessageStore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox._pykernel.holds import QueueKey
-    from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["ReadResult", "Store"]
+from kerolox.store.queues.consume_queue import ConsumeQueue
 
 ReadResult = tuple[int, int, int, int, bool, int, bytes]
 """The members of ``kernel.Read``."""

@@ -8,24 +8,25 @@ fields that made them until a table changes, so the fast loop judges once per cl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from kerolox._pykernel.answers import Identity, json_send_template
-from kerolox._pykernel.headers import INT32_MAX, INT64_MAX, integer
+from kerolox._pykernel.headers import (
+    INT32_MAX,
+    INT64_MAX,
+    PullFields,
+    SendFields,
+    SendFieldsV1,
+    integer,
+)
+from kerolox._pykernel.holds import QueueKey
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.filter.tags import TAGS_MAX, parse_tags
 from kerolox.message import tags_code
 from kerolox.protocol.codes import HOST_V6_MASK, PULL_COUNT_MAX, TRANSACTION_MASK, Perm, PullSysFlag
 from kerolox.protocol.names import TOPIC_BYTES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox._pykernel.headers import PullFields, SendFields, SendFieldsV1
-    from kerolox._pykernel.holds import QueueKey
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["PullShape", "SendShape", "Tables"]
+from kerolox.store.queues.consume_queue import ConsumeQueue
 
 SHAPES_MAX = 4_096
 """Shapes of each kind that are remembered; beyond it the memory starts anew."""

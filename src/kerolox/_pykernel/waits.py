@@ -6,16 +6,11 @@ Plain data, as :mod:`kerolox._pykernel.holds`. A wait has a number and no answer
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from kerolox._pykernel.holds import QueueKey
 from kerolox.kernel import ARRIVED_AT_ONCE_MAX, OFFSET_WAITS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox._pykernel.holds import QueueKey
-
-__all__ = ["OffsetWaits", "Wait"]
 
 
 class Wait(NamedTuple):

@@ -18,10 +18,12 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
+from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
 from kerolox.broker.metrics.broker_stats import BrokerStats
@@ -50,15 +52,8 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
-from kerolox.kernel import RecoveryReport, load_kernel
+from kerolox.kernel import RecoveryReport, StoreKernel, load_kernel
 from kerolox.remoting.unserved import UnservedCodes
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.hooks import PullHook
-    from kerolox.kernel import StoreKernel
-
-__all__ = ["Broker"]
 
 TICK_SECONDS = 0.1
 """How often held pulls and flush answers are looked at for their deadlines."""

@@ -49,8 +49,6 @@ from kerolox.protocol.names import (
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
-__all__ = ["BrokerConfig"]
-
 QUEUE_ENTRY_BYTES = 20
 TRANSFER_BYTES_MAX = 15 << 20
 """Of messages in one answer to a pull, whatever the settings say: a frame has 16 MiB."""

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.hooks import PullHook
-    from kerolox.broker.identity import Identity
-    from kerolox.broker.metrics.broker_stats import BrokerStats
-    from kerolox.broker.metrics.store_stats import StoreStats
-    from kerolox.broker.services.background import BackgroundTasks
-    from kerolox.broker.services.cleaning import Cleaner
-    from kerolox.broker.services.filtered_pull import Arrivals
-    from kerolox.broker.services.registration import Registration
-    from kerolox.broker.services.replies import RepliesInFlight
-    from kerolox.broker.services.schedule import DelaySchedule
-    from kerolox.broker.services.transactions import Transactions
-    from kerolox.broker.services.write_gate import WriteGate
-    from kerolox.broker.services.writer import RecordWriter
-    from kerolox.broker.tables.clients import ClientTable
-    from kerolox.broker.tables.filters import FilterTable
-    from kerolox.broker.tables.groups import GroupTable
-    from kerolox.broker.tables.json_file import KeptTable
-    from kerolox.broker.tables.locks import QueueLocks
-    from kerolox.broker.tables.offsets import OffsetTable
-    from kerolox.broker.tables.topics import TopicTable
-    from kerolox.dynamic_config import DynamicConfig
-    from kerolox.kernel import StoreKernel
-    from kerolox.remoting.unserved import UnservedCodes
-
-__all__ = ["Context"]
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.hooks import PullHook
+from kerolox.broker.identity import Identity
+from kerolox.broker.metrics.broker_stats import BrokerStats
+from kerolox.broker.metrics.store_stats import StoreStats
+from kerolox.broker.services.background import BackgroundTasks
+from kerolox.broker.services.cleaning import Cleaner
+from kerolox.broker.services.filtered_pull import Arrivals
+from kerolox.broker.services.registration import Registration
+from kerolox.broker.services.replies import RepliesInFlight
+from kerolox.broker.services.schedule import DelaySchedule
+from kerolox.broker.services.transactions import Transactions
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.services.writer import RecordWriter
+from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.filters import FilterTable
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.json_file import KeptTable
+from kerolox.broker.tables.locks import QueueLocks
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
+from kerolox.dynamic_config import DynamicConfig
+from kerolox.kernel import StoreKernel
+from kerolox.remoting.unserved import UnservedCodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

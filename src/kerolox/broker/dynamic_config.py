@@ -7,23 +7,16 @@ kernel, the rules of retention, and tables that were made by the settings.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from kerolox.broker.services.cleaning import retention_rules
-from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.identity import Identity
-    from kerolox.broker.services.cleaning import Cleaner
-    from kerolox.broker.services.registration import Registration
-    from kerolox.broker.services.write_gate import WriteGate
-    from kerolox.broker.tables.clients import ClientTable
-    from kerolox.broker.tables.groups import GroupTable
-    from kerolox.broker.tables.topics import TopicTable
-    from kerolox.kernel import StoreKernel
-
-__all__ = ["ConfigApplier"]
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.identity import Identity
+from kerolox.broker.services.cleaning import Cleaner, retention_rules
+from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX, Registration
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.topics import TopicTable
+from kerolox.kernel import StoreKernel
 
 
 @dataclass(frozen=True, slots=True)

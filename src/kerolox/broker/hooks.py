@@ -10,12 +10,8 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kerolox.protocol.codes import ResponseCode
-
-__all__ = ["GiveBackContext", "PullContext", "PullHook", "run_give_back_hooks", "run_pull_hooks"]
+from kerolox.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kerolox.addresses import join_address
+from kerolox.broker.config import BrokerConfig
+from kerolox.kernel import FastPathTables
 from kerolox.message import pack_host
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import FastPathTables
-
-__all__ = ["Identity"]
 
 HA_PORT_DISTANCE = 1
 

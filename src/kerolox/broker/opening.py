@@ -6,15 +6,10 @@ import errno
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.errors import StoreError
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
-
-__all__ = ["open_store"]
+from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
 
 _log = logging.getLogger(__name__)
 

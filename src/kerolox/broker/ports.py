@@ -5,22 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
 from kerolox.errors import ConfigError
+from kerolox.kernel import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.gathering import Gathering
-from kerolox.remoting.server import RemotingServer
+from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
 from kerolox.remoting.unserved import UnservedCodes
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-    from kerolox.kernel import ConnectionKernel
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.server import Handler, ServerConnection
-
-__all__ = ["Ports"]
 
 VIP_PORT_DISTANCE = -2
 

@@ -11,20 +11,8 @@ Ratios are of 1 here, as RocketMQ counts them: whole per cents, rounded up.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "DELETE_FILES_MAX",
-    "CleanUp",
-    "Retention",
-    "RetentionRules",
-    "parse_hours",
-    "used_ratio",
-]
 
 DELETE_FILES_MAX = 10
 """Log files that one run deletes at most (``DELETE_FILES_BATCH_MAX``)."""

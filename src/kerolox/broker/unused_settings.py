@@ -13,8 +13,6 @@ from pathlib import Path
 
 from kerolox.text import printable
 
-__all__ = ["UNUSED_KEYS", "warn_of_other_places"]
-
 _log = logging.getLogger(__name__)
 
 _REASONS = {

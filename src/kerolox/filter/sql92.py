@@ -22,8 +22,6 @@ from typing import cast
 
 from kerolox.filter.sql92_nodes import Evaluate, EvaluationError, Node, Properties, Sql92Error
 
-__all__ = ["SQL92", "Sql92Error", "Sql92Expression", "compile_sql92", "is_parser_loaded"]
-
 SQL92 = "SQL92"
 """``ExpressionType.SQL92``."""
 

@@ -23,8 +23,6 @@ from kerolox.filter.sql92_nodes import (
     shown,
 )
 
-__all__ = ["parse"]
-
 OPEN_MAX = 2_000
 """Signs, NOTs and parentheses that may be open at the same time while an expression is read."""
 

@@ -8,15 +8,6 @@ from dataclasses import dataclass, field
 
 from kerolox.message import ALL_TAGS, tags_code
 
-__all__ = [
-    "ALL_TAGS",
-    "TAGS_MAX",
-    "Subscription",
-    "looks_like_sql92",
-    "parse_tags",
-    "subscription_of",
-]
-
 TAGS_MAX = 4_096
 """Tags of one topic that a broker takes from a group: each message is compared with all of them."""
 

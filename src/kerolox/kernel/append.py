@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from kerolox.kernel.values import Appended, Batch, BatchAppended, Record
-
-__all__ = [
-    "Durability",
-    "RecordAppender",
-]
+from kerolox.kernel.values import Appended, Batch, BatchAppended, Record
 
 
 @runtime_checkable

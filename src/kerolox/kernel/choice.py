@@ -5,28 +5,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from kerolox.errors import ConfigError
+from kerolox.kernel.feed import ConnectionKernel
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.store import StoreKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from typing_extensions import Buffer
 
-    from kerolox.kernel.feed import ConnectionKernel
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.kernel.store import StoreKernel
-
-__all__ = [
-    "KERNEL_VARIABLE",
-    "ColumnBuffers",
-    "Kernel",
-    "OddBody",
-    "kernel_name",
-    "load_kernel",
-]
 
 KERNEL_VARIABLE = "KEROLOX_KERNEL"
 """Environment variable that forces a kernel."""

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["FED_MORE", "FED_READY", "ConnectionKernel", "Fed", "FedMembers"]
-
 FED_READY = 1
 """``Fed`` flag: ``Store.drain_ready`` has answers for other connections (held pulls woken)."""
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox.kernel.values import RecoveryReport
-
-__all__ = [
-    "StoreFiles",
-    "StoreRetention",
-]
+from kerolox.kernel.values import RecoveryReport
 
 
 @runtime_checkable

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "ARRIVED_AT_ONCE_MAX",
-    "HELD_CODES_MAX",
-    "HELD_OF_CONNECTION_MAX",
-    "HELD_PULLS_MAX",
-    "OFFSET_WAITS_MAX",
-    "PASSED_OVER_MS",
-    "HeldPulls",
-    "OffsetWaits",
-]
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 HELD_PULLS_MAX = 100_000
 """Pulls without expressions that are held in all; further ones are for the slow path to refuse."""

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-__all__ = [
-    "GROUP_READS_MAX",
-    "StoreMetrics",
-]
-
 GROUP_READS_MAX = 200_000
 """Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
 

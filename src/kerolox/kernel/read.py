@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox.kernel.values import QueueBounds, Read
-
-__all__ = [
-    "RecordReader",
-]
+from kerolox.kernel.values import QueueBounds, Read
 
 
 @runtime_checkable

@@ -10,8 +10,6 @@ from enum import IntEnum
 
 from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["AppendMessageStatus", "GetMessageStatus", "PutMessageStatus", "pull_code"]
-
 
 class PutMessageStatus(IntEnum):
     """What became of a record that was to be stored."""

@@ -11,8 +11,6 @@ from kerolox.kernel.metrics import StoreMetrics
 from kerolox.kernel.read import RecordReader
 from kerolox.kernel.tables import FastPathTables, OffsetCommits
 
-__all__ = ["CleanedStore", "OffsetSource", "RecordStore", "StoreKernel"]
-
 
 @runtime_checkable
 class RecordStore(RecordAppender, RecordReader, Protocol):

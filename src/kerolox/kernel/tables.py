@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "COMMITS_MAX",
-    "FastPathTables",
-    "OffsetCommits",
-]
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 COMMITS_MAX = 65_536
 """Offsets that fast pulls committed and ``drain_commits`` did not take yet; a pull that commits one

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "Appended",
-    "Batch",
-    "BatchAppended",
-    "QueueBounds",
-    "Read",
-    "Record",
-    "RecoveryReport",
-]
+from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class Record(NamedTuple):

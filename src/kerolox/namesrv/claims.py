@@ -18,23 +18,10 @@ now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
+from kerolox.protocol.bodies import DataVersion
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.protocol.bodies import DataVersion
-
-__all__ = [
-    "MASTER_ID",
-    "TAKEOVER_MS",
-    "Claim",
-    "ContradictionError",
-    "LiveBroker",
-    "check_address",
-    "check_holder",
-]
 
 MASTER_ID = 0
 

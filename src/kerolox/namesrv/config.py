@@ -13,8 +13,6 @@ from typing import ClassVar
 from kerolox.addresses import ALL_HOSTS
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 
-__all__ = ["UNUSED_KEYS", "NamesrvConfig"]
-
 _REASONS = {
     "one event loop does the work of RocketMQ's thread pools": """
         serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads

@@ -12,7 +12,6 @@ import itertools
 import logging
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,11 +19,15 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.namesrv import topic_lists
 from kerolox.namesrv.claims import Claim, ContradictionError
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.memory_limiter import TablesFullError
+from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
 from kerolox.protocol.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import EmptyHeader
 from kerolox.protocol.namesrv import (
     CHALLENGED_BY,
@@ -43,18 +46,10 @@ from kerolox.protocol.namesrv import (
 )
 from kerolox.protocol.registration import RegistrationReader
 from kerolox.remoting.router import Reply, Request, Router
+from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.turns import SharedTurns
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.namesrv.config import NamesrvConfig
-    from kerolox.namesrv.key_values import KeyValues
-    from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.server import ServerConnection
-
-__all__ = ["NameServerHandlers", "router"]
 
 VERSION_OF_REGISTER_BODY = 37
 """V3_0_11: older brokers send only the topics, without filter servers."""

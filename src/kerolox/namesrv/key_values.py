@@ -21,8 +21,6 @@ from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
 
-__all__ = ["KeyValues"]
-
 KEY_VALUES_MAX = 100_000
 """Entries in all namespaces together; a put of one more is refused."""
 

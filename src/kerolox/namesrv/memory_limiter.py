@@ -12,8 +12,6 @@ from kerolox.errors import KeroloxError
 from kerolox.protocol.registration import TOPICS_MAX
 from kerolox.text import printable
 
-__all__ = ["MemoryLimiter", "TablesFullError"]
-
 BROKERS_MAX = 2_048
 """Addresses of brokers; further ones are refused."""
 

@@ -31,7 +31,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -44,20 +43,9 @@ from kerolox.namesrv.claims import (
     check_holder,
 )
 from kerolox.namesrv.memory_limiter import MemoryLimiter
+from kerolox.protocol.bodies import DataVersion, TopicConfig
 from kerolox.protocol.codes import Perm
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.protocol.bodies import DataVersion, TopicConfig
-
-__all__ = [
-    "BROKER_EXPIRY_MS",
-    "BrokerData",
-    "QueueData",
-    "RegisterResult",
-    "RouteTable",
-    "TopicRoute",
-]
 
 BROKER_EXPIRY_MS = 120_000
 """A broker that did not register for so long is gone."""

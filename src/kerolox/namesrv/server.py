@@ -12,18 +12,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.namesrv.config import NamesrvConfig
-
-__all__ = ["NameServer"]
 
 SCAN_FIRST_SECONDS = 5.0
 SCAN_INTERVAL_SECONDS = 10.0

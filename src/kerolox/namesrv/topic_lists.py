@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kerolox.namesrv.route_table import RouteTable
-
-__all__ = [
-    "system_topics",
-    "topics_of_cluster",
-    "unit_subscribed_topics",
-    "unit_subscribed_topics_of_no_unit",
-    "unit_topics",
-]
+from kerolox.namesrv.route_table import RouteTable
 
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2

@@ -18,28 +18,6 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import Address, Expression, Keys, Name, TopicName, text_fault
 
-__all__ = [
-    "LENIENT_BODY_BYTES_MAX",
-    "REQUEST_BODY_BYTES_MAX",
-    "BodyError",
-    "CheckClientBody",
-    "Connection",
-    "ConsumerData",
-    "DataVersion",
-    "HeartbeatData",
-    "LockBatchBody",
-    "ProducerData",
-    "SubscriptionData",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroupTable",
-    "TopicConfig",
-    "TopicConfigTable",
-    "decode_body",
-    "decode_request",
-    "encode_body",
-    "wire_value",
-]
-
 REQUEST_BODY_BYTES_MAX = 1024 * 1024
 """Longest JSON body of a client's request: some ten thousand subscriptions or locks."""
 

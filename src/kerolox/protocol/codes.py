@@ -8,33 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-__all__ = [
-    "BATCH_ITEMS_MAX",
-    "BORN_HOST_V6",
-    "COMPRESSED",
-    "COMPRESSION_TYPE_MASK",
-    "COMPRESSION_ZLIB",
-    "FLAG_ONEWAY",
-    "FLAG_RESPONSE",
-    "FRAME_BYTES_MAX",
-    "HEADER_BYTES_MAX",
-    "HEADER_SIZE_MASK",
-    "HOST_V6_MASK",
-    "PULL_COUNT_MAX",
-    "STORE_HOST_V6",
-    "TRANSACTION_MASK",
-    "TRANSACTION_PREPARED",
-    "TRANSACTION_ROLLBACK",
-    "VERSION",
-    "LanguageCode",
-    "MessageSysFlag",
-    "Perm",
-    "PullSysFlag",
-    "RequestCode",
-    "ResponseCode",
-    "SerializeType",
-]
-
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Largest value of a frame's length field (com.rocketmq.remoting.frameMaxLength)."""
 

@@ -29,8 +29,6 @@ from kerolox.protocol.serialize import (
     encode_json_header,
 )
 
-__all__ = ["RemotingCommand"]
-
 
 @dataclass(slots=True)
 class RemotingCommand:

@@ -13,14 +13,6 @@ from collections.abc import Callable
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK
 
-__all__ = [
-    "COMPRESSION_MASK",
-    "INFLATED_BYTES_MAX",
-    "BodyTooLargeError",
-    "CodecMissingError",
-    "inflate_body",
-]
-
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed body that inflates to more is an error."""
 

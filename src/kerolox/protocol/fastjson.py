@@ -17,16 +17,6 @@ import msgspec
 
 from kerolox.message import MessageQueue
 
-__all__ = [
-    "FastjsonError",
-    "dumps",
-    "dumps_pretty",
-    "dumps_strict",
-    "loads",
-    "quoted_numbers",
-    "write_pretty",
-]
-
 DEPTH_MAX = 64
 """Deepest nesting that ``loads`` follows."""
 

@@ -12,16 +12,6 @@ import struct
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_SIZE_MASK
 
-__all__ = [
-    "FOREIGN",
-    "LENGTHS",
-    "FrameDecoder",
-    "encode_frame",
-    "foreign_protocol",
-    "is_header_size",
-    "split_frame",
-]
-
 LENGTHS = struct.Struct(">iI")
 """What a frame begins with: length of the rest, then serialize type and header length."""
 _HEADER_WORD = struct.Struct(">I")

@@ -26,38 +26,6 @@ from kerolox.protocol.names import (
     text_fault,
 )
 
-__all__ = [
-    "SEND_LONG_NAMES",
-    "CloneGroupOffsetHeader",
-    "ConsumeDirectlyHeader",
-    "ConsumerGroupHeader",
-    "ConsumerStatsHeader",
-    "ConsumerStatusHeader",
-    "CorrectionOffsetHeader",
-    "CreateTopicHeader",
-    "DeleteGroupHeader",
-    "EmptyHeader",
-    "EndTransactionHeader",
-    "GroupTopicHeader",
-    "Header",
-    "HeaderFieldError",
-    "ProducerGroupHeader",
-    "PullMessageHeader",
-    "QueryConsumeQueueHeader",
-    "QueryConsumerOffsetHeader",
-    "QueryMessageHeader",
-    "QueueHeader",
-    "QueueTimestampHeader",
-    "ResetOffsetHeader",
-    "RunningInfoHeader",
-    "SendBackHeader",
-    "SendMessageHeader",
-    "TopicHeader",
-    "UnregisterClientHeader",
-    "UpdateConsumerOffsetHeader",
-    "ViewMessageHeader",
-]
-
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 

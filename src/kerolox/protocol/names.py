@@ -24,48 +24,6 @@ import msgspec
 from kerolox.protocol.codes import HEADER_BYTES_MAX
 from kerolox.text import printable
 
-__all__ = [
-    "ADDRESS_BYTES_MAX",
-    "AUTO_CREATE_TOPIC",
-    "BENCHMARK_TOPIC",
-    "CHECK_MAX_TIME_TOPIC",
-    "DEFAULT_REGION",
-    "DLQ_PREFIX",
-    "EXPRESSION_BYTES_MAX",
-    "GROUP_CHARACTERS_MAX",
-    "HALF_TOPIC",
-    "LMQ_PREFIX",
-    "NAME_BYTES_MAX",
-    "NAME_CHARACTERS",
-    "NOT_SENDABLE_TOPICS",
-    "OFFSET_MOVED_TOPIC",
-    "OP_HALF_TOPIC",
-    "PROPERTIES_BYTES_MAX",
-    "REPLY_TOPIC_SUFFIX",
-    "RETRY_PREFIX",
-    "SCHEDULE_TOPIC",
-    "SELF_TEST_TOPIC",
-    "SHOWN_CHARACTERS",
-    "SYSTEM_TOPICS",
-    "TOOLS_GROUP",
-    "TOPIC_BYTES_MAX",
-    "TOPIC_CHARACTERS_MAX",
-    "TRACE_TOPIC",
-    "Address",
-    "Expression",
-    "Keys",
-    "LongText",
-    "Name",
-    "Names",
-    "Properties",
-    "TextBound",
-    "TopicName",
-    "has_name_characters",
-    "length_fault",
-    "text_bounds",
-    "text_fault",
-]
-
 NAME_BYTES_MAX = 255
 """Longest name (group, client id, broker, cluster ...) in UTF-8. A topic may have the prefix of
 retries or dead letters before the name of its group."""

@@ -7,23 +7,7 @@ the body of a registration is in :mod:`kerolox.protocol.registration`.
 from __future__ import annotations
 
 from kerolox.protocol.headers import Header, Int32, Int64
-from kerolox.protocol.names import Address, LongText, Name, TopicName  # noqa: TC001 - msgspec reads them
-
-__all__ = [
-    "CHALLENGED_BY",
-    "CONFLICTS_WITH",
-    "ORDER_TOPIC_CONFIG",
-    "BrokerAddressHeader",
-    "BrokerNameHeader",
-    "ClusterHeader",
-    "DataVersionHeader",
-    "DeleteTopicHeader",
-    "KeyHeader",
-    "KeyValueHeader",
-    "NamespaceHeader",
-    "RegisterHeader",
-    "RouteHeader",
-]
+from kerolox.protocol.names import Address, LongText, Name, TopicName
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace of the key-values that say how many queues of which brokers an ordered topic has."""

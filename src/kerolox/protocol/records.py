@@ -10,39 +10,17 @@ Layout (``CommitLog`` of RocketMQ), big-endian; b and s are 8 for an IPv4 host a
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import ITEM_END, MessageExt, decode_properties, pack_host, unpack_host
 from kerolox.protocol.codes import BATCH_ITEMS_MAX, BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-
-if TYPE_CHECKING:
-    import mmap
-
-__all__ = [
-    "BLANK_MAGIC",
-    "CRC_MASK",
-    "MESSAGE_MAGIC",
-    "RECORD_BYTES_MIN",
-    "RecordView",
-    "body_crc",
-    "decode_batch",
-    "decode_record",
-    "decode_records",
-    "encode_batch",
-    "encode_record",
-    "head_packer",
-    "parse_record",
-    "record_fault",
-    "record_size",
-    "records_before",
-    "store_time_of",
-]
 
 MESSAGE_MAGIC = 0xDAA320A7
 CRC_MASK = 0x7FFF_FFFF

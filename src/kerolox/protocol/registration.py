@@ -33,15 +33,6 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
 
-__all__ = [
-    "REGISTRATION_BYTES_MAX",
-    "TOPICS_MAX",
-    "RegisterBody",
-    "RegistrationReader",
-    "decode_registration",
-    "encode_registration",
-]
-
 TOPICS_MAX = 200_000
 """Topics that a broker has, and that a registration may name."""
 

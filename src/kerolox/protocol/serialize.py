@@ -17,16 +17,6 @@ import msgspec
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import HEADER_BYTES_MAX, LanguageCode
 
-__all__ = [
-    "CROWDED_BYTES_MIN",
-    "HeaderFields",
-    "decode_binary_header",
-    "decode_json_header",
-    "encode_binary_header",
-    "encode_json_header",
-    "is_crowded",
-]
-
 REPAIRED_BYTES_MAX = 256 * 1024
 """Longest JSON header whose text is repaired."""
 

@@ -15,8 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["CONNECTIONS_MAX", "Admission"]
-
 CONNECTIONS_MAX = 65_536
 """Open connections; more are closed at once."""
 

@@ -22,7 +22,8 @@ import contextlib
 import itertools
 import socket
 import time
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from kerolox.addresses import split_address
 from kerolox.errors import (
@@ -35,12 +36,6 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import LENGTHS, is_header_size
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-__all__ = ["BlockingConnection"]
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""

@@ -44,21 +44,6 @@ from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
 
-__all__ = [
-    "PAUSED_BY_ANSWERS",
-    "PAUSED_BY_TURN",
-    "PAUSED_BY_WRITES",
-    "READ_BUFFER_BYTES",
-    "WRITE_BYTES_MAX",
-    "WRITE_HIGH_WATER_BYTES",
-    "FrameConnection",
-    "Handling",
-    "IdleWatch",
-    "Opaques",
-    "OpenCalls",
-    "Shared",
-]
-
 READ_BUFFER_BYTES = 256 * 1024
 """Size of the read buffer that the connections of one server or client share."""
 

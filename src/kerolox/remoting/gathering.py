@@ -16,8 +16,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["Gathering"]
-
 EPOCH_SECONDS = 0.05
 """How long is counted before anything is decided."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from kerolox.addresses import ALL_HOSTS, is_wildcard, split_hosts
 from kerolox.errors import ConfigError
 
-__all__ = ["listening_sockets"]
-
 TRIES_MAX = 20
 """Free ports that are tried until one is free on all addresses."""
 

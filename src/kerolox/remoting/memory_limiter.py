@@ -13,8 +13,6 @@ import asyncio
 import logging
 from typing import Protocol
 
-__all__ = ["LOOK_BYTES", "MEMORY_BYTES_MAX", "MemoryHolder", "MemoryLimiter"]
-
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 """Unfinished frames, unsent answers and requests in flight of all connections of a server."""
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kerolox.errors import BrokerError
 from kerolox.message import pack_host
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import HeaderFieldError
-
-if TYPE_CHECKING:
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.server import ServerConnection
-    from kerolox.remoting.unserved import UnservedCodes
-
-__all__ = ["Reply", "Request", "Role", "Route", "Router"]
+from kerolox.remoting.server import ServerConnection
+from kerolox.remoting.unserved import UnservedCodes
 
 _Header = TypeVar("_Header")
 

@@ -11,12 +11,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kerolox.addresses import join_address
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
-from kerolox.kernel import FED_MORE, FED_READY
+from kerolox.kernel import FED_MORE, FED_READY, ConnectionKernel
 from kerolox.message import pack_host
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.connection import (
@@ -32,12 +32,6 @@ from kerolox.remoting.connection import (
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.listening import listening_sockets
 from kerolox.remoting.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
-
-if TYPE_CHECKING:
-    from kerolox.kernel import ConnectionKernel
-    from kerolox.protocol.command import RemotingCommand
-
-__all__ = ["Handler", "RemotingServer", "ServerConnection"]
 
 BACKLOG = 1024
 """Connections that the operating system may keep until they are accepted."""

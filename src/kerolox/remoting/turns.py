@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-__all__ = ["TURN_SECONDS_MAX", "SharedTurns", "Turns"]
-
 TURN_SECONDS_MAX = 0.005
 """How long a request works before others get their turn."""
 

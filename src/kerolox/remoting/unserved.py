@@ -6,15 +6,10 @@ A client whose feature never works says little about it; the line in the log nam
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import VERSION
-
-if TYPE_CHECKING:
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.server import ServerConnection
-
-__all__ = ["UnservedCodes"]
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.server import ServerConnection
 
 TOLD_MAX = 1_024
 """Pairs of code and client that are remembered; what others ask is not told any more."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
-from kerolox.filter.tags import ALL_TAGS, looks_like_sql92, parse_tags
-from kerolox.message import MessageQueue
+from kerolox.filter.tags import looks_like_sql92, parse_tags
+from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.text import printable
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ refuses writes, says why in ``failure``, and leaves the abort file so that the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from kerolox.kernel import Appended, Batch, BatchAppended, Record
@@ -37,13 +36,7 @@ from kerolox.store.queues.multi_dispatch import (
     with_offsets,
 )
 from kerolox.store.queues.names import check_queue_name, check_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kerolox.store.store_files import StoreFiles
-
-__all__ = ["AfterAppend", "Appender", "ChunkItem"]
+from kerolox.store.store_files import StoreFiles
 
 UNQUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 """Transaction types whose records get no queue entry."""

@@ -8,33 +8,13 @@ A queue entry: physical offset 8, record size 4, tags code 8.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kerolox.message import PropertyKey, property_value, tags_code
 from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.protocol.records import BLANK_MAGIC, RecordView, body_crc
-
-if TYPE_CHECKING:
-    import mmap
-    from collections.abc import Callable
-
-__all__ = [
-    "BLANK",
-    "BLANK_BYTES",
-    "ENTRY",
-    "ENTRY_BYTES",
-    "PRE_BLANK",
-    "PRE_BLANK_SIZE",
-    "crc_matches",
-    "delay_levels_ms",
-    "entries_packer",
-    "entries_unpacker",
-    "good_entries",
-    "is_blank",
-    "is_pre_blank",
-    "record_tags_code",
-]
 
 BLANK = struct.Struct(">II")
 BLANK_BYTES = 8

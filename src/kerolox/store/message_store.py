@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from kerolox.store.appends import Appender
+from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSettings
+from kerolox.store.appends import AfterAppend, Appender
+from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.reads import StoreReader
 from kerolox.store.store_files import StoreFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSettings
-    from kerolox.store.appends import AfterAppend
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["MessageStore"]
 
 
 class MessageStore:

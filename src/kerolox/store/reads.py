@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
-from kerolox.store.queues.consume_queue_ext import BitFilter, is_ext_address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
-
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-    from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
-    from kerolox.store.store_files import StoreFiles
-
-__all__ = ["StoreReader"]
+from kerolox.store.queues.consume_queue import ConsumeQueue
+from kerolox.store.queues.consume_queue_ext import BitFilter, ConsumeQueueExt, is_ext_address
+from kerolox.store.store_files import StoreFiles
 
 QUERY_ROUNDS = 3
 QUERY_CATCH_UP_RECORDS_MAX = 4_096

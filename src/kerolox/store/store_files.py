@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from kerolox.kernel import RecoveryReport
+from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
@@ -27,14 +29,6 @@ from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue
 from kerolox.store.queues.queue_table import Queues
 from kerolox.store.recovery.log_recovery import Recovery, StateAtOpen
 from kerolox.store.recovery.queue_repair import Dispatching, QueueRepair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kerolox.kernel import RecoveryReport
-    from kerolox.kernel.settings import StoreSettings
-
-__all__ = ["StoreFiles"]
 
 CATCH_UP_SECONDS_MAX = 2.0
 """How long ``close`` and ``flush`` let the index catch up."""

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lines import lines_executed
 
-from kerolox.filter.sql92 import EXPRESSION_CHARACTERS_MAX, Sql92Error, compile_sql92
-from kerolox.filter.sql92_nodes import DEPTH_MAX, EvaluationError
+from kerolox.filter.sql92 import EXPRESSION_CHARACTERS_MAX, compile_sql92
+from kerolox.filter.sql92_nodes import DEPTH_MAX, EvaluationError, Sql92Error
 
 LINES_MAX = 20_000_000
 """Of Python for the longest expression: some hundred for each of its characters."""

@@ -13,16 +13,11 @@ import contextlib
 import logging
 from array import array
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
 
+from kerolox.broker.config import BrokerConfig
+from kerolox.kernel import StoreMetrics
 from kerolox.protocol.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from kerolox.remoting.turns import Turns
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import StoreMetrics
-
-__all__ = ["SAMPLE_SECONDS", "BrokerStats"]
 
 SAMPLE_SECONDS = 10.0
 SAMPLES_PER_TEN_MINUTES, SAMPLES_PER_HOUR = 60, 360

@@ -10,15 +10,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.broker.metrics.put_times import PutTimes
-
-if TYPE_CHECKING:
-    from kerolox.broker.services.writer import RecordWriter
-    from kerolox.kernel import StoreMetrics
-
-__all__ = ["SAMPLE_SECONDS", "StoreStats"]
+from kerolox.broker.services.writer import RecordWriter
+from kerolox.kernel import StoreMetrics
 
 SAMPLE_SECONDS = 1.0
 MINUTE_MS = 60_000

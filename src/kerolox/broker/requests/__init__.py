@@ -5,8 +5,7 @@ A new request code is a function in one of these modules, under ``@router.on(cod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kerolox.broker.context import Context
 from kerolox.broker.requests import (
     admin,
     client,
@@ -19,11 +18,6 @@ from kerolox.broker.requests import (
     transaction,
 )
 from kerolox.remoting.router import Router
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["ROUTER"]
 
 ROUTER: Router[Context] = Router()
 """All handlers of a broker."""

@@ -10,8 +10,8 @@ import asyncio
 import base64
 import os
 import shutil
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
@@ -38,11 +38,6 @@ from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["router"]
 
 VERSION_TEXT = "V4_9_8"
 JAVA_INT_MAX = (1 << 31) - 1

@@ -4,15 +4,15 @@ queue locks (41, 42), and the check of a subscription (46)."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import no_expression_filter, system_error
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError, MessageIllegalError
-from kerolox.filter.sql92 import Sql92Error
+from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import TAGS_MAX
 from kerolox.protocol.bodies import (
     CheckClientBody,
@@ -28,11 +28,6 @@ from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, Unregiste
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["router"]
 
 _log = logging.getLogger(__name__)
 

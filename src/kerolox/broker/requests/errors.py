@@ -5,8 +5,6 @@ from __future__ import annotations
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["SEE_FAQ", "no_expression_filter", "no_permission", "system_error"]
-
 SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 

@@ -4,8 +4,8 @@ metrics (315)."""
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.monitor import consumes
 from kerolox.message import MessageQueue
@@ -19,11 +19,6 @@ from kerolox.protocol.headers import (
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["router"]
 
 router: Router[Context] = Router()
 

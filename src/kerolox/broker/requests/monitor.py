@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.query import earliest_store_time, known_topic
+from kerolox.broker.tables.clients import Client, ConsumerGroup
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
@@ -33,12 +34,6 @@ from kerolox.protocol.headers import (
 )
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-    from kerolox.broker.tables.clients import Client, ConsumerGroup
-
-__all__ = ["consumes", "router"]
 
 CALL_SECONDS_MAX = 10.0
 STATUS_SECONDS_MAX = 5.0

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kerolox.broker.context import Context
 from kerolox.broker.hooks import PullContext, run_pull_hooks
 from kerolox.broker.requests.errors import (
     SEE_FAQ,
@@ -25,7 +26,7 @@ from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError
-from kerolox.filter.sql92 import Sql92Error
+from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel import (
     HELD_OF_CONNECTION_MAX,
@@ -41,11 +42,6 @@ from kerolox.protocol.codes import PULL_COUNT_MAX, Perm, PullSysFlag, RequestCod
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.remoting.router import Reply, Request, Router
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["router"]
 
 MASTER_ID = 0
 

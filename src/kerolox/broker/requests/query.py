@@ -3,8 +3,7 @@ bounds of a queue (29 to 32), and the state of a topic (202)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.services.writer import memory_bytes
 from kerolox.errors import BrokerError
@@ -22,11 +21,6 @@ from kerolox.protocol.headers import (
 )
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["earliest_store_time", "known_topic", "router"]
 
 UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 

@@ -9,8 +9,8 @@ record, unless ``storeReplyMessageEnable=false``.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.send import checked_topic, chosen_queue
 from kerolox.broker.services import replies
 from kerolox.broker.services.writer import NewRecord, Put
@@ -27,11 +27,6 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK
 from kerolox.protocol.headers import SendMessageHeader
 from kerolox.remoting.router import Reply, Request, Router
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-
-__all__ = ["router"]
 
 NO_MESSAGE_ID = "0"
 """Stands where an id would, when nothing was stored: clients read an id from every answer."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
 from kerolox.broker.requests.errors import SEE_FAQ, no_permission, system_error
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
@@ -29,17 +29,12 @@ from kerolox.message import (
     pack_host,
     unpack_host,
 )
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_batch, decode_record
 from kerolox.remoting.router import Reply, Request, Router
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-    from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-
-__all__ = ["checked_topic", "chosen_queue", "code_of", "router"]
 
 DLQ_QUEUES = 1
 FIRST_RETRY_LEVEL = 3

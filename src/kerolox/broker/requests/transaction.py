@@ -5,21 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.send import code_of
-from kerolox.message import MessageId, PropertyKey
+from kerolox.message import MessageExt, MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.remoting.router import Reply, Request, Router
-
-if TYPE_CHECKING:
-    from kerolox.broker.context import Context
-    from kerolox.message import MessageExt
-
-__all__ = ["router"]
 
 router: Router[Context] = Router()
 

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
-__all__ = ["BackgroundTasks"]
-
 _log = logging.getLogger(__name__)
 
 

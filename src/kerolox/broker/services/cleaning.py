@@ -17,8 +17,8 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.retention import (
     DELETE_FILES_MAX,
     CleanUp,
@@ -26,13 +26,8 @@ from kerolox.broker.retention import (
     RetentionRules,
     used_ratio,
 )
+from kerolox.kernel import CleanedStore
 from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import CleanedStore
-
-__all__ = ["Cleaner", "retention_rules"]
 
 FIRST_CLEAN_SECONDS = 60.0
 FIRST_CHECK_SECONDS = 1.0

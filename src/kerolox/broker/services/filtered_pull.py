@@ -11,24 +11,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.services.writer import memory_bytes
-from kerolox.kernel import OFFSET_WAITS_MAX
+from kerolox.kernel import OFFSET_WAITS_MAX, OffsetWaits, Read, RecordReader
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import OffsetWaits, Read, RecordReader
-
-__all__ = [
-    "Arrivals",
-    "Matches",
-    "PullFilter",
-    "PullPlace",
-    "read",
-]
 
 READ_COUNT = 32
 """Records of one read of the kernel."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
-__all__ = ["PUSH_SECONDS_MAX", "REPLY_BYTES_MAX", "RepliesInFlight"]
-
 PUSH_SECONDS_MAX = 10.0
 """How long the client that asked may take to say that it has the reply."""
 

@@ -13,26 +13,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.errors import RemoteProtocolError
+from kerolox.kernel import RecordStore
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Record
-from kerolox.message import PropertyKey, encode_properties, pack_host
+from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.services.write_gate import WriteGate
-    from kerolox.broker.tables.filters import FilterTable
-    from kerolox.kernel import RecordStore
-    from kerolox.message import MessageExt
-
-__all__ = ["DelaySchedule"]
 
 DELIVERIES_PER_SLICE = 100
 """Messages delivered before other work of the loop gets its turn."""

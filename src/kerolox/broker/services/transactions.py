@@ -19,27 +19,21 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from kerolox.broker.services.writer import NewRecord, Put
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.identity import Identity
+from kerolox.broker.services.writer import NewRecord, Put, RecordWriter
+from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
+from kerolox.kernel import RecordReader
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import decode_record, decode_records, encode_record
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.identity import Identity
-    from kerolox.broker.services.writer import RecordWriter
-    from kerolox.broker.tables.clients import ClientTable
-    from kerolox.broker.tables.offsets import OffsetTable
-    from kerolox.broker.tables.topics import TopicTable
-    from kerolox.kernel import RecordReader
-
-__all__ = ["TRANSACTION_GROUP", "Transactions"]
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """Whose offsets in the half and op topics are the positions of the check."""

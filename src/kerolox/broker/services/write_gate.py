@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import FastPathTables
-
-__all__ = ["WriteGate"]
+from kerolox.broker.config import BrokerConfig
+from kerolox.kernel import FastPathTables
 
 
 class WriteGate:

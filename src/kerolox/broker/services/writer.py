@@ -15,22 +15,18 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.tables.filters import FilterTable
 from kerolox.errors import BrokerError
+from kerolox.kernel import Durability, RecordAppender
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import PropertyKey, decode_properties, encode_properties, is_true
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
 from kerolox.protocol.names import SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.services.write_gate import WriteGate
-    from kerolox.broker.tables.filters import FilterTable
-    from kerolox.kernel import Durability, RecordAppender
-
-__all__ = ["FlushWaits", "NewRecord", "Put", "RecordWriter"]
 
 PUT_TIME_MS_MAX = 10_001
 """Stands for every longer time."""

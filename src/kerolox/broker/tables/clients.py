@@ -11,19 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.errors import BrokerError, RemotingError
+from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import Connection, ConsumerData, SubscriptionData
 from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import FastPathTables
-    from kerolox.remoting.server import ServerConnection
-
-__all__ = ["TOPICS_PER_GROUP_MAX", "Client", "ClientTable", "ConsumerGroup"]
+from kerolox.remoting.server import ServerConnection
 
 EXPIRED_MS = 120_000
 """A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""

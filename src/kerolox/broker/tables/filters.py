@@ -13,28 +13,22 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.tables.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
 from kerolox.filter.sql92 import (
     SQL92,
-    Sql92Error,
     Sql92Expression,
     compile_sql92,
     is_parser_loaded,
 )
+from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.names import length_fault
-from kerolox.store.queues.consume_queue_ext import BitFilter
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.protocol.bodies import SubscriptionData
-    from kerolox.remoting.turns import Turns
-    from kerolox.store.queues.consume_queue_ext import ExtUnit
-
-__all__ = ["FilterTable", "GroupFilter", "compile_expression"]
+from kerolox.remoting.turns import Turns
+from kerolox.store.queues.consume_queue_ext import BitFilter, ExtUnit
 
 COMPILED_MAX = 32
 """Expressions of pulls that bring their own which are kept compiled, or known to be none."""

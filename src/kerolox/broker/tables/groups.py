@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -15,15 +15,10 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError
+from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import LMQ_PREFIX, TOOLS_GROUP, length_fault
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import FastPathTables
-
-__all__ = ["GroupTable"]
 
 BUILT_IN_GROUPS = (
     TOOLS_GROUP,

@@ -32,15 +32,6 @@ from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import SHOWN_CHARACTERS
 from kerolox.text import printable
 
-__all__ = [
-    "FILE_BYTES_MAX",
-    "TABLE_BYTES_MAX",
-    "JsonFile",
-    "KeptTable",
-    "text_bytes",
-    "without_long_names",
-]
-
 TABLE_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of a table that clients fill, in memory and in its file, estimated from above."""
 

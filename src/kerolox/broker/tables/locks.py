@@ -7,15 +7,10 @@ A lock belongs to one client of a group. It ends some time after it was last tak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from kerolox.errors import BrokerError
+from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from kerolox.message import MessageQueue
-
-__all__ = ["LOCKS_MAX", "QueueLocks"]
 
 LOCKS_MAX = 200_000
 """Locks of all groups together; who wants one more is refused."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -19,15 +19,9 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError
+from kerolox.kernel import OffsetSource
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, RETRY_PREFIX, length_fault
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kerolox.kernel import OffsetSource
-
-__all__ = ["OffsetTable"]
 
 SEPARATOR = "@"
 KEY_BYTES_MAX = len(RETRY_PREFIX) + NAME_BYTES_MAX + len(SEPARATOR) + NAME_BYTES_MAX

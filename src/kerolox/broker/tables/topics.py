@@ -8,10 +8,10 @@ snapshot can be written by another thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -19,6 +19,7 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError, MessageIllegalError
+from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import (
@@ -40,16 +41,6 @@ from kerolox.protocol.names import (
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
-
-if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.kernel import FastPathTables
-
-__all__ = [
-    "TopicTable",
-    "check_sendable",
-    "check_topic_name",
-]
 
 SYSTEM_PREFIX = "rmq_sys_"
 

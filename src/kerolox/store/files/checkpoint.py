@@ -19,8 +19,6 @@ from typing import ClassVar
 
 from kerolox.store.files.mapped_file import write_all
 
-__all__ = ["CLOCK_STEP_MS", "AbortFile", "Checkpoint", "StoreLock"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CHECKPOINT_BYTES = 4_096
 TIMESTAMP_SLACK_MS = 3_000

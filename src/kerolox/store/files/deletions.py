@@ -17,8 +17,6 @@ import os
 import threading
 from pathlib import Path
 
-__all__ = ["Deletions"]
-
 SPARE_BYTES = 64 * 1024
 """The file is written anew when it is so much larger than twice what is still needed."""
 _OFFSET_DIGITS = 20

@@ -19,8 +19,6 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Inventory"]
-
 _FILE_NAME = "inventory"
 
 

@@ -14,28 +14,8 @@ import mmap
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = [
-    "FILE_NAME_DIGITS",
-    "MappedFile",
-    "check_file_size",
-    "close_map",
-    "data_end",
-    "end_hole",
-    "list_offset_files",
-    "list_sizes",
-    "make_folder",
-    "offset_name",
-    "release_pages",
-    "sync_folder",
-    "write_all",
-    "zero_from",
-]
 
 FILE_NAME_DIGITS = 20
 _FILE_NAME = re.compile(r"[0-9]{20}\Z")

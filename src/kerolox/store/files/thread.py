@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["PAGE_BYTES", "StoreThread"]
-
 PAGE_BYTES = 4_096
 STOP_SECONDS_MAX = 5.0
 """How long a stop waits for a thread that is inside a flush."""

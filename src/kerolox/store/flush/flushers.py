@@ -17,22 +17,16 @@ import contextlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from kerolox.kernel.settings import StoreSettings
+from kerolox.store.files.checkpoint import Checkpoint
+from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.mapped_file import sync_folder
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.files.checkpoint import Checkpoint
-    from kerolox.store.files.deletions import Deletions
-    from kerolox.store.index.index_file import Index
-    from kerolox.store.log.commit_log import CommitLog
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["CommitLogFlusher", "ConsumeQueueFlusher", "IndexFollower"]
+from kerolox.store.index.index_file import Index
+from kerolox.store.log.commit_log import CommitLog
+from kerolox.store.queues.consume_queue import ConsumeQueue
 
 QUEUES_SYNCED_AT_ONCE = 512
 """From so many queues on, the file system is written whole before each of them is."""

@@ -27,9 +27,9 @@ import re
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -41,14 +41,7 @@ from kerolox.store.files.mapped_file import (
     release_pages,
     sync_folder,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kerolox.protocol.records import RecordView
-    from kerolox.store.log.commit_log import CommitLog
-
-__all__ = ["Index", "IndexFile", "index_hash", "record_keys"]
+from kerolox.store.log.commit_log import CommitLog
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")

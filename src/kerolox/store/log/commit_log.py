@@ -12,8 +12,8 @@ follows when they are committed.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.kernel.status import AppendMessageStatus
 from kerolox.protocol.records import (
@@ -34,14 +34,8 @@ from kerolox.store.files.mapped_file import (
 )
 from kerolox.store.layout import BLANK, BLANK_BYTES
 from kerolox.store.log.folders import LogFolders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kerolox.store.log.preallocate import FileAllocator
-    from kerolox.store.log.transient_pool import TransientPool
-
-__all__ = ["CommitLog"]
+from kerolox.store.log.preallocate import FileAllocator
+from kerolox.store.log.transient_pool import TransientPool
 
 FILE_SIZE_SETTING = "mappedFileSizeCommitLog"
 FILE_BYTES_MIN = 1_024

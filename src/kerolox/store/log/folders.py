@@ -8,12 +8,7 @@ read at the start, and the names put the files in order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["PATH_SPLITTER", "LogFolders", "split_folders"]
+from collections.abc import Iterable
 
 PATH_SPLITTER = ","
 """Joins several folders in one setting."""

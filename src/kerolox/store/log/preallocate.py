@@ -13,18 +13,12 @@ import contextlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.mapped_file import MappedFile, sync_folder, write_all
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.log.transient_pool import has_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kerolox.kernel.settings import StoreSettings
-
-__all__ = ["FileAllocator", "FileLateError"]
 
 WAIT_SECONDS_MAX = 5.0
 """How long an append waits for a file that is being made (``waitTimeOut``)."""

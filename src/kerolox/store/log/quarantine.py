@@ -10,10 +10,10 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.protocol.records import MESSAGE_MAGIC, parse_record
 from kerolox.store.files.mapped_file import (
+    MappedFile,
     data_end,
     end_hole,
     make_folder,
@@ -22,12 +22,7 @@ from kerolox.store.files.mapped_file import (
     zero_from,
 )
 from kerolox.store.layout import crc_matches
-
-if TYPE_CHECKING:
-    from kerolox.store.files.mapped_file import MappedFile
-    from kerolox.store.log.commit_log import CommitLog
-
-__all__ = ["LogQuarantine"]
+from kerolox.store.log.commit_log import CommitLog
 
 _MAGIC = MESSAGE_MAGIC.to_bytes(4, "big")
 

@@ -16,18 +16,11 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from kerolox.store.files.mapped_file import write_all
+from kerolox.kernel.settings import StoreSettings
+from kerolox.store.files.mapped_file import MappedFile, write_all
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.files.mapped_file import MappedFile
-
-__all__ = ["NoBufferError", "TransientPool", "has_pool"]
 
 WRITE_BYTES = 1 << 20
 """Bytes given to the system at a time."""

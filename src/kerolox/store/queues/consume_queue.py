@@ -15,9 +15,9 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.store.files.mapped_file import (
     FILE_NAME_DIGITS,
@@ -38,12 +38,6 @@ from kerolox.store.layout import (
 )
 from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
 from kerolox.store.queues.names import check_queue_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-__all__ = ["ConsumeQueue", "OpenQueues"]
-
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"
 OPEN_QUEUES_MAX = 512

@@ -30,8 +30,6 @@ from kerolox.store.files.mapped_file import (
     zero_from,
 )
 
-__all__ = ["BitFilter", "ConsumeQueueExt", "ExtUnit", "is_ext_address"]
-
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueueExt"
 _UNIT = struct.Struct(">hqqh")
 UNIT_BYTES_MAX = (1 << 15) - 1

@@ -15,15 +15,6 @@ from typing import NamedTuple
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
 from kerolox.protocol.names import LMQ_PREFIX
 
-__all__ = [
-    "DispatchTarget",
-    "claims_offsets",
-    "is_multi_dispatch",
-    "multi_dispatch_queues",
-    "multi_dispatch_targets",
-    "with_offsets",
-]
-
 _SPLITTER = b","
 _ITEM_END = ITEM_END.encode()
 _QUEUES_ITEM = f"{PropertyKey.INNER_MULTI_DISPATCH}{NAME_END}".encode()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kerolox.protocol.names import NAME_BYTES_MAX, TOPIC_BYTES_MAX
 
-__all__ = ["FOLDER_NAME_BYTES_MAX", "check_queue_name", "check_topic_name"]
-
 FOLDER_NAME_BYTES_MAX = NAME_BYTES_MAX
 """Longest name that a file system takes."""
 

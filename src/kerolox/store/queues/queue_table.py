@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from kerolox.kernel import QueueBounds
+from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.names import LMQ_PREFIX
 from kerolox.store.files.mapped_file import check_file_size
 from kerolox.store.layout import ENTRY_BYTES
+from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.queues.consume_queue import FILE_SIZE_SETTING, ConsumeQueue, OpenQueues
 from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
-
-if TYPE_CHECKING:
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.store.log.commit_log import CommitLog
-
-__all__ = ["Queues"]
 
 
 class Queues:

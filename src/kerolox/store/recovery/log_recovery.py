@@ -21,30 +21,22 @@ the log there. (RocketMQ 4.9.8 does not survive the first of them.)
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.kernel import RecoveryReport
-from kerolox.protocol.records import MESSAGE_MAGIC, parse_record
-from kerolox.store.files.checkpoint import CLOCK_STEP_MS
-from kerolox.store.files.mapped_file import end_hole
+from kerolox.kernel.settings import StoreSettings
+from kerolox.protocol.records import MESSAGE_MAGIC, RecordView, parse_record
+from kerolox.store.files.checkpoint import CLOCK_STEP_MS, Checkpoint
+from kerolox.store.files.inventory import Inventory
+from kerolox.store.files.mapped_file import MappedFile, end_hole
+from kerolox.store.index.index_file import Index
 from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank, is_pre_blank
+from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.log.quarantine import LogQuarantine
-
-if TYPE_CHECKING:
-    import mmap
-
-    from kerolox.kernel.settings import StoreSettings
-    from kerolox.protocol.records import RecordView
-    from kerolox.store.files.checkpoint import Checkpoint
-    from kerolox.store.files.inventory import Inventory
-    from kerolox.store.files.mapped_file import MappedFile
-    from kerolox.store.index.index_file import Index
-    from kerolox.store.log.commit_log import CommitLog
-    from kerolox.store.recovery.queue_repair import QueueRepair
-
-__all__ = ["Recovery", "StateAtOpen"]
+from kerolox.store.recovery.queue_repair import QueueRepair
 
 REDO_BYTES = 32 << 20
 """More than one append can write: a chunk with the largest frame, or a batch."""

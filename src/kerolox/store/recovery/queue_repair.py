@@ -11,23 +11,18 @@ begin of the log, with a second reading (:meth:`QueueRepair.fill_short`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from kerolox.protocol.records import RECORD_BYTES_MIN, RecordView
+from kerolox.store.files.deletions import Deletions
+from kerolox.store.files.inventory import Inventory
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, is_pre_blank, record_tags_code
+from kerolox.store.log.commit_log import CommitLog
+from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.queues.consume_queue_ext import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from kerolox.store.files.deletions import Deletions
-    from kerolox.store.files.inventory import Inventory
-    from kerolox.store.log.commit_log import CommitLog
-    from kerolox.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["Dispatching", "QueueRepair"]
 
 PENDING_NUMBERS_MAX = 3 * 512
 """Entries are written in runs of so many numbers (three per entry)."""

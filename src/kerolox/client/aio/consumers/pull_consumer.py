@@ -20,7 +20,8 @@ from kerolox.client.core.namespaces import (
 )
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
-from kerolox.filter.tags import ALL_TAGS, subscription_of
+from kerolox.filter.tags import subscription_of
+from kerolox.message import ALL_TAGS
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:

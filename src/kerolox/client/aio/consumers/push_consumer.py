@@ -56,8 +56,8 @@ from kerolox.errors import (
     SubscriptionNotFoundError,
     SubscriptionNotLatestError,
 )
-from kerolox.filter.tags import ALL_TAGS, Subscription, subscription_of
-from kerolox.message import MessageExt, MessageModel, MessageQueue
+from kerolox.filter.tags import Subscription, subscription_of
+from kerolox.message import ALL_TAGS, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
