@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.nodeid import NodeId
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -27,11 +28,17 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ours")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Let tests that share servers stay together when only ``-n`` was given."""
-    if config.getoption("numprocesses", None) and config.option.dist == "no":
-        config.option.dist = "loadgroup"
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let tests that share servers stay together: their group ends their name in a worker.
+
+    xdist's scheduler looks for it there. Its own hook writes an attribute that pytest 9.2 does not
+    read, so that each worker would start all servers.
+    """
+    if hasattr(config, "workerinput"):
+        for item in items:
+            if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
+                item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
 
 
 def pytest_report_header() -> str:

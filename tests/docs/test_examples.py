@@ -129,7 +129,6 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
     code = [SESSION]
