@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from kerolox.inspect.check_queues import QueueCheck
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.protocol import fastjson
+from kerolox.store.files.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile, StorePlaces
 
 CONFIG_FILE_BYTES_MAX = 256 * 1024 * 1024
-_CHECKPOINT = struct.Struct(">qqq")
 _TIMES = ("log", "queues", "index")
 
 
@@ -105,18 +104,16 @@ def _check_name(file: LogFile, first: LogFile, findings: Findings) -> None:
 
 def _check_checkpoint(places: StorePlaces, findings: Findings, last_timestamp: int) -> None:
     path = places.checkpoint_path
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        if places.is_closed_cleanly and last_timestamp:
-            findings.add(
-                "checkpoint", path, -1, "there is none, though the store was closed cleanly"
-            )
+    checkpoint = Checkpoint(path)
+    if not checkpoint.load():
+        if os.path.exists(path):
+            text = f"has {os.path.getsize(path)} bytes, at least 24 are wanted"
+            findings.add("checkpoint", path, -1, text)
+        elif places.is_closed_cleanly and last_timestamp:
+            text = "there is none, though the store was closed cleanly"
+            findings.add("checkpoint", path, -1, text)
         return
-    if len(data) < _CHECKPOINT.size:
-        findings.add("checkpoint", path, -1, f"has {len(data)} bytes, at least 24 are wanted")
-        return
-    for number, when in enumerate(_CHECKPOINT.unpack_from(data)):
+    for number, when in enumerate(checkpoint.timestamps):
         text = f"says that the {_TIMES[number]} is on disk up to {when}"
         if when < 0:
             findings.add("checkpoint", path, number * 8, f"{text}, which is no time")

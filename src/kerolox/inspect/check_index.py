@@ -12,26 +12,24 @@ from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kerolox.inspect.index_layout import (
+from kerolox.inspect.index_layout import IndexHeader, IndexShape, find_shape, read_header
+from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from kerolox.store.index.index_file import (
     ENTRY,
     ENTRY_BYTES,
     HEADER_BYTES,
+    SECONDS_MAX,
     SLOT_BYTES,
-    IndexHeader,
-    IndexShape,
-    find_shape,
-    read_header,
+    KeyHasher,
+    record_keys,
 )
-from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from kerolox.store.index.index_file import KeyHasher, record_keys
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
-    from kerolox.inspect.log_walk import LogRecord
     from kerolox.inspect.places import StorePlaces
+    from kerolox.protocol.records import RecordView
 
 WINDOW_ENTRIES = 65_536
-SECONDS_MAX = 0x7FFFFFFF
 CHAIN_FINDINGS_MAX = 50
 """Broken chains told of one file."""
 _END = (1 << 63, 0, 0, 0, None)
@@ -91,7 +89,6 @@ class IndexCheck:
         self._current: _Entry = _END
         self._missing: list[int] | None = None
         """[offset of the first record, that after the last one, how many] without entries."""
-        self._seen_any = False
         self._is_unreadable = False
         self.count = 0
         """Entries compared."""
@@ -101,19 +98,19 @@ class IndexCheck:
     def _advance(self) -> None:
         self._current = next(self._entries, _END)
 
-    def record(self, record: LogRecord) -> None:
+    def record(self, record: RecordView) -> None:
         """Take the next record of the log."""
-        offset, properties = record[0], record[7]
+        offset = record.physical_offset
         while self._current[0] < offset:
             self._stray()
-        if record[4] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return
-        keys = record_keys(properties)
+        keys = record_keys(record.properties)
         if not keys:
             if self._current[0] == offset:
                 self._compare_sets(record, [])
             return
-        topic, timestamp = record[6], record[5]
+        topic, timestamp = record.topic, record.store_timestamp
         for number, key in enumerate(keys):
             current = self._current
             if current[0] != offset or current[1] != self._hasher.hash(topic, key):
@@ -149,13 +146,15 @@ class IndexCheck:
         self._advance()
 
     def _compare_sets(
-        self, record: LogRecord, keys: list[bytes], seen: list[bytes] | None = None
+        self, record: RecordView, keys: list[bytes], seen: list[bytes] | None = None
     ) -> None:
         """The entries of one record in any order; a record indexed twice is in order."""
-        offset, topic, timestamp = record[0], record[6], record[5]
+        offset, topic, timestamp = record.physical_offset, record.topic, record.store_timestamp
         wanted = {self._hasher.hash(topic, key): key for key in keys}
         all_keys = (
-            record_keys(record[7]) if record[4] & TRANSACTION_MASK != TRANSACTION_ROLLBACK else []
+            record_keys(record.properties)
+            if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+            else []
         )
         allowed = {self._hasher.hash(topic, key) for key in all_keys}
         has_entries = len(keys) < len(all_keys) or bool(seen)
@@ -190,10 +189,10 @@ class IndexCheck:
             text = f"the key {_text(key)} of the record at {offset} ({_text(topic)}) has no entry"
             self._findings.add("index", self._path_near(), -1, text)
 
-    def _miss(self, record: LogRecord) -> None:
+    def _miss(self, record: RecordView) -> None:
         if self._missing is None:
-            self._missing = [record[0], 0, 0]
-        self._missing[1] = record[0] + record[1]
+            self._missing = [record.physical_offset, 0, 0]
+        self._missing[1] = record.physical_offset + record.size
         self._missing[2] += 1
 
     def _path_near(self) -> str:

@@ -16,19 +16,29 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from kerolox.inspect.log_walk import read_record
 from kerolox.inspect.places import is_deleted_topic
-from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles, is_extension_address
+from kerolox.inspect.queue_files import ExtensionFiles, QueueFiles
 from kerolox.message import NAME_END, PropertyKey, property_value
-from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.protocol.records import parse_record
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK, entries_packer, record_tags_code
+from kerolox.store.appends import UNQUEUED
+from kerolox.store.layout import (
+    ENTRY,
+    ENTRY_BYTES,
+    PRE_BLANK,
+    PRE_BLANK_SIZE,
+    entries_packer,
+    record_tags_code,
+)
+from kerolox.store.queues.consume_queue_ext import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
-    from kerolox.inspect.log_walk import LogRecord
     from kerolox.inspect.places import StorePlaces
+    from kerolox.protocol.records import RecordView
 
 RUN_ENTRIES = 512
 """Entries compared at once."""
@@ -42,7 +52,6 @@ CATCH_UP_STEP_SECONDS = 0.02
 UNPLACED_MAX = 10_000
 CATCH_UP_ENTRIES_MAX = 100_000
 
-_NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _TAGS = f"{PropertyKey.TAGS}{NAME_END}".encode()
 
@@ -72,14 +81,12 @@ class TagCodes:
         return code
 
 
-def further_entries(
-    topic: bytes, queue_id: int, properties: bytes, *, lmq: bool
-) -> list[tuple[bytes, int, int]]:
+def further_entries(record: RecordView, *, lmq: bool) -> list[tuple[bytes, int, int]]:
     """(topic, queue id, offset) of the further queues that a record is in (multi dispatch)."""
     found: dict[tuple[bytes, int], int] = {}
-    for name, number, offset in multi_dispatch_targets(properties, queue_id, lmq=lmq):
+    for name, number, offset in multi_dispatch_targets(record.properties, record.queue_id, lmq=lmq):
         found.setdefault((name.encode(), number), offset)
-    found.pop((topic, queue_id), None)
+    found.pop((record.topic, record.queue_id), None)
     return [(name, number, offset) for (name, number), offset in found.items()]
 
 
@@ -154,31 +161,28 @@ class QueueCheck:
         self.entries = 0
         """Entries compared."""
 
-    def record(self, record: LogRecord) -> None:
+    def record(self, record: RecordView) -> None:
         """Take the next record of the log."""
-        offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
-        if sys_flag & TRANSACTION_MASK in _NOT_QUEUED:
+        if record.sys_flag & TRANSACTION_MASK in UNQUEUED:
             return
-        code = self._codes.of(topic, properties, timestamp)
+        topic, offset = record.topic, record.physical_offset
+        code = self._codes.of(topic, record.properties, record.store_timestamp)
         if topic in self._over and offset < self._over[topic]:
             self._left_over[topic] = self._left_over.get(topic, 0) + 1
         else:
-            self._expect(topic, queue_id, queue_offset, offset, size, code)
-        if self._has_further and is_multi_dispatch(properties):
+            self._expect(topic, record.queue_id, record.queue_offset, offset, record.size, code)
+        if self._has_further and is_multi_dispatch(record.properties):
             self._expect_further(record, code)
 
-    def _expect_further(self, record: LogRecord, code: int) -> None:
-        offset, size, queue_id = record[:3]
-        options = self._places.options
-        for name, number, at in further_entries(
-            record[6], queue_id, record[7], lmq=options.lmq is not False
-        ):
+    def _expect_further(self, record: RecordView, code: int) -> None:
+        offset, options = record.physical_offset, self._places.options
+        for name, number, at in further_entries(record, lmq=options.lmq is not False):
             if offset < self._over.get(name, 0):
                 continue
             # A client may have written the properties where no broker looks at them.
             is_sure = options.multi_dispatch or (name, number) in self._queues
             if is_sure or os.path.isdir(self._places.queue_path(name, number)):
-                self._expect(name, number, at, offset, size, code)
+                self._expect(name, number, at, offset, record.size, code)
 
     def _expect(
         self, topic: bytes, queue_id: int, queue_offset: int, offset: int, size: int, code: int
@@ -256,7 +260,7 @@ class QueueCheck:
         for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(data)):
             if self._is_explained(physical):
                 is_said = True
-            elif size not in (0, 0x7FFFFFFF) or physical or code:
+            elif size not in (0, PRE_BLANK_SIZE) or physical or code:
                 is_said = True
                 queue.problem(start + number, _no_record(queue, start + number, physical, size))
         if not is_said and not self._findings.damages:
@@ -301,7 +305,7 @@ class QueueCheck:
             return
         which = f"entry {offset} of {queue}"
         if (physical, size) == (wanted[0], wanted[1]):
-            if is_extension_address(code):
+            if is_ext_address(code):
                 self._check_extension(queue, which, wanted, code)
                 return
             what = "deliver time" if queue.topic == _SCHEDULE else "tags code"
@@ -388,7 +392,7 @@ class QueueCheck:
             count = min(stop - at, RUN_ENTRIES)
             data = queue.files.read(at, count)
             for number, (physical, size, _code) in enumerate(ENTRY.iter_unpack(data)):
-                is_old = physical < log_start or (physical, size) == (0, 0x7FFFFFFF)
+                is_old = physical < log_start or (physical, size) == (0, PRE_BLANK_SIZE)
                 if is_old or self._is_explained(physical):
                     continue
                 if queue.first < 0 and self._is_newer(physical):
@@ -461,16 +465,12 @@ class QueueCheck:
 
     def _names_record(self, queue: _Queue, offset: int, physical: int, size: int) -> bool:
         """The log has the record that an entry names, and it is of this queue and offset."""
-        for file in self._places.log_files:
-            if file.start <= physical < file.end and size > 0:
-                with open(file.path, "rb") as stream:
-                    data = os.pread(stream.fileno(), size, physical - file.start)
-                record = parse_record(data, 0, len(data), physical)
-                if record is None or record.size != size:
-                    return False
-                own = (record.topic, record.queue_id, record.queue_offset)
-                return own == (queue.topic, queue.queue_id, offset)
-        return False
+        data = read_record(self._places.log_files, physical)
+        record = None if data is None else parse_record(data, 0, len(data), physical)
+        if record is None or record.size != size:
+            return False
+        own = (record.topic, record.queue_id, record.queue_offset)
+        return own == (queue.topic, queue.queue_id, offset)
 
 
 def _no_record(queue: _Queue, offset: int, physical: int, size: int) -> str:

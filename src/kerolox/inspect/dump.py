@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.errors import RemoteProtocolError, StoreError
-from kerolox.inspect.log_walk import LogWalk, record_at, record_at_or_after, written_files
+from kerolox.inspect.log_walk import LogWalk, read_record, record_at_or_after, written_files
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
+from kerolox.store.layout import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
@@ -67,19 +67,19 @@ def select_records(
     topic = selection.topic.encode()
     left = selection.limit
     for record in walk.records(start):
-        offset, size, queue_id, queue_offset, _flag, timestamp, own_topic = record[:7]
+        offset = record.physical_offset
         if offset >= end or left <= 0:
             return
-        if topic and own_topic != topic:
+        if topic and record.topic != topic:
             continue
-        if selection.queue_id >= 0 and queue_id != selection.queue_id:
+        if selection.queue_id >= 0 and record.queue_id != selection.queue_id:
             continue
-        if not selection.from_queue_offset <= queue_offset < selection.to_queue_offset:
+        if not selection.from_queue_offset <= record.queue_offset < selection.to_queue_offset:
             continue
-        if not selection.since_ms <= timestamp < selection.until_ms:
+        if not selection.since_ms <= record.store_timestamp < selection.until_ms:
             continue
         try:
-            message, _ = decode_record(record[8][record[9] : record[9] + size])
+            message, _ = decode_record(walk.data(record))
         except RemoteProtocolError as error:
             findings.note(f"the record at {offset} can't be decoded: {error}")
             continue
@@ -97,10 +97,10 @@ def _range(places: StorePlaces, selection: Selection) -> tuple[int, int]:
         first, stop = queue.first, queue.end()
         if first < selection.from_queue_offset < stop:
             physical, size, _code = queue.entry(selection.from_queue_offset)
-            start = max(start, physical) if 0 < size < 0x7FFFFFFF else start
+            start = max(start, physical) if 0 < size < PRE_BLANK_SIZE else start
         if first < selection.to_queue_offset < stop:
             physical, size, _code = queue.entry(selection.to_queue_offset)
-            end = min(end, physical) if 0 < size < 0x7FFFFFFF else end
+            end = min(end, physical) if 0 < size < PRE_BLANK_SIZE else end
     if selection.since_ms:
         start = max(start, _start_of_time(places, selection.since_ms))
     return start, end
@@ -110,11 +110,7 @@ def _start_of_time(places: StorePlaces, since_ms: int) -> int:
     """Beginning of the last file whose first record is older than a time."""
     start = 0
     for file in written_files([file for file in places.log_files if file.size]):
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = record_at(file, descriptor, 0)
-        finally:
-            os.close(descriptor)
+        data = read_record([file], file.start)
         if data is not None and decode_record(data, inflate=False)[0].store_timestamp >= since_ms:
             break
         start = file.start

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 from typing import NamedTuple
 
-HEADER = struct.Struct(">qqqqii")
-HEADER_BYTES = 40
-SLOT_BYTES = 4
-ENTRY = struct.Struct(">iqii")
-ENTRY_BYTES = 20
+from kerolox.store.index.index_file import ENTRY, ENTRY_BYTES, HEADER, HEADER_BYTES, SLOT_BYTES
+
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 
@@ -50,7 +46,8 @@ class IndexShape(NamedTuple):
 
 def read_header(descriptor: int) -> IndexHeader:
     """The header of an open file; zeros where it is too short."""
-    return IndexHeader._make(HEADER.unpack(os.pread(descriptor, HEADER_BYTES, 0).ljust(40, b"\0")))
+    data = os.pread(descriptor, HEADER_BYTES, 0).ljust(HEADER_BYTES, b"\0")
+    return IndexHeader._make(HEADER.unpack(data))
 
 
 def find_shape(

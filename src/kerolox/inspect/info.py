@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.errors import RemoteProtocolError
 from kerolox.inspect.index_layout import read_header
-from kerolox.inspect.log_walk import find_last_record, record_at, record_at_or_after
+from kerolox.inspect.log_walk import find_last_record, read_record, record_at_or_after
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
+from kerolox.store.files.checkpoint import Checkpoint
+from kerolox.store.layout import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import StorePlaces
     from kerolox.message import MessageExt
-
-_CHECKPOINT = struct.Struct(">qqq")
-_PRE_BLANK_SIZE = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def describe_store(places: StorePlaces) -> StoreInfo:
             continue
         end = queue.end()
         physical, size, _code = queue.entry(end - 1) if end > queue.first else (0, 0, 0)
-        if 0 < size < _PRE_BLANK_SIZE:
+        if 0 < size < PRE_BLANK_SIZE:
             newest_known = max(newest_known, physical)
         first = _first_kept(queue, end, log_start)
         topic = folder.topic.decode("utf-8", "replace")
@@ -166,7 +163,7 @@ def _first_kept(queue: QueueFiles, end: int, log_start: int) -> int:
     while low < high:
         middle = (low + high) // 2
         physical, size, _code = queue.entry(middle)
-        if size == _PRE_BLANK_SIZE or physical < log_start:
+        if size == PRE_BLANK_SIZE or physical < log_start:
             low = middle + 1
         else:
             high = middle
@@ -174,39 +171,21 @@ def _first_kept(queue: QueueFiles, end: int, log_start: int) -> int:
 
 
 def _message(places: StorePlaces, offset: int) -> MessageExt | None:
-    for file in places.log_files:
-        if not file.start <= offset < file.end:
-            continue
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = record_at(file, descriptor, offset - file.start)
-        finally:
-            os.close(descriptor)
-        with contextlib.suppress(RemoteProtocolError):
-            return None if data is None else decode_record(data, inflate=False)[0]
+    data = read_record(places.log_files, offset)
+    with contextlib.suppress(RemoteProtocolError):
+        return None if data is None else decode_record(data, inflate=False)[0]
     return None
 
 
 def _index_entries(path: str) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    try:
-        return max(0, read_header(descriptor).entry_count - 1)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        return max(0, read_header(file.fileno()).entry_count - 1)
+    return 0
 
 
 def _checkpoint(path: str) -> tuple[int, int, int] | None:
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        return None
-    if len(data) < _CHECKPOINT.size:
-        return None
-    log, queues, index = _CHECKPOINT.unpack_from(data)
-    return log, queues, index
+    checkpoint = Checkpoint(path)
+    return checkpoint.timestamps if checkpoint.load() else None
 
 
 def _sizes(places: StorePlaces) -> dict[str, tuple[int, int]]:

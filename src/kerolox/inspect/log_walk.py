@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kerolox.protocol.codes import HOST_V6_MASK
-from kerolox.protocol.names import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
-from kerolox.protocol.records import BLANK_MAGIC, MESSAGE_MAGIC, body_crc, parse_record, record_size
-from kerolox.store.layout import BLANK, BLANK_BYTES
+from kerolox.inspect.places import LogFile, file_at
+from kerolox.protocol.records import (
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    RECORD_BYTES_MIN,
+    RecordView,
+    parse_record,
+    record_size,
+)
+from kerolox.store.files.mapped_file import data_segments
+from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
-    from kerolox.inspect.places import LogFile
-
-LogRecord = tuple[int, int, int, int, int, int, bytes, bytes, bytes, int]
-"""Physical offset, size, queue id, queue offset, sys flag, store timestamp, topic, property text,
-then the window that holds the record and its position there. A plain tuple: there are millions."""
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
@@ -33,9 +35,6 @@ CATCH_UP_SECONDS_MAX = 2.0
 """How long a walk beside a writer waits, in all, for records that are being written."""
 CATCH_UP_STEP_SECONDS = 0.02
 
-_V4_HEAD = struct.Struct(">IIIi4xqqi16xq20xi")
-"""Everything of a record with IPv4 hosts before its body that is looked at."""
-_V4_HEAD_BYTES = 88
 _MAGIC_BYTES = MESSAGE_MAGIC.to_bytes(4, "big")
 
 
@@ -73,10 +72,13 @@ class LogWalk:
         """The largest store timestamp seen."""
         self.count = 0
         """Records seen."""
+        self._window = b""
+        """Where the last record was found, and its position there."""
+        self._position = 0
         self._done = 0
         self._total = sum(file.size for file in self.files)
 
-    def records(self, start: int | None = None) -> Iterator[LogRecord]:
+    def records(self, start: int | None = None) -> Iterator[RecordView]:
         """Every whole record from physical offset ``start`` on, which must be a record's start.
 
         A record whose body does not match its CRC is a finding and comes all the same.
@@ -104,6 +106,10 @@ class LogWalk:
             self._done += file.size
             self._report(0)
 
+    def data(self, record: RecordView) -> bytes:
+        """The bytes of the record that :meth:`records` gave last."""
+        return self._window[self._position : self._position + record.size]
+
     def _jump(self, before: LogFile, file: LogFile) -> None:
         text = f"the log ends at {before.end} and goes on at {file.start}"
         text += ": a file is missing" if before.end < file.start else ": files overlap"
@@ -117,7 +123,7 @@ class LogWalk:
 
     def _file_records(
         self, file: LogFile, descriptor: int, position: int, *, is_last: bool
-    ) -> Iterator[LogRecord]:
+    ) -> Iterator[RecordView]:
         limit = file.size
         if self._is_in_use and is_last:
             limit = min(limit, self.end - file.start)
@@ -128,7 +134,7 @@ class LogWalk:
                 raise OSError(f"{file.path}: byte {position}: can't be read to its end")
             used = 0
             for record in self._window_records(window, file.start + position, limit - position):
-                used = record[9] + record[1]
+                used = self._position + record.size
                 yield record
             if used:
                 position += used
@@ -139,7 +145,7 @@ class LogWalk:
             if has_magic and len(window) < size <= file.size - position:
                 window = os.pread(descriptor, size, position)
                 for record in self._window_records(window, file.start + position, size):
-                    used = record[9] + record[1]
+                    used = self._position + record.size
                     yield record
             if used:
                 position += used
@@ -151,64 +157,28 @@ class LogWalk:
         if is_last:
             self.end = file.start + position
 
-    def _window_records(self, window: bytes, start: int, limit: int) -> Iterator[LogRecord]:
+    def _window_records(self, window: bytes, start: int, limit: int) -> Iterator[RecordView]:
         """The whole records at the beginning of a window, which begins at physical ``start``."""
         view = memoryview(window)
-        unpack = _V4_HEAD.unpack_from
-        position = 0
-        end = min(len(window), limit)
-        while position + _V4_HEAD_BYTES + 3 <= end:
-            (size, magic, crc, queue_id, queue_offset, own, sys_flag, timestamp, body_size) = (
-                unpack(window, position)
-            )
-            stop = position + size
-            if magic != MESSAGE_MAGIC or own != start + position or not size or stop > end:
-                return
-            if sys_flag & HOST_V6_MASK:
-                record = parse_record(window, position, end, own)
-                if record is None:
-                    return
-                timestamp, topic, properties = record[4:7]
-                body_at, topic_at = record.body_start, record.body_end
-            else:
-                body_at = position + _V4_HEAD_BYTES
-                topic_at = body_at + body_size
-                if body_size < 0 or topic_at + 3 > stop:
-                    return
-                topic_end = topic_at + 1 + window[topic_at]
-                if topic_end + 2 > stop or not 1 <= topic_end - topic_at - 1 <= TOPIC_BYTES_MAX:
-                    return
-                properties_at = topic_end + 2
-                properties_size = window[topic_end] << 8 | window[topic_end + 1]
-                if properties_at + properties_size != stop or properties_size > (
-                    PROPERTIES_BYTES_MAX
-                ):
-                    return
-                topic = window[topic_at + 1 : topic_end]
-                properties = window[properties_at:stop]
-            if topic_at > body_at and body_crc(view[body_at:topic_at]) != crc:
+        position, end = 0, min(len(window), limit)
+        while (record := parse_record(window, position, end, start + position)) is not None:
+            if not crc_matches(view, record):
                 if self._may_settle():
                     return
-                which = f"{topic.decode('utf-8', 'replace')}, queue {queue_id}, {queue_offset}"
-                file = self._file_of(own)
-                text = f"the body of the record at {own} does not match its CRC ({which})"
-                self._findings.add("log", file.path, own - file.start, text)
+                self._note_wrong_crc(record)
             self.count += 1
-            if timestamp > self.last_timestamp:
-                self.last_timestamp = timestamp
-            yield (
-                own,
-                size,
-                queue_id,
-                queue_offset,
-                sys_flag,
-                timestamp,
-                topic,
-                properties,
-                window,
-                position,
-            )
-            position = stop
+            self.last_timestamp = max(self.last_timestamp, record.store_timestamp)
+            self._window, self._position = window, position
+            yield record
+            position += record.size
+
+    def _note_wrong_crc(self, record: RecordView) -> None:
+        at = record.physical_offset
+        topic = record.topic.decode("utf-8", "replace")
+        which = f"{topic}, queue {record.queue_id}, {record.queue_offset}"
+        file = file_at(self.files, at) or self.files[-1]
+        text = f"the body of the record at {at} does not match its CRC ({which})"
+        self._findings.add("log", file.path, at - file.start, text)
 
     def _may_settle(self) -> bool:
         """Wait a moment for a record that is perhaps being written; False: it was long enough."""
@@ -217,12 +187,6 @@ class LogWalk:
         time.sleep(CATCH_UP_STEP_SECONDS)
         self._catch_up_seconds -= CATCH_UP_STEP_SECONDS
         return True
-
-    def _file_of(self, offset: int) -> LogFile:
-        for file in self.files:
-            if file.start <= offset < file.end:
-                return file
-        return self.files[-1]
 
     def _look_after(
         self, file: LogFile, descriptor: int, position: int, limit: int, *, is_last: bool
@@ -283,20 +247,11 @@ def first_data(descriptor: int, position: int, size: int) -> int:
 
     Holes of sparse files are not read.
     """
-    while position < size:
-        try:
-            position = os.lseek(descriptor, position, os.SEEK_DATA)
-        except OSError:
-            return -1
-        end = min(size, os.lseek(descriptor, position, os.SEEK_HOLE))
-        while position < end:
-            block = os.pread(descriptor, min(WINDOW_BYTES, end - position), position)
-            if not block:
-                return -1
-            found = len(block) - len(block.lstrip(b"\0"))
-            if found < len(block):
-                return position + found
-            position += len(block)
+    for start, end in data_segments(descriptor, position, size):
+        block = os.pread(descriptor, end - start, start)
+        found = len(block) - len(block.lstrip(b"\0"))
+        if found < len(block):
+            return start + found
     return -1
 
 
@@ -335,18 +290,24 @@ def record_at(file: LogFile, descriptor: int, position: int) -> bytes | None:
     return data if record is not None else None
 
 
+def read_record(files: list[LogFile], offset: int) -> bytes | None:
+    """The whole record at a physical offset; None when none stands there."""
+    file = file_at(files, offset)
+    if file is None:
+        return None
+    with open(file.path, "rb", buffering=0) as stream:
+        return record_at(file, stream.fileno(), offset - file.start)
+
+
 def record_at_or_after(files: list[LogFile], offset: int) -> int:
     """Physical offset of the first whole record at or after ``offset``; -1 when there is none."""
     for file in files:
         if file.end <= offset:
             continue
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open(file.path, "rb", buffering=0) as stream:
             position = max(0, offset - file.start)
-            if record_at(file, descriptor, position) is None:
-                position = find_record(file, descriptor, position, file.size)
-        finally:
-            os.close(descriptor)
+            if record_at(file, stream.fileno(), position) is None:
+                position = find_record(file, stream.fileno(), position, file.size)
         if position >= 0:
             return file.start + position
     return -1
@@ -387,8 +348,8 @@ def find_last_record(files: list[LogFile], known: int = 0) -> tuple[int, int]:
         return -1, files[0].start if files else 0
     file = written[-1]
     last = -1
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(file.path, "rb", buffering=0) as stream:
+        descriptor = stream.fileno()
         position = known - file.start if file.start < known < file.end else 0
         while position < file.size:
             window = os.pread(descriptor, min(WINDOW_BYTES, file.size - position), position)
@@ -408,8 +369,6 @@ def find_last_record(files: list[LogFile], known: int = 0) -> tuple[int, int]:
                     used = again - position
             position += used
         return last, file.start + position
-    finally:
-        os.close(descriptor)
 
 
 _HOP = struct.Struct(">II20xq")
@@ -420,7 +379,7 @@ def _hop(window: bytes, start: int) -> tuple[int, int]:
     position = last = 0
     unpack = _HOP.unpack_from
     end = len(window)
-    while position + _V4_HEAD_BYTES <= end:
+    while position + RECORD_BYTES_MIN <= end:
         size, magic, own = unpack(window, position)
         if magic != MESSAGE_MAGIC or own != start + position or not size or position + size > end:
             break
@@ -435,13 +394,10 @@ def written_files(files: list[LogFile]) -> list[LogFile]:
     while written:
         file = written[-1]
         try:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            with open(file.path, "rb", buffering=0) as stream:
+                if first_data(stream.fileno(), 0, file.size) >= 0:
+                    break
         except FileNotFoundError:
-            return written
-        try:
-            if first_data(descriptor, 0, file.size) >= 0:
-                break
-        finally:
-            os.close(descriptor)
+            break
         written.pop()
     return written

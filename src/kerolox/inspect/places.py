@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -225,6 +225,11 @@ class StorePlaces:
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return None
+
+
+def file_at(files: Iterable[LogFile], offset: int) -> LogFile | None:
+    """The file that holds a physical offset."""
+    return next((file for file in files if file.start <= offset < file.end), None)
 
 
 def is_deleted_topic(topic: bytes, known: frozenset[bytes] | None) -> bool:

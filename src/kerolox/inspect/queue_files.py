@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import struct
-from typing import NamedTuple
 
 from kerolox.inspect.log_walk import first_data
-from kerolox.inspect.places import LogFile, offset_files
+from kerolox.inspect.places import LogFile, file_at, offset_files
+from kerolox.store.files.mapped_file import data_end
 from kerolox.store.layout import ENTRY, ENTRY_BYTES
-
-EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
-"""A tags code up to here is an address in the extension files (``isExtAddr``): no 32-bit hash can
-be that small."""
-_EXTENSION_BASE = -(1 << 63)
-_UNIT_HEAD = struct.Struct(">hqqh")
-_CHUNK_BYTES = 1 << 20
+from kerolox.store.queues.consume_queue_ext import ADDRESS_BASE, UNIT_HEAD, ExtUnit
 
 
 class QueueFiles:
@@ -30,10 +24,7 @@ class QueueFiles:
 
     def reload(self) -> None:
         """Look at the folder anew."""
-        try:
-            self.files = offset_files(self.folder)[0]
-        except FileNotFoundError:
-            self.files = []
+        self.files = _files_in(self.folder)
 
     @property
     def first(self) -> int:
@@ -60,14 +51,9 @@ class QueueFiles:
         return b"".join(parts)
 
     def _read_file(self, file: LogFile, position: int, size: int) -> bytes:
-        try:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return b""
-        try:
-            return os.pread(descriptor, size, position)
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError), open(file.path, "rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), size, position)
+        return b""
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of an entry; zeros when there is none."""
@@ -80,16 +66,13 @@ class QueueFiles:
         for file in self.files:
             if file.end <= at:
                 continue
-            try:
-                descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                found = first_data(descriptor, max(0, at - file.start), file.size)
-            finally:
-                os.close(descriptor)
-            if found >= 0:
-                return (file.start + found) // ENTRY_BYTES
+            with (
+                contextlib.suppress(FileNotFoundError),
+                open(file.path, "rb", buffering=0) as stream,
+            ):
+                found = first_data(stream.fileno(), max(0, at - file.start), file.size)
+                if found >= 0:
+                    return (file.start + found) // ENTRY_BYTES
         return -1
 
     def end(self) -> int:
@@ -103,50 +86,22 @@ class QueueFiles:
     def place_of(self, offset: int) -> tuple[str, int]:
         """(file, byte of it) where an entry stands or should."""
         at = offset * ENTRY_BYTES
-        for file in self.files:
-            if file.start <= at < file.end:
-                return file.path, at - file.start
-        return self.folder, -1
+        file = file_at(self.files, at)
+        return (self.folder, -1) if file is None else (file.path, at - file.start)
+
+
+def _files_in(folder: str) -> list[LogFile]:
+    """In order; none where there is no folder."""
+    with contextlib.suppress(FileNotFoundError):
+        return offset_files(folder)[0]
+    return []
 
 
 def _used_bytes(file: LogFile) -> int:
     """How far a file holds anything but zeros."""
-    try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    used = 0
-    try:
-        at = 0
-        while at < file.size:
-            try:
-                at = os.lseek(descriptor, at, os.SEEK_DATA)
-            except OSError:
-                break
-            hole = min(file.size, os.lseek(descriptor, at, os.SEEK_HOLE))
-            while at < hole:
-                block = os.pread(descriptor, min(_CHUNK_BYTES, hole - at), at)
-                if not block:
-                    return used
-                kept = block.rstrip(b"\0")
-                used = at + len(kept) if kept else used
-                at += len(block)
-    finally:
-        os.close(descriptor)
-    return used
-
-
-def is_extension_address(code: int) -> bool:
-    """The tags code of an entry is an address in the queue's extension files."""
-    return code <= EXTENSION_ADDRESS_MAX
-
-
-class ExtensionUnit(NamedTuple):
-    """What an extension file adds to a queue entry (``CqExtUnit``)."""
-
-    tags_code: int
-    store_timestamp: int
-    bit_map: bytes
+    with contextlib.suppress(FileNotFoundError), open(file.path, "rb", buffering=0) as stream:
+        return data_end(stream.fileno(), 0, file.size)
+    return 0
 
 
 class ExtensionFiles:
@@ -154,32 +109,24 @@ class ExtensionFiles:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        try:
-            self.files = offset_files(folder)[0]
-        except FileNotFoundError:
-            self.files = []
+        self.files = _files_in(folder)
 
-    def unit(self, address: int) -> ExtensionUnit | None:
+    def unit(self, address: int) -> ExtUnit | None:
         """The unit at an address as queue entries hold it; None when none stands there."""
-        offset = address - _EXTENSION_BASE
-        for file in self.files:
-            if file.start <= offset < file.end:
-                return self._unit_in(file, offset - file.start)
+        file = file_at(self.files, address - ADDRESS_BASE)
+        if file is None:
+            return None
+        with contextlib.suppress(FileNotFoundError), open(file.path, "rb", buffering=0) as stream:
+            return _unit_at(stream.fileno(), address - ADDRESS_BASE - file.start)
         return None
 
-    def _unit_in(self, file: LogFile, position: int) -> ExtensionUnit | None:
-        try:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            head = os.pread(descriptor, _UNIT_HEAD.size, position)
-            if len(head) < _UNIT_HEAD.size:
-                return None
-            size, code, timestamp, bit_map_size = _UNIT_HEAD.unpack(head)
-            if bit_map_size < 0 or size != _UNIT_HEAD.size + bit_map_size:
-                return None
-            bit_map = os.pread(descriptor, bit_map_size, position + _UNIT_HEAD.size)
-        finally:
-            os.close(descriptor)
-        return ExtensionUnit(code, timestamp, bit_map) if len(bit_map) == bit_map_size else None
+
+def _unit_at(descriptor: int, position: int) -> ExtUnit | None:
+    head = os.pread(descriptor, UNIT_HEAD.size, position)
+    if len(head) < UNIT_HEAD.size:
+        return None
+    size, code, timestamp, bit_map_size = UNIT_HEAD.unpack(head)
+    if bit_map_size < 0 or size != UNIT_HEAD.size + bit_map_size:
+        return None
+    bit_map = os.pread(descriptor, bit_map_size, position + UNIT_HEAD.size)
+    return ExtUnit(code, timestamp, bit_map) if len(bit_map) == bit_map_size else None

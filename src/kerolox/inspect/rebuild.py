@@ -28,8 +28,9 @@ from kerolox.inspect.index_layout import (
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.inspect.places import StorePlaces, is_deleted_topic, offset_files
 from kerolox.inspect.queue_writer import QueueWriter
-from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.protocol.records import RecordView
+from kerolox.store.appends import UNQUEUED
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import sync_folder
@@ -37,14 +38,12 @@ from kerolox.store.index.index_file import Index
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
-    from kerolox.inspect.log_walk import LogRecord
     from kerolox.store.log.commit_log import CommitLog
 
 QUEUE_FILE_BYTES = 300_000 * 20
 PENDING_BYTES_MAX = 8 << 20
 """Queue entries that wait in memory, over all queues."""
 INDEX_RUN_RECORDS = 512
-_NOT_QUEUED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 @dataclass
@@ -144,19 +143,19 @@ class _Rebuild:
         self._write_checkpoint(walk.last_timestamp)
         return report
 
-    def _queue(self, record: LogRecord) -> None:
-        offset, size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[:8]
-        if sys_flag & TRANSACTION_MASK in _NOT_QUEUED:
+    def _queue(self, record: RecordView) -> None:
+        if record.sys_flag & TRANSACTION_MASK in UNQUEUED:
             return
-        code = self._codes.of(topic, properties, timestamp)
+        topic, offset, size = record.topic, record.physical_offset, record.size
+        code = self._codes.of(topic, record.properties, record.store_timestamp)
         if is_deleted_topic(topic, self._known) or offset < self._over.get(topic, 0):
             name = topic.decode("utf-8", "replace")
             self.report.skipped_topics[name] = self.report.skipped_topics.get(name, 0) + 1
         else:
-            self._put(topic, queue_id, queue_offset, offset, size, code)
-        if self._further and is_multi_dispatch(properties):
+            self._put(topic, record.queue_id, record.queue_offset, offset, size, code)
+        if self._further and is_multi_dispatch(record.properties):
             lmq = self._places.options.lmq is not False
-            for each, number, at in further_entries(topic, queue_id, properties, lmq=lmq):
+            for each, number, at in further_entries(record, lmq=lmq):
                 if offset >= self._over.get(each, 0) and self._is_further(each, number):
                     self._put(each, number, at, offset, size, code)
 
@@ -192,14 +191,10 @@ class _Rebuild:
         if odd:
             self.report.findings.note(odd.strip())
 
-    def _keys(self, record: LogRecord) -> None:
+    def _keys(self, record: RecordView) -> None:
         if self._index is None:
             return
-        size, queue_id, queue_offset, sys_flag, timestamp, topic, properties = record[1:8]
-        view = RecordView(
-            size, queue_id, queue_offset, sys_flag, timestamp, topic, properties, 0, 0, 0
-        )
-        self._run.add(record[0], view)
+        self._run.add(record)
         if len(self._run.records) >= INDEX_RUN_RECORDS:
             self._follow()
 
@@ -246,9 +241,9 @@ class _Run:
         self.min_offset = 0
         self.max_offset = 0
 
-    def add(self, offset: int, record: RecordView) -> None:
-        self.records.append((offset, record))
-        self.max_offset = offset + record.size
+    def add(self, record: RecordView) -> None:
+        self.records.append((record.physical_offset, record))
+        self.max_offset = record.physical_offset + record.size
 
     def records_from(self, _offset: int, _end: int) -> Iterator[tuple[int, RecordView]]:
         return iter(self.records)
@@ -295,12 +290,10 @@ def index_shape(places: StorePlaces) -> IndexShape:
         return hint
     paths = places.index_paths()
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open(path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
             header, size = read_header(descriptor), os.fstat(descriptor).st_size
             shape = find_shape(descriptor, size, header, hint) if header.entry_count > 1 else None
-        finally:
-            os.close(descriptor)
         if shape is not None:
             return shape
     if paths:

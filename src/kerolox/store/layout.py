@@ -57,7 +57,7 @@ def entries_unpacker(count: int) -> Callable[[bytes], tuple[int, ...]]:
     return unpack
 
 
-def crc_matches(view: mmap.mmap | bytes, record: RecordView) -> bool:
+def crc_matches(view: mmap.mmap | bytes | memoryview, record: RecordView) -> bool:
     """The body is what its CRC says."""
     return (
         record.body_end == record.body_start

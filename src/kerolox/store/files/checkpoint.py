@@ -39,6 +39,11 @@ class Checkpoint:
         self.index_timestamp = 0
 
     @property
+    def timestamps(self) -> tuple[int, int, int]:
+        """Those of log, queues and index, as the file has them."""
+        return self.physic_timestamp, self.logics_timestamp, self.index_timestamp
+
+    @property
     def min_timestamp(self) -> int:
         """Log and queues are on disk up to here (``getMinTimestamp``)."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - TIMESTAMP_SLACK_MS)
@@ -64,7 +69,7 @@ class Checkpoint:
 
     def flush(self) -> None:
         """Write the times and wait for the disk."""
-        data = self._FIELDS.pack(self.physic_timestamp, self.logics_timestamp, self.index_timestamp)
+        data = self._FIELDS.pack(*self.timestamps)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:

@@ -133,7 +133,7 @@ def zero_from(descriptor: int, position: int, size: int, reach: int | None = Non
     """
     if reach is None:
         reach = data_end(descriptor, position, size)
-    for begin, end in _data_segments(descriptor, position, reach):
+    for begin, end in data_segments(descriptor, position, reach):
         block = os.pread(descriptor, end - begin, begin)
         used = len(block.rstrip(b"\0"))
         if used:
@@ -152,7 +152,7 @@ def data_end(descriptor: int, position: int, file_size: int) -> int:
     """
     buffer = bytearray(_ZERO_BLOCK_BYTES)
     # The last ones first: what is found there spares the rest.
-    for begin, end in reversed(list(_data_segments(descriptor, position, file_size))):
+    for begin, end in reversed(list(data_segments(descriptor, position, file_size))):
         used = 0
         for at in range(begin, end, _ZERO_BLOCK_BYTES):
             size = min(_ZERO_BLOCK_BYTES, end - at)
@@ -167,7 +167,7 @@ def data_end(descriptor: int, position: int, file_size: int) -> int:
     return position
 
 
-def _data_segments(descriptor: int, position: int, size: int) -> Iterator[tuple[int, int]]:
+def data_segments(descriptor: int, position: int, size: int) -> Iterator[tuple[int, int]]:
     """The parts of a file that are no holes, in pieces."""
     at = position
     while at < size:

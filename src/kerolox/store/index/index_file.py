@@ -43,8 +43,8 @@ from kerolox.store.files.mapped_file import (
 )
 from kerolox.store.log.commit_log import CommitLog
 
-_HEADER = struct.Struct(">qqqqii")
-_ENTRY = struct.Struct(">iqii")
+HEADER = struct.Struct(">qqqqii")
+ENTRY = struct.Struct(">iqii")
 _INT = struct.Struct(">i")
 HEADER_BYTES = 40
 SLOT_BYTES = 4
@@ -161,7 +161,7 @@ class IndexFile:
         self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = 0, 0, 0, 0
         self.used_slots = 0
         self.count = 1
-        header = _HEADER.unpack(os.pread(self._descriptor, HEADER_BYTES, 0))
+        header = HEADER.unpack(os.pread(self._descriptor, HEADER_BYTES, 0))
         (self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset) = header[:4]
         self.used_slots, self.count = header[4], max(1, header[5])
 
@@ -184,7 +184,7 @@ class IndexFile:
         self._write_header()
 
     def _write_header(self) -> None:
-        _HEADER.pack_into(
+        HEADER.pack_into(
             self._map,
             0,
             self.begin_timestamp,
@@ -235,7 +235,7 @@ class IndexFile:
             seconds = 0
         elif seconds > SECONDS_MAX:
             seconds = SECONDS_MAX
-        _ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, before)
+        ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, before)
         _INT.pack_into(view, slot_at, count)
         if count <= 1:
             self.begin_offset, self.begin_timestamp = physical_offset, store_timestamp
@@ -249,7 +249,7 @@ class IndexFile:
         at = self._entries_at + self.count * ENTRY_BYTES
         if self.count >= self.entries:
             return
-        key_hash, _, _, before = _ENTRY.unpack(os.pread(self._descriptor, ENTRY_BYTES, at))
+        key_hash, _, _, before = ENTRY.unpack(os.pread(self._descriptor, ENTRY_BYTES, at))
         slot_at = HEADER_BYTES + key_hash % self.slots * SLOT_BYTES
         if self._slot(slot_at) == self.count:
             _INT.pack_into(self._map, slot_at, before)
@@ -270,7 +270,7 @@ class IndexFile:
         while 0 < at <= count and len(found) < most and steps:
             # A chain is never longer than the file; a damaged one may be a ring.
             steps -= 1
-            entry = _ENTRY.unpack_from(view, self._entries_at + at * ENTRY_BYTES)
+            entry = ENTRY.unpack_from(view, self._entries_at + at * ENTRY_BYTES)
             entry_hash, offset, seconds, before = entry
             if seconds < 0:
                 return
@@ -286,7 +286,7 @@ class IndexFile:
         view = self._map
         at = self._slot(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES)
         while 0 < at < self.count:
-            entry_hash, offset, _seconds, before = _ENTRY.unpack_from(
+            entry_hash, offset, _seconds, before = ENTRY.unpack_from(
                 view, self._entries_at + at * ENTRY_BYTES
             )
             if entry_hash == key_hash and offset == physical_offset:

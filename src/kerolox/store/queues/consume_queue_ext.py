@@ -31,12 +31,12 @@ from kerolox.store.files.mapped_file import (
 )
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueueExt"
-_UNIT = struct.Struct(">hqqh")
+UNIT_HEAD = struct.Struct(">hqqh")
 UNIT_BYTES_MAX = (1 << 15) - 1
 END_BYTES = 4
 """Always left at the end of a file."""
 _END = b"\xff\xff"
-_ADDRESS_BASE = -(1 << 63)
+ADDRESS_BASE = -(1 << 63)
 _ADDRESS_MAX = -0x80000000 - 1
 SCAN_BYTES = 1 << 20
 """How much of a file is read at once where its end must be found unit by unit."""
@@ -52,7 +52,7 @@ class ExtUnit(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes in the file."""
-        return _UNIT.size + len(self.bit_map)
+        return UNIT_HEAD.size + len(self.bit_map)
 
 
 class BitFilter(NamedTuple):
@@ -153,7 +153,7 @@ class ConsumeQueueExt:
         at = begin = self._next = self.max_offset
         parts: list[bytes] = []
         for code, bit_map in zip(codes, bit_maps or repeat(b""), strict=False):
-            size = _UNIT.size + len(bit_map)
+            size = UNIT_HEAD.size + len(bit_map)
             if size > UNIT_BYTES_MAX or size + END_BYTES > self.file_size:
                 addresses.append(code)
                 continue
@@ -161,8 +161,8 @@ class ConsumeQueueExt:
                 self._write(begin, b"".join(parts) + _END)
                 at = begin = at - at % self.file_size + self.file_size
                 parts = []
-            addresses.append(at + _ADDRESS_BASE)
-            parts.append(_UNIT.pack(size, code, store_time, len(bit_map)) + bit_map)
+            addresses.append(at + ADDRESS_BASE)
+            parts.append(UNIT_HEAD.pack(size, code, store_time, len(bit_map)) + bit_map)
             at += size
         if parts:
             self._write(begin, b"".join(parts))
@@ -180,7 +180,7 @@ class ConsumeQueueExt:
     # -- read -------------------------------------------------------------------------------
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None when none is there."""
-        offset = address - _ADDRESS_BASE
+        offset = address - ADDRESS_BASE
         if not is_ext_address(address) or offset >= self.max_offset:
             return None
         found = self._unit_at(offset)
@@ -195,14 +195,14 @@ class ConsumeQueueExt:
             descriptor = self._open(offset - position)
         except FileNotFoundError:
             return None
-        head = os.pread(descriptor, _UNIT.size, position)
-        if len(head) < _UNIT.size:
+        head = os.pread(descriptor, UNIT_HEAD.size, position)
+        if len(head) < UNIT_HEAD.size:
             return None
-        size, code, store_time, map_size = _UNIT.unpack(head)
-        if size < _UNIT.size or position + size > self.file_size:
+        size, code, store_time, map_size = UNIT_HEAD.unpack(head)
+        if size < UNIT_HEAD.size or position + size > self.file_size:
             return None
-        map_size = min(max(map_size, 0), size - _UNIT.size)
-        bit_map = os.pread(descriptor, map_size, position + _UNIT.size) if map_size else b""
+        map_size = min(max(map_size, 0), size - UNIT_HEAD.size)
+        bit_map = os.pread(descriptor, map_size, position + UNIT_HEAD.size) if map_size else b""
         return ExtUnit(code, store_time, bit_map), size
 
     # -- recovery and retention -------------------------------------------------------------
@@ -239,7 +239,7 @@ class ConsumeQueueExt:
         if last_address is None:
             end = 0 if is_empty else self._scan_end()
         else:
-            offset = last_address - _ADDRESS_BASE
+            offset = last_address - ADDRESS_BASE
             found = self._unit_at(offset)
             end = offset + found[1] if found else offset - offset % self.file_size + self.file_size
         self._cut(end)
@@ -260,7 +260,7 @@ class ConsumeQueueExt:
                 if len(block) < 2:
                     break
             size = int.from_bytes(block[at - begin : at - begin + 2], "big", signed=True)
-            if size < _UNIT.size or at + size > self.file_size:
+            if size < UNIT_HEAD.size or at + size > self.file_size:
                 break
             at += size
         return start + at
@@ -283,7 +283,7 @@ class ConsumeQueueExt:
         """
         if not is_ext_address(first_address):
             return
-        offset = first_address - _ADDRESS_BASE
+        offset = first_address - ADDRESS_BASE
         while len(self.starts) > 1 and self.starts[0] + self.file_size < offset:
             if self._start == self.starts[0]:
                 self.close()
