@@ -8,7 +8,6 @@ from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
-import hypothesis
 import pytest
 from _pytest.nodeid import NodeId
 
@@ -20,12 +19,19 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE))
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
-# An example of an instant takes Hypothesis's 200 ms now and then on a machine under load. Where a
-# run judges a change the examples are the same each time; elsewhere each run has others.
-hypothesis.settings.register_profile(
-    "ours", deadline=None, derandomize=os.environ.get("CI") == "true"
-)
-hypothesis.settings.load_profile("ours")
+
+def pytest_configure() -> None:
+    """Hypothesis's profile.
+
+    Its modules are imported when it is known where compiled ones are kept: a hundred of them.
+    An example of an instant takes its 200 ms now and then on a machine under load. Where a run
+    judges a change the examples are the same each time; elsewhere each run has others.
+    """
+    from hypothesis import settings
+
+    is_same = os.environ.get("CI") == "true"
+    settings.register_profile("ours", deadline=None, derandomize=is_same)
+    settings.load_profile("ours")
 
 
 @pytest.hookimpl(trylast=True)

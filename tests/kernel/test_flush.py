@@ -141,7 +141,9 @@ def test_an_answer_waits_for_its_own_record_and_no_later_one(closed_bench: Bench
             assert ends[answer.opaque] <= flushed
             answered.add(answer.opaque)
     store.flush()
-    answered |= {answer.opaque for answer in closed_bench.drain_ready()[wire.connection_id]}
+    # A quick disk may have released all of them before.
+    last = closed_bench.drain_ready().get(wire.connection_id, [])
+    answered |= {answer.opaque for answer in last}
     assert answered == set(ends)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.codes import RequestCode, SerializeType
+from tests.support.kernels import KERNELS, MODULES
 from tests.support.stores.bench import (
     BORN_HOST,
     SMALL_FILES,
@@ -138,8 +142,8 @@ COLD_PULLS = {
 }
 
 
-@pytest.fixture
-def bench(bench: Bench) -> Bench:
+def filled(bench: Bench) -> Bench:
+    """With one message, and topics and groups of each kind."""
     store = bench.store
     store.set_topic("Cold", 4, 4, 6, False)
     store.set_topic("ReadOnly", 4, 4, 4, True)
@@ -151,51 +155,76 @@ def bench(bench: Bench) -> Bench:
     return bench
 
 
+@pytest.fixture
+def bench(bench: Bench) -> Bench:
+    """Each test's own."""
+    return filled(bench)
+
+
+def shared_bench(kernel: str, folder: Path) -> Iterator[Bench]:
+    made = Bench(importlib.import_module(MODULES[kernel]), folder)
+    made.open()
+    yield filled(made)
+    made.store.close()
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def still(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A store that no test changes: what is cold leaves nothing behind, and pulls only read."""
+    yield from shared_bench(request.param, tmp_path_factory.mktemp("still"))
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def growing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A store that sends are added to, whatever is in it."""
+    yield from shared_bench(request.param, tmp_path_factory.mktemp("growing"))
+
+
 @ENCODINGS
 @pytest.mark.parametrize("changes", HOT_SENDS.values(), ids=HOT_SENDS)
 def test_an_ordinary_send_is_hot(
-    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+    growing: Bench, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
-    (answer,) = bench.connect().ask(send(encoding=encoding, **changes))
+    (answer,) = growing.connect().ask(send(encoding=encoding, **changes))
     assert answer.code == 0
 
 
 @ENCODINGS
 @pytest.mark.parametrize("changes", COLD_SENDS.values(), ids=COLD_SENDS)
 def test_an_unusual_send_is_cold_and_stores_nothing(
-    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+    still: Bench, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
-    end = bench.store.max_physical_offset
-    assert bench.connect().is_cold(send(encoding=encoding, **changes))
-    assert bench.store.max_physical_offset == end
+    end = still.store.max_physical_offset
+    assert still.connect().is_cold(send(encoding=encoding, **changes))
+    assert still.store.max_physical_offset == end
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"j": 2}, {"i": properties(TAGS="t")}, {"n": "b"}], ids=str
 )
-def test_the_long_names_are_hot_under_their_own_code(bench: Bench, changes: Any) -> None:
-    (answer,) = bench.connect().ask(send_v1(**changes))
+def test_the_long_names_are_hot_under_their_own_code(growing: Bench, changes: Any) -> None:
+    (answer,) = growing.connect().ask(send_v1(**changes))
     assert answer.code == 0
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE])
-def test_the_short_names_are_cold_under_other_codes(bench: Bench, code: int) -> None:
-    assert bench.connect().is_cold(request(code, send_fields(), b"body"))
+def test_the_short_names_are_cold_under_other_codes(still: Bench, code: int) -> None:
+    assert still.connect().is_cold(request(code, send_fields(), b"body"))
 
 
 @pytest.mark.parametrize("code", [0, 12, 34, 36, 105, 311, 319, 321, -1, 325])
-def test_other_codes_are_cold(bench: Bench, code: int) -> None:
-    assert bench.connect().is_cold(request(code, send_fields(), b"body"))
+def test_other_codes_are_cold(still: Bench, code: int) -> None:
+    assert still.connect().is_cold(request(code, send_fields(), b"body"))
 
 
-def test_a_response_is_cold(bench: Bench) -> None:
+def test_a_response_is_cold(still: Bench) -> None:
     fields = send_fields()
     for flag in (1, 3):
-        assert bench.connect().is_cold(request(310, fields, b"body", flag=flag))
+        assert still.connect().is_cold(request(310, fields, b"body", flag=flag))
 
 
-def test_an_empty_body_is_cold(bench: Bench) -> None:
-    assert bench.connect().is_cold(send(b""))
+def test_an_empty_body_is_cold(still: Bench) -> None:
+    assert still.connect().is_cold(send(b""))
 
 
 def test_a_body_over_the_limit_is_cold_and_one_at_the_limit_is_hot(closed_bench: Bench) -> None:
@@ -228,18 +257,18 @@ def test_a_record_that_no_file_can_hold_is_cold(bench: Bench) -> None:
 @ENCODINGS
 @pytest.mark.parametrize("changes", COLD_PULLS.values(), ids=COLD_PULLS)
 def test_an_unusual_pull_is_cold(
-    bench: Bench, encoding: SerializeType, changes: dict[str, Any]
+    still: Bench, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
-    assert bench.connect().is_cold(pull(encoding=encoding, **changes))
-    assert bench.store.drain_commits() == []
+    assert still.connect().is_cold(pull(encoding=encoding, **changes))
+    assert still.store.drain_commits() == []
 
 
-def test_an_empty_expression_type_is_cold(bench: Bench) -> None:
-    assert bench.connect().is_cold(pull(expressionType=""))
+def test_an_empty_expression_type_is_cold(still: Bench) -> None:
+    assert still.connect().is_cold(pull(expressionType=""))
 
 
-def test_a_oneway_pull_is_cold(bench: Bench) -> None:
-    assert bench.connect().is_cold(pull(flag=2))
+def test_a_oneway_pull_is_cold(still: Bench) -> None:
+    assert still.connect().is_cold(pull(flag=2))
 
 
 @ENCODINGS
@@ -265,9 +294,9 @@ def test_a_oneway_pull_is_cold(bench: Bench) -> None:
     "code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE], ids=lambda code: code.name
 )
 def test_an_ordinary_pull_is_hot_under_both_codes(
-    bench: Bench, code: int, encoding: SerializeType, changes: dict[str, Any]
+    still: Bench, code: int, encoding: SerializeType, changes: dict[str, Any]
 ) -> None:
-    (answer,) = bench.connect().ask(pull(code=code, encoding=encoding, **changes))
+    (answer,) = still.connect().ask(pull(code=code, encoding=encoding, **changes))
     assert (answer.code, answer.remark) == (0, "FOUND")
 
 
@@ -301,10 +330,10 @@ def item(body: bytes = b"body", text: bytes = b"") -> tuple[int, bytes, bytes]:
     ],
     ids=lambda body: body.hex() or "empty",
 )
-def test_a_malformed_batch_is_cold(bench: Bench, body: bytes) -> None:
-    end = bench.store.max_physical_offset
-    assert bench.connect().is_cold(send_batch(body))
-    assert bench.store.max_physical_offset == end
+def test_a_malformed_batch_is_cold(still: Bench, body: bytes) -> None:
+    end = still.store.max_physical_offset
+    assert still.connect().is_cold(send_batch(body))
+    assert still.store.max_physical_offset == end
 
 
 @pytest.mark.parametrize(
@@ -312,26 +341,26 @@ def test_a_malformed_batch_is_cold(bench: Bench, body: bytes) -> None:
     [{"m": "false"}, {"m": None}, {"f": 4}, {"e": 4}, {"i": properties(DELAY="1")}, {"b": "Cold"}],
     ids=str,
 )
-def test_an_unusual_batch_is_cold(bench: Bench, changes: dict[str, Any]) -> None:
-    assert bench.connect().is_cold(send_batch([item()], **changes))
+def test_an_unusual_batch_is_cold(still: Bench, changes: dict[str, Any]) -> None:
+    assert still.connect().is_cold(send_batch([item()], **changes))
 
 
-def test_a_batch_with_too_many_properties_in_one_item_is_cold_as_a_whole(bench: Bench) -> None:
-    end = bench.store.max_physical_offset
+def test_a_batch_with_too_many_properties_in_one_item_is_cold_as_a_whole(still: Bench) -> None:
+    end = still.store.max_physical_offset
     large = b"a\x01" + b"x" * 32_760
-    assert bench.connect().is_cold(send_batch([item(), item(text=large)]))
-    assert bench.store.max_physical_offset == end
+    assert still.connect().is_cold(send_batch([item(), item(text=large)]))
+    assert still.store.max_physical_offset == end
 
 
-def test_a_batch_that_no_file_can_hold_is_cold(bench: Bench) -> None:
-    end = bench.store.max_physical_offset
-    assert bench.connect().is_cold(send_batch([item(bytes(22_000))] * 3))
-    assert bench.store.max_physical_offset == end
+def test_a_batch_that_no_file_can_hold_is_cold(still: Bench) -> None:
+    end = still.store.max_physical_offset
+    assert still.connect().is_cold(send_batch([item(bytes(22_000))] * 3))
+    assert still.store.max_physical_offset == end
 
 
 @pytest.mark.parametrize("kind", [2, 9, 255])
-def test_an_unknown_encoding_is_cold(bench: Bench, kind: int) -> None:
-    assert bench.connect().is_cold(frame(b"{}", b"body", kind))
+def test_an_unknown_encoding_is_cold(still: Bench, kind: int) -> None:
+    assert still.connect().is_cold(frame(b"{}", b"body", kind))
 
 
 JSON_HEADERS = {
@@ -352,16 +381,16 @@ JSON_HEADERS = {
 
 
 @pytest.mark.parametrize("header", JSON_HEADERS.values(), ids=JSON_HEADERS)
-def test_an_unusual_header_is_cold(bench: Bench, header: bytes) -> None:
+def test_an_unusual_header_is_cold(still: Bench, header: bytes) -> None:
     fields = json.dumps(send_fields()).encode()
-    assert bench.connect().is_cold(frame(header.replace(b"%b", fields), b"body"))
+    assert still.connect().is_cold(frame(header.replace(b"%b", fields), b"body"))
 
 
 @pytest.mark.parametrize("value", [b"0", b"null", b"[]", b"true"])
-def test_a_field_that_is_no_text_is_cold(bench: Bench, value: bytes) -> None:
+def test_a_field_that_is_no_text_is_cold(still: Bench, value: bytes) -> None:
     fields = json.dumps(send_fields()).encode().replace(b'"0"', value, 1)
     header = b'{"code":310,"extFields":%b,"flag":0,"opaque":1}' % fields
-    assert bench.connect().is_cold(frame(header, b"body"))
+    assert still.connect().is_cold(frame(header, b"body"))
 
 
 @pytest.mark.parametrize(
@@ -374,10 +403,10 @@ def test_a_field_that_is_no_text_is_cold(bench: Bench, value: bytes) -> None:
         b'{"code":310,"remark":null,"extFields":%b,"flag":0,"opaque":1}',
     ],
 )
-def test_any_order_of_members_is_hot(bench: Bench, header: bytes) -> None:
+def test_any_order_of_members_is_hot(growing: Bench, header: bytes) -> None:
     text = properties(TAGS="t\u00e4😀")
     fields = json.dumps(send_fields(i=text), separators=(",", ":")).encode()
-    (answer,) = bench.connect().ask(frame(header.replace(b"%b", fields), b"body"))
+    (answer,) = growing.connect().ask(frame(header.replace(b"%b", fields), b"body"))
     assert (answer.code, answer.opaque) == (0, 1)
 
 
@@ -394,13 +423,13 @@ BINARY_HEADERS = {
 
 
 @pytest.mark.parametrize("header", BINARY_HEADERS.values(), ids=BINARY_HEADERS)
-def test_a_malformed_binary_header_is_cold(bench: Bench, header: bytes) -> None:
-    assert bench.connect().is_cold(frame(header, b"body", 1))
+def test_a_malformed_binary_header_is_cold(still: Bench, header: bytes) -> None:
+    assert still.connect().is_cold(frame(header, b"body", 1))
 
 
-def test_bytes_behind_the_fields_of_a_binary_header_are_cold(bench: Bench) -> None:
+def test_bytes_behind_the_fields_of_a_binary_header_are_cold(still: Bench) -> None:
     whole = send(b"", encoding=SerializeType.ROCKETMQ)
-    assert bench.connect().is_cold(frame(whole[8:] + b"\0", b"body", 1))
+    assert still.connect().is_cold(frame(whole[8:] + b"\0", b"body", 1))
 
 
 def test_a_field_of_zero_bytes_is_a_missing_one_in_a_binary_header(bench: Bench) -> None:
