@@ -122,14 +122,14 @@ class JavaPeer:
         wait_until(started, seconds=READY_SECONDS_MAX, what=f"the start of the Java {name}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def our_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """``kerolox up`` in a process of its own."""
     with Up(tmp_path_factory.mktemp("ours"), settings=SETTINGS) as up:
         yield Cluster("ours", up.namesrv, up.broker)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The Java name server and broker."""
     settings = tuple(f"{key}={value}" for key, value in SETTINGS.items())
@@ -137,7 +137,7 @@ def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster("java", f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
 
 
-@pytest.fixture(scope="session", params=["ours", pytest.param("java", marks=pytest.mark.java)])
+@pytest.fixture(scope="package", params=["ours", pytest.param("java", marks=pytest.mark.java)])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     """Each test runs on both."""
     name = {"ours": "our_cluster", "java": "java_cluster"}[request.param]
