@@ -33,7 +33,7 @@ from kerolox.protocol.records import RecordView
 from kerolox.store.appends import UNQUEUED
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
-from kerolox.store.files.mapped_file import sync_folder
+from kerolox.store.files.mapped_file import sync_path
 from kerolox.store.index.index_file import Index
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
@@ -219,7 +219,7 @@ class _Rebuild:
                 os.rename(_new(folder), folder)
         # It names the index files that were.
         Inventory.remove(places.root)
-        sync_folder(places.root)
+        sync_path(places.root)
         for folder in (*parts, places.extension_root):
             shutil.rmtree(_old(folder), ignore_errors=True)
 

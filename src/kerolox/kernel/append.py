@@ -14,18 +14,15 @@ class Durability(Protocol):
     @property
     def flushed_offset(self) -> int:
         """Everything below this physical offset is on disk."""
-        ...
 
     @property
     def has_failed(self) -> bool:
         """A flush failed: ``flushed_offset`` moves no more, and nobody should wait for it.
         ``notify_fd`` tells."""
-        ...
 
     def request_flush(self, physical_offset: int) -> None:
         """Ask the flush thread to reach an offset; ``notify_fd`` tells when it did (group
         commit: one flush covers all that asked meanwhile)."""
-        ...
 
 
 @runtime_checkable
@@ -40,12 +37,9 @@ class RecordAppender(Durability, Protocol):
         ``INNER_MULTI_DISPATCH`` gets an entry in each, and ``INNER_MULTI_QUEUE_OFFSET`` added to
         its properties.
         """
-        ...
 
     def append_batch(self, batch: Batch) -> BatchAppended:
         """Append the items of a batch as records that follow each other, or none."""
-        ...
 
     def set_max_message_size(self, size: int) -> None:
         """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
-        ...

@@ -36,13 +36,11 @@ class Kernel(Protocol):
     @property
     def Store(self) -> Callable[[StoreSettings], StoreKernel]:
         """Makes a store; touches no file."""
-        ...
 
     @property
     def Connection(self) -> Callable[[StoreKernel, int, bytes], ConnectionKernel]:
         """Makes the fast path of a connection of one of this module's own stores, from a number of
         its own and the peer's host as records store it."""
-        ...
 
     @staticmethod
     def decode_columns(
@@ -60,7 +58,6 @@ class Kernel(Protocol):
         that record is the first. ``odd_body`` says what stands for bodies that are compressed, and
         not in zlib's way or not whole.
         """
-        ...
 
 
 def kernel_name() -> Literal["native", "python"]:

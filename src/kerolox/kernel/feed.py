@@ -38,13 +38,10 @@ class ConnectionKernel(Protocol):
     def feed(self, data: Buffer, size: int) -> FedMembers:
         """Take ``data[:size]``, all complete frames of it and of what was left before. See
         ``Fed``."""
-        ...
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes of frames that are not whole yet, or wait for their turn."""
-        ...
 
     def close(self) -> None:
         """Drop held pulls and pending answers of this connection. Idempotent."""
-        ...

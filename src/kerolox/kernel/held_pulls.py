@@ -47,22 +47,18 @@ class HeldPulls(Protocol):
         """Hold a pull of the slow path; the answer comes out of ``drain_ready``. False: the table
         is full (``HELD_PULLS_MAX``), or the share of its connection
         (``HELD_OF_CONNECTION_MAX``); until it is not, pulls that would wait take the slow path."""
-        ...
 
     def stop_holding(self) -> None:
         """Hold no more pulls: the next ``tick`` answers those that are held, and a further fast
         pull that finds nothing is answered at once."""
-        ...
 
     def tick(self, now_ms: int) -> bool:
         """Expire held pulls (answer 19), those that were passed over (``PASSED_OVER_MS``, answer
         20) and overdue flush answers (answer 10; all of them once a flush failed). True: see
         ``drain_ready``. Called every 100 ms."""
-        ...
 
     def drain_ready(self) -> list[tuple[int, bytes]]:
         """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
-        ...
 
 
 @runtime_checkable
@@ -79,13 +75,10 @@ class OffsetWaits(Protocol):
         one where held pulls of that group and topic would be answered. False: there are
         ``OFFSET_WAITS_MAX``.
         """
-        ...
 
     def cancel_wait(self, wait_id: int) -> None:
         """Forget a wait; nothing happens when there is none."""
-        ...
 
     def drain_arrived(self) -> list[int]:
         """The waits that are over, at most ``ARRIVED_AT_ONCE_MAX``; ``notify_fd`` tells when there
         are more. To be called whenever ``drain_ready`` is."""
-        ...

@@ -17,7 +17,6 @@ class StoreMetrics(Protocol):
         get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
         dispatch_behind_bytes, uncommitted_bytes (in a transient store pool) and file_wait_ms
         (how long an append has waited for a file of the log by now; else 0)."""
-        ...
 
     def drain_put_times(self) -> list[tuple[int, int]]:
         """(milliseconds, fast sends that took so long) since the last call, ascending; 10,001
@@ -25,20 +24,16 @@ class StoreMetrics(Protocol):
 
         A send takes from its feed to its answer, the wait for a flush included; the sends of one
         feed take as long as the feed."""
-        ...
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """(topic, messages put, bytes put) since open, of the queues that there are: what deleted
         ones counted is gone with them."""
-        ...
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """(group, topic, queue id, reads that found messages, messages, bytes, milliseconds that
         those reads took) since open."""
-        ...
 
     def lag(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, queue id, bytes): how far behind the end of the log the last entry was
         that a group's last read of a queue looked at (GROUP_GET_FALL_SIZE). Empty without
         ``disk_fall_recorded``."""
-        ...

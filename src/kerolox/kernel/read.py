@@ -31,34 +31,27 @@ class RecordReader(Protocol):
         With a ``group`` it counts for ``group_stats`` and ``lag``, as fast pulls do. A
         queue that does not exist is empty (RocketMQ makes the queue that it looks for).
         """
-        ...
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """The record that starts at a physical offset; None when none does."""
-        ...
 
     def query_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[int, int, bytes]:
         """(index last update timestamp, its physical offset, raw records) for topic#key; the newest
         where all together have more than 8 MiB."""
-        ...
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min offset, max offset) of a queue; (0, 0) when it does not exist."""
-        ...
 
     def queues(self) -> list[QueueBounds]:
         """Every consume queue."""
-        ...
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """getOffsetInQueueByTime: exact match, else the nearest; 0 when there is no queue."""
-        ...
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp of the message at a queue offset; -1 when there is none."""
-        ...
 
     def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of a queue entry; None when there is none.
@@ -66,20 +59,16 @@ class RecordReader(Protocol):
         The tags code is looked up where the entry holds the address of a unit; below all ints it
         is an address whose unit is missing.
         """
-        ...
 
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, bytes] | None:
         """(tags code, store time, bit map) of the unit beside a queue entry
         (``enable_consume_queue_ext``); None when it has none."""
-        ...
 
     @property
     def min_physical_offset(self) -> int:
         """Physical offset of the oldest byte kept."""
-        ...
 
     @property
     def max_physical_offset(self) -> int:
         """Physical offset behind the last record that can be read: with a transient store pool
         those that are not committed can't be, neither from the log nor from their queues."""
-        ...

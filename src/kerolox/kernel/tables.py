@@ -19,7 +19,6 @@ class FastPathTables(Protocol):
     ) -> None:
         """What goes into records (CLUSTER property, store host) and answers (MSG_REGION,
         TRACE_ON, suggestWhichBrokerId)."""
-        ...
 
     def set_topic(
         self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
@@ -28,12 +27,10 @@ class FastPathTables(Protocol):
 
         Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
         """
-        ...
 
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
         ``lag``; its files stay."""
-        ...
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
@@ -41,12 +38,10 @@ class FastPathTables(Protocol):
 
         ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
         """
-        ...
 
     def delete_group(self, group: str) -> None:
         """Take a group and its subscriptions out of the tables, and what it got out of
         ``group_stats`` and ``lag``; its held pulls are answered with the next tick."""
-        ...
 
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
@@ -55,15 +50,12 @@ class FastPathTables(Protocol):
         subscription; one with a newer version than the table's is slow. Where the tags differ from
         those before, held pulls are answered with the next tick, as if nothing had come, so that
         they come again and find what is wanted now."""
-        ...
 
     def delete_subscription(self, group: str, topic: str) -> None:
         """Take a subscription out of the table. Held pulls: as if the tags differed."""
-        ...
 
     def set_writable(self, writable: bool) -> None:
         """False: every send takes the slow path (the handler answers with the reason)."""
-        ...
 
 
 @runtime_checkable
@@ -73,4 +65,3 @@ class OffsetCommits(Protocol):
     def drain_commits(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, queue id, offset) that fast pulls committed since the last call; the
         last value per queue."""
-        ...

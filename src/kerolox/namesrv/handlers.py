@@ -36,7 +36,6 @@ from kerolox.protocol.namesrv import (
     BrokerAddressHeader,
     BrokerNameHeader,
     ClusterHeader,
-    DataVersionHeader,
     DeleteTopicHeader,
     KeyHeader,
     KeyValueHeader,
@@ -231,8 +230,8 @@ class NameServerHandlers:
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
         return Reply()
 
-    @router.on(RequestCode.QUERY_DATA_VERSION, DataVersionHeader.decode)
-    async def _query_data_version(self, header: DataVersionHeader, request: Request) -> Reply:
+    @router.on(RequestCode.QUERY_DATA_VERSION, BrokerAddressHeader.decode)
+    async def _query_data_version(self, header: BrokerAddressHeader, request: Request) -> Reply:
         if len(request.body) > DATA_VERSION_BYTES_MAX:
             raise BodyError(f"a data version of {len(request.body)} bytes is none")
         asked = decode_body(request.body, DataVersion, lenient_bytes_max=DATA_VERSION_BYTES_MAX)

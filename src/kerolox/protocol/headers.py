@@ -169,12 +169,9 @@ class QueryConsumerOffsetHeader(Header, frozen=True, kw_only=True):
     queue_id: Int32
 
 
-class UpdateConsumerOffsetHeader(Header, frozen=True, kw_only=True):
+class UpdateConsumerOffsetHeader(QueryConsumerOffsetHeader, frozen=True, kw_only=True):
     """UPDATE_CONSUMER_OFFSET (15)."""
 
-    consumer_group: Name
-    topic: TopicName
-    queue_id: Int32
     commit_offset: Int64
 
 
@@ -203,11 +200,9 @@ class QueueHeader(Header, frozen=True, kw_only=True):
     queue_id: Int32
 
 
-class QueueTimestampHeader(Header, frozen=True, kw_only=True):
+class QueueTimestampHeader(QueueHeader, frozen=True, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
-    topic: TopicName
-    queue_id: Int32
     timestamp: Int64
 
 
@@ -302,11 +297,16 @@ class ViewBrokerStatsHeader(Header, frozen=True, kw_only=True):
     stats_key: Names
 
 
-class ResetOffsetHeader(Header, frozen=True, kw_only=True):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222). Tools of 5.x name a queue, and an offset of it."""
+class GroupTopicHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN (303), QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
 
     topic: TopicName
     group: Name
+
+
+class ResetOffsetHeader(GroupTopicHeader, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222). Tools of 5.x name a queue, and an offset of it."""
+
     timestamp: Int64
     is_force: bool = False
     queue_id: Int32 = -1
@@ -315,19 +315,10 @@ class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     """-1: that of the time."""
 
 
-class ConsumerStatusHeader(Header, frozen=True, kw_only=True):
+class ConsumerStatusHeader(GroupTopicHeader, frozen=True, kw_only=True):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
 
-    topic: TopicName
-    group: Name
     client_addr: Address = ""
-
-
-class GroupTopicHeader(Header, frozen=True, kw_only=True):
-    """QUERY_CONSUME_TIME_SPAN (303), QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
-
-    topic: TopicName
-    group: Name
 
 
 class RunningInfoHeader(Header, frozen=True, kw_only=True):

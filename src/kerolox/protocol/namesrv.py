@@ -20,19 +20,17 @@ CHALLENGED_BY = "challengedBy"
 """Member of its answer to that broker's next registration: who claimed the place."""
 
 
-class KeyValueHeader(Header, frozen=True, kw_only=True):
-    """PUT_KV_CONFIG (100)."""
-
-    namespace: Name
-    key: Name
-    value: LongText
-
-
 class KeyHeader(Header, frozen=True, kw_only=True):
     """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
 
     namespace: Name
     key: Name
+
+
+class KeyValueHeader(KeyHeader, frozen=True, kw_only=True):
+    """PUT_KV_CONFIG (100)."""
+
+    value: LongText
 
 
 class NamespaceHeader(Header, frozen=True, kw_only=True):
@@ -54,7 +52,7 @@ class RegisterHeader(Header, frozen=True, kw_only=True):
 
 
 class BrokerAddressHeader(Header, frozen=True, kw_only=True):
-    """UNREGISTER_BROKER (104)."""
+    """UNREGISTER_BROKER (104), QUERY_DATA_VERSION (322)."""
 
     broker_name: Name
     broker_addr: Address
@@ -86,12 +84,3 @@ class ClusterHeader(Header, frozen=True, kw_only=True):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
     cluster: Name
-
-
-class DataVersionHeader(Header, frozen=True, kw_only=True):
-    """QUERY_DATA_VERSION (322)."""
-
-    broker_name: Name
-    broker_addr: Address
-    cluster_name: Name
-    broker_id: Int64

@@ -42,11 +42,9 @@ class MemoryHolder(Protocol):
 
     def memory_bytes(self) -> int:
         """What it makes the server keep now."""
-        ...
 
     def abort(self) -> None:
         """Close it at once."""
-        ...
 
 
 class MemoryLimiter:

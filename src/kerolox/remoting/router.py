@@ -58,7 +58,6 @@ class Role(Protocol):
     @property
     def unserved(self) -> UnservedCodes:
         """Answers the codes without a handler."""
-        ...
 
 
 _Role = TypeVar("_Role", bound=Role)

@@ -17,7 +17,7 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
-from kerolox.store.files.mapped_file import make_folder, offset_name, sync_folder
+from kerolox.store.files.mapped_file import make_folder, offset_name, sync_path
 from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
@@ -94,7 +94,7 @@ class StoreFiles:
         try:
             report = self._load_and_recover()
             self._abort.create()
-            sync_folder(self.root)
+            sync_path(self.root)
         except BaseException:
             self._close_files()
             self._lock.release()
@@ -277,7 +277,7 @@ class StoreFiles:
                 if self.is_sound and not is_behind and not is_lost:
                     self._inventory().save(self.root)
                     self._abort.remove()
-                    sync_folder(self.root)
+                    sync_path(self.root)
         finally:
             self.log_flusher.close_file()
             if is_stopped:
@@ -369,16 +369,6 @@ class StoreFiles:
     def now_ms(self) -> int:
         """The time that the next record gets: the clock, never below the last record's."""
         return max(self.clock_ms(), self.last_store_timestamp)
-
-    @property
-    def min_physical_offset(self) -> int:
-        """See ``StoreKernel.min_physical_offset``."""
-        return self.log.min_offset
-
-    @property
-    def max_physical_offset(self) -> int:
-        """See ``StoreKernel.max_physical_offset``."""
-        return self.log.max_offset
 
     def request_flush(self, physical_offset: int) -> None:
         """See ``StoreKernel.request_flush``."""

@@ -68,7 +68,7 @@ def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
             os.unlink(first.path)
             first.close()
 
-        monkeypatch.setattr("kerolox.store.flush.flushers.sync_folder", expire)
+        monkeypatch.setattr("kerolox.store.flush.flushers.sync_path", expire)
         assert store.flush() == store.max_physical_offset
         assert store.min_physical_offset > 0
         assert not store.files.failure

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from kerolox.broker.context import Context
-from kerolox.broker.requests.send import checked_topic, chosen_queue
+from kerolox.broker.requests.send import checked_topic, chosen_queue, fields_of_sends
 from kerolox.broker.services import replies
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.errors import BrokerError, RemotingError
@@ -36,25 +36,12 @@ _log = logging.getLogger(__name__)
 router: Router[Context] = Router()
 
 
+@router.on(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageHeader.decode_short)
 @router.on(RequestCode.SEND_REPLY_MESSAGE, SendMessageHeader.decode)
 async def send_reply(broker: Context, header: SendMessageHeader, request: Request) -> Reply | None:
-    """Hand a reply to the client that waits for it, and store it."""
-    return await _reply(broker, header, request)
-
-
-@router.on(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageHeader.decode_short)
-async def send_reply_v2(
-    broker: Context, header: SendMessageHeader, request: Request
-) -> Reply | None:
-    """As SEND_REPLY_MESSAGE, with one-letter names in the header."""
-    return await _reply(broker, header, request)
-
-
-async def _reply(broker: Context, header: SendMessageHeader, request: Request) -> Reply | None:
-    fields: dict[str, object] = {
-        PropertyKey.MSG_REGION: broker.config.region_id,
-        PropertyKey.TRACE_ON: broker.config.trace_on,
-    }
+    """Hand a reply to the client that waits for it, and store it. V2 has one-letter names in the
+    header."""
+    fields = fields_of_sends(broker)
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)

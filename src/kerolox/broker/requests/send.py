@@ -52,24 +52,6 @@ UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
 router: Router[Context] = Router()
 
 
-@router.on(RequestCode.SEND_MESSAGE, SendMessageHeader.decode)
-async def send_message(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
-    """Store one message, or a batch when the header says so."""
-    return await _send(broker, header, request)
-
-
-@router.on(RequestCode.SEND_MESSAGE_V2, SendMessageHeader.decode_short)
-async def send_message_v2(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
-    """As SEND_MESSAGE, with one-letter names in the header."""
-    return await _send(broker, header, request)
-
-
-@router.on(RequestCode.SEND_BATCH_MESSAGE, SendMessageHeader.decode_short)
-async def send_batch(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
-    """As SEND_MESSAGE_V2; whether the body is a batch, the header says."""
-    return await _send(broker, header, request)
-
-
 def refuse_without_buffers(broker: Context) -> None:
     """``rejectRequest``: no buffer of the transient store pool is free.
 
@@ -78,6 +60,14 @@ def refuse_without_buffers(broker: Context) -> None:
     """
     if broker.store.transient_buffers == 0:
         raise _busy()
+
+
+def fields_of_sends(broker: Context) -> dict[str, object]:
+    """What RocketMQ adds to every answer of a send, the refusals included."""
+    return {
+        PropertyKey.MSG_REGION: broker.config.region_id,
+        PropertyKey.TRACE_ON: broker.config.trace_on,
+    }
 
 
 def refuse_busy(put: Put) -> None:
@@ -97,13 +87,14 @@ def _busy() -> BrokerError:
     )
 
 
-async def _send(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
+@router.on(RequestCode.SEND_BATCH_MESSAGE, SendMessageHeader.decode_short)
+@router.on(RequestCode.SEND_MESSAGE_V2, SendMessageHeader.decode_short)
+@router.on(RequestCode.SEND_MESSAGE, SendMessageHeader.decode)
+async def send_message(broker: Context, header: SendMessageHeader, request: Request) -> Reply:
+    """Store one message, or a batch when the header says so, whichever the code is. V2 and batch
+    have one-letter names in the header."""
     refuse_without_buffers(broker)
-    # RocketMQ adds these to every answer of a send, the refusals included.
-    fields = {
-        PropertyKey.MSG_REGION: broker.config.region_id,
-        PropertyKey.TRACE_ON: broker.config.trace_on,
-    }
+    fields = fields_of_sends(broker)
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)
@@ -274,12 +265,18 @@ def _dead_letter_topic(broker: Context, header: SendMessageHeader, request: Requ
         return None
     name = header.topic.removeprefix(RETRY_PREFIX)
     group = _known_group(broker, name)
-    limit = group.retry_max_times
-    if request.command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
-        limit = header.max_reconsume_times
-    if header.reconsume_times < limit:
+    if header.reconsume_times < _retries_max(group, header, request):
         return None
     return broker.topics.create_for_group(DLQ_PREFIX + name, DLQ_QUEUES).topic_name
+
+
+def _retries_max(
+    group: SubscriptionGroupConfig, header: SendMessageHeader | SendBackHeader, request: Request
+) -> int:
+    """How often a message may be retried: what the client says, or else the group."""
+    if request.command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+        return header.max_reconsume_times
+    return group.retry_max_times
 
 
 @router.on(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackHeader.decode)
@@ -301,10 +298,8 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
         raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
     message = _look_up(broker, header.offset)
     record = _record_given_back(message)
-    limit = group.retry_max_times
-    if request.command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
-        limit = header.max_reconsume_times
-    if message.reconsume_times >= limit or header.delay_level < 0:
+    retries_max = _retries_max(group, header, request)
+    if message.reconsume_times >= retries_max or header.delay_level < 0:
         dead = broker.topics.create_for_group(DLQ_PREFIX + header.group, DLQ_QUEUES)
         record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
         record.properties[PropertyKey.DELAY] = "0"

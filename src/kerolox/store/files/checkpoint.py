@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import ClassVar
 
-from kerolox.store.files.mapped_file import write_all
+from kerolox.store.files.mapped_file import opened, sync_path, write_all
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CHECKPOINT_BYTES = 4_096
@@ -70,14 +70,11 @@ class Checkpoint:
     def flush(self) -> None:
         """Write the times and wait for the disk."""
         data = self._FIELDS.pack(*self.timestamps)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with opened(self.path, os.O_RDWR | os.O_CREAT) as descriptor:
             if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:
                 os.ftruncate(descriptor, CHECKPOINT_BYTES)
             write_all(descriptor, data, 0)
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class AbortFile:
@@ -118,11 +115,7 @@ class AbortFile:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(self.path)
 
     def begin(self) -> None:
         """Make the file if there is none, without the boot: a recovery that fails must not make

@@ -17,6 +17,8 @@ import os
 import threading
 from pathlib import Path
 
+from kerolox.store.files.mapped_file import opened, sync_path
+
 SPARE_BYTES = 64 * 1024
 """The file is written anew when it is so much larger than twice what is still needed."""
 _OFFSET_DIGITS = 20
@@ -65,12 +67,9 @@ class Deletions:
             self.offsets[topic] = physical_offset
             item = _item(topic, physical_offset)
             try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                descriptor = os.open(self.path, flags, 0o644)
-                try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                with opened(self.path, flags) as descriptor:
                     self._is_lost = os.write(descriptor, item) != len(item) or self._is_lost
-                finally:
-                    os.close(descriptor)
             except OSError:
                 self._is_lost = True
             self._file_bytes += len(item)
@@ -113,7 +112,7 @@ class Deletions:
                     return
                 is_dirty, self._is_dirty = self._is_dirty, False
             if is_dirty:
-                _sync(self.path)
+                sync_path(self.path)
 
     def _is_too_large(self) -> bool:
         needed = sum(len(_item(*each)) for each in self.offsets.items())
@@ -125,24 +124,16 @@ class Deletions:
             data = b"".join(_item(*each) for each in self.offsets.items())
             fresh = self.path + ".tmp"
             Path(fresh).write_bytes(data)
-            _sync(fresh)
+            sync_path(fresh)
             os.replace(fresh, self.path)
             self._file_bytes = len(data)
         else:
             Path(self.path).unlink(missing_ok=True)
             self._file_bytes = 0
-        _sync(os.path.dirname(self.path))
+        sync_path(os.path.dirname(self.path))
         self._is_lost = self._is_dirty = False
 
 
 def _item(topic: str, physical_offset: int) -> bytes:
     name = topic.encode("utf-8", "surrogateescape")
     return b"%0*d %s\0" % (_OFFSET_DIGITS, physical_offset, name)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

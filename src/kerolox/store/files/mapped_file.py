@@ -41,13 +41,20 @@ def make_folder(folder: str) -> None:
         raise NotADirectoryError(f"{folder}: the store needs a folder here, it is a file") from None
 
 
-def sync_folder(folder: str) -> None:
-    """Make new names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+@contextlib.contextmanager
+def opened(path: str, flags: int) -> Iterator[int]:
+    """A descriptor of a file or folder, for as long as the block takes."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_path(path: str) -> None:
+    """Make a file durable, or the new names in a folder."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
 
 
 def check_file_size(path: str, size: int, expected: int, setting: str) -> None:

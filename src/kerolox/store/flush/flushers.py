@@ -22,7 +22,7 @@ from collections.abc import Callable
 from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import Checkpoint
 from kerolox.store.files.deletions import Deletions
-from kerolox.store.files.mapped_file import sync_folder
+from kerolox.store.files.mapped_file import opened, sync_path
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.index.index_file import Index
 from kerolox.store.log.commit_log import CommitLog
@@ -159,7 +159,7 @@ class CommitLogFlusher(StoreThread):
             file = self._log.files.get(index)
             if file is None:
                 return
-            sync_folder(file.folder)
+            sync_path(file.folder)
             mode = os.O_RDONLY if file.read_only else os.O_RDWR
             try:
                 self._descriptor = os.open(file.path, mode | os.O_CLOEXEC)
@@ -185,12 +185,11 @@ def sync_file_system(folder: str) -> None:
     """
     import ctypes  # costs the start of a broker too much
 
-    with contextlib.suppress(OSError, AttributeError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            ctypes.CDLL(None).syncfs(descriptor)
-        finally:
-            os.close(descriptor)
+    with (
+        contextlib.suppress(OSError, AttributeError),
+        opened(folder, os.O_RDONLY) as descriptor,
+    ):
+        ctypes.CDLL(None).syncfs(descriptor)
 
 
 class ConsumeQueueFlusher(StoreThread):
@@ -303,12 +302,11 @@ class ConsumeQueueFlusher(StoreThread):
         first = queue.flushed_offset * 20 // size * size
         for start in range(first, end * 20, size):
             # Deleted meanwhile, with its topic: nothing to flush.
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(queue.path_of(start), os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    os.fdatasync(descriptor)
-                finally:
-                    os.close(descriptor)
+            with (
+                contextlib.suppress(FileNotFoundError),
+                opened(queue.path_of(start), os.O_RDWR) as descriptor,
+            ):
+                os.fdatasync(descriptor)
         if queue.ext is not None:
             queue.ext.sync()
         if queue.flushed_offset < end <= queue.max_offset:

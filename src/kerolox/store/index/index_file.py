@@ -39,7 +39,7 @@ from kerolox.store.files.mapped_file import (
     close_map,
     make_folder,
     release_pages,
-    sync_folder,
+    sync_path,
 )
 from kerolox.store.log.commit_log import CommitLog
 
@@ -428,7 +428,7 @@ class Index:
             self.removed_count += 1
         if self.removed_count > before:
             # What comes back after a loss of power would hold keys twice.
-            sync_folder(self.folder)
+            sync_path(self.folder)
         return self.removed_count
 
     def _may_be_newer(self, file: IndexFile, timestamp: int) -> bool:

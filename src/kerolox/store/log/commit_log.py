@@ -30,6 +30,7 @@ from kerolox.store.files.mapped_file import (
     list_sizes,
     make_folder,
     offset_name,
+    opened,
     write_all,
 )
 from kerolox.store.layout import BLANK, BLANK_BYTES
@@ -384,14 +385,11 @@ class CommitLog:
             end = min(file.end, self.max_offset)
             if end <= offset or file.read_only:
                 continue
-            descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
-            try:
+            with opened(file.path, os.O_RDWR) as descriptor:
                 for at in range(max(offset, file.start), end, WRITE_AGAIN_BYTES):
                     size = min(WRITE_AGAIN_BYTES, end - at)
                     data = os.pread(descriptor, size, at - file.start)
                     write_all(descriptor, data, at - file.start)
-            finally:
-                os.close(descriptor)
 
     def roll_next(self, offset: int) -> int:
         """Start of the file behind the one that holds ``offset`` (``rollNextFile``)."""

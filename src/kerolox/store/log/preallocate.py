@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 
 from kerolox.kernel.settings import StoreSettings
-from kerolox.store.files.mapped_file import MappedFile, sync_folder, write_all
+from kerolox.store.files.mapped_file import MappedFile, sync_path, write_all
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.log.transient_pool import has_pool
 
@@ -147,7 +147,7 @@ class FileAllocator(StoreThread):
         with contextlib.suppress(OSError):
             if self._is_warm:
                 self._warm_up(file, request)
-            sync_folder(request.folder)
+            sync_path(request.folder)
         return file
 
     def _warm_up(self, file: MappedFile, request: _Request) -> None:

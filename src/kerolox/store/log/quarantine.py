@@ -18,7 +18,7 @@ from kerolox.store.files.mapped_file import (
     end_hole,
     make_folder,
     offset_name,
-    sync_folder,
+    sync_path,
     zero_from,
 )
 from kerolox.store.layout import crc_matches
@@ -82,7 +82,7 @@ class LogQuarantine:
             Path(file.path).unlink(missing_ok=True)
         self.truncated_bytes += used
         file.close()
-        sync_folder(file.folder)
+        sync_path(file.folder)
 
     def _keep_copy(self, file: MappedFile, position: int, reach: int) -> None:
         """Copy the file that the log ends in, if whole records stand behind that end."""

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kerolox.kernel.settings import StoreSettings
-from kerolox.store.files.mapped_file import MappedFile, write_all
+from kerolox.store.files.mapped_file import MappedFile, opened, write_all
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 
 WRITE_BYTES = 1 << 20
@@ -194,9 +194,6 @@ def _copy(staged: _Staged, begin: int, end: int) -> None:
     if buffer is None or begin >= end:
         return
     # A descriptor of its own: the owner may close the file's at any time.
-    descriptor = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with opened(file.path, os.O_WRONLY) as descriptor:
         for at in range(begin - file.start, end - file.start, WRITE_BYTES):
             write_all(descriptor, buffer[at : min(at + WRITE_BYTES, end - file.start)], at)
-    finally:
-        os.close(descriptor)

@@ -24,6 +24,7 @@ from kerolox.store.files.mapped_file import (
     check_file_size,
     list_sizes,
     make_folder,
+    opened,
     write_all,
     zero_from,
 )
@@ -274,11 +275,8 @@ class ConsumeQueue:
     def set_entry(self, offset: int, physical_offset: int, size: int, code: int) -> None:
         """Overwrite one entry that is lost or wrong (recovery)."""
         at = offset * ENTRY_BYTES
-        descriptor = os.open(self.path_of(at - at % self.file_size), os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with opened(self.path_of(at - at % self.file_size), os.O_RDWR) as descriptor:
             write_all(descriptor, ENTRY.pack(physical_offset, size, code), at % self.file_size)
-        finally:
-            os.close(descriptor)
         self.flushed_offset = min(self.flushed_offset, offset)
         if offset + 1 == self.max_offset and size != PRE_BLANK_SIZE:
             self.max_physical_offset = physical_offset + size
@@ -435,8 +433,7 @@ class ConsumeQueue:
 
     def _data_bytes(self, start: int) -> int:
         """How far a file holds anything but zeros, rounded up to whole entries."""
-        descriptor = os.open(self.path_of(start), os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(self.path_of(start), os.O_RDONLY) as descriptor:
             end = self.file_size
             at = 0
             used = 0
@@ -450,8 +447,6 @@ class ConsumeQueue:
                 if block:
                     used = at + len(block)
                 at = hole
-        finally:
-            os.close(descriptor)
         return -(-used // ENTRY_BYTES) * ENTRY_BYTES
 
     def _last_file_bytes(self) -> int:
@@ -488,11 +483,8 @@ class ConsumeQueue:
         while len(self.starts) > 1 and self.starts[-1] >= end:
             Path(self.path_of(self.starts.pop())).unlink(missing_ok=True)
         if self.starts:
-            descriptor = os.open(self.path_of(self.starts[-1]), os.O_RDWR | os.O_CLOEXEC)
-            try:
+            with opened(self.path_of(self.starts[-1]), os.O_RDWR) as descriptor:
                 zero_from(descriptor, max(0, end - self.starts[-1]), self.file_size)
-            finally:
-                os.close(descriptor)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._note_end()

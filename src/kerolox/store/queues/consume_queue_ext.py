@@ -26,6 +26,7 @@ from kerolox.store.files.mapped_file import (
     check_file_size,
     list_sizes,
     make_folder,
+    opened,
     write_all,
     zero_from,
 )
@@ -302,10 +303,9 @@ class ConsumeQueueExt:
         end = self.max_offset
         first = self.flushed_offset - self.flushed_offset % self.file_size
         for start in range(first, end, self.file_size):
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(self.path_of(start), os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    os.fdatasync(descriptor)
-                finally:
-                    os.close(descriptor)
+            with (
+                contextlib.suppress(FileNotFoundError),
+                opened(self.path_of(start), os.O_RDWR) as descriptor,
+            ):
+                os.fdatasync(descriptor)
         self.flushed_offset = max(self.flushed_offset, end)

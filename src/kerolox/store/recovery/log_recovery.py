@@ -31,7 +31,7 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.records import MESSAGE_MAGIC, RecordView, parse_record
 from kerolox.store.files.checkpoint import CLOCK_STEP_MS, Checkpoint
 from kerolox.store.files.inventory import Inventory
-from kerolox.store.files.mapped_file import MappedFile, end_hole
+from kerolox.store.files.mapped_file import MappedFile, end_hole, opened
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank, is_pre_blank
 from kerolox.store.log.commit_log import CommitLog
@@ -232,14 +232,11 @@ class Recovery:
     @staticmethod
     def _record_into_hole(file: MappedFile, position: int) -> RecordView | None:
         """A record whose end is a hole: of one that was torn, or of zeros that a copy left out."""
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(file.path, os.O_RDONLY) as descriptor:
             size, magic = BLANK.unpack(os.pread(descriptor, BLANK_BYTES, position))
             if magic != MESSAGE_MAGIC or not 0 < size <= REDO_BYTES:
                 return None
             data = os.pread(descriptor, min(size, file.size - position), position)
-        finally:
-            os.close(descriptor)
         record = parse_record(data, 0, len(data), file.start + position)
         return record if record is not None and crc_matches(data, record) else None
 
