@@ -333,7 +333,7 @@ class QueueCheck:
 
     # -- the end ----------------------------------------------------------------------------
     def finish(self, log_start: int, log_end: int) -> None:
-        """Compare what is left, then look for entries that no record stands behind."""
+        """Compare what is left, then look for entries without a record."""
         self._log_end = log_end
         for queue in self._queues.values():
             self._compare(queue)
@@ -425,7 +425,7 @@ class QueueCheck:
 
     def _report_missing(self, queue: _Queue) -> None:
         for start, end, physical in queue.missing:
-            if self._places.is_in_use and self._settles(queue, start, end):
+            if self._places.is_in_use and self._come_soon(queue, start, end):
                 continue
             count = end - start
             if not queue.files.files:
@@ -445,7 +445,7 @@ class QueueCheck:
             else:
                 self._findings.add("queue", path, position, text)
 
-    def _settles(self, queue: _Queue, start: int, end: int) -> bool:
+    def _come_soon(self, queue: _Queue, start: int, end: int) -> bool:
         """Beside a broker: the entries come within a moment, or were deleted with their files."""
         if end - start > CATCH_UP_ENTRIES_MAX:
             return False

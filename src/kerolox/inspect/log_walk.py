@@ -163,7 +163,7 @@ class LogWalk:
         position, end = 0, min(len(window), limit)
         while (record := parse_record(window, position, end, start + position)) is not None:
             if not crc_matches(view, record):
-                if self._may_settle():
+                if self._waits_for_writer():
                     return
                 self._note_wrong_crc(record)
             self.count += 1
@@ -180,7 +180,7 @@ class LogWalk:
         text = f"the body of the record at {at} does not match its CRC ({which})"
         self._findings.add("log", file.path, at - file.start, text)
 
-    def _may_settle(self) -> bool:
+    def _waits_for_writer(self) -> bool:
         """Wait a moment for a record that is perhaps being written; False: it was long enough."""
         if not self._is_in_use or self._catch_up_seconds <= 0:
             return False
@@ -207,7 +207,7 @@ class LogWalk:
         if data_at < 0 and is_last:
             self.end = offset
             return -1
-        if self._may_settle():
+        if self._waits_for_writer():
             return position
         again = find_record(file, descriptor, position + 1, limit)
         if again >= 0:

@@ -50,7 +50,7 @@ class QueueWriter:
             self._held = (queue_offset, entry)
             return ""
         held = self._held[0]
-        odd = self._settle(
+        odd = self._place_held(
             is_offset_wrong=queue_offset == self.next + 1 and queue_offset != held + 1
         )
         return odd + self.put(queue_offset, physical, size, code)
@@ -78,7 +78,7 @@ class QueueWriter:
             self.next += count
             self.flush()
 
-    def _settle(self, *, is_offset_wrong: bool) -> str:
+    def _place_held(self, *, is_offset_wrong: bool) -> str:
         assert self._held is not None
         (queue_offset, entry), self._held = self._held, None
         physical = ENTRY.unpack(entry)[0]
@@ -152,6 +152,6 @@ class QueueWriter:
         odd = ""
         if self._held is not None:
             # Alone at the end: only the first offset of all speaks for a topic made again.
-            odd = self._settle(is_offset_wrong=0 < self._held[0] < self.next)
+            odd = self._place_held(is_offset_wrong=0 < self._held[0] < self.next)
         self.flush()
         return odd
