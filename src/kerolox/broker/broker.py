@@ -15,11 +15,11 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Self
 
+from kerolox import clock
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
@@ -112,7 +112,7 @@ class Broker:
         self.config = config
         self._kernel_name = kernel
         self._pull_hooks = pull_hooks
-        self._now_ms = clock_ms or _now_ms
+        self._now_ms = clock_ms or clock.now_ms
         self._identity = Identity(config)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
@@ -339,7 +339,3 @@ class Broker:
             store.close()
         except OSError as error:
             _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Self
 
+from kerolox import clock
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
@@ -34,7 +34,7 @@ class NameServer:
         """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand."""
         self.config = config
         self.routes = RouteTable()
-        self._clock_ms = clock_ms or _now_ms
+        self._clock_ms = clock_ms or clock.now_ms
         self._key_values = KeyValues(config.kv_config_path)
         self._handlers = NameServerHandlers(config, self.routes, self._key_values, self._clock_ms)
         self._server = RemotingServer(
@@ -129,7 +129,3 @@ class NameServer:
         """Brokers of many topics that are gone leave memory in the background."""
         if not self.routes.is_swept and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.get_running_loop().create_task(self._handlers.sweep())
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

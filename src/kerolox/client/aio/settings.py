@@ -11,7 +11,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox.client.core.consuming.rebalance import STRATEGIES
 from kerolox.client.core.sending.retry import RETRIED_CODES
@@ -80,9 +80,9 @@ class ClientSettings:
         except MessageRejectedError as error:
             raise ConfigError(f"trace_topic: {error}") from None
 
-    def changed(self, **changes: Any) -> Self:  # noqa: ANN401 - as the fields
+    def changed(self, **changes: object) -> Self:
         """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox import clock
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.client.core.consuming.stats import TopicStats
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
@@ -198,7 +198,7 @@ class Consuming:
         assignment, messages = work
         process_queue = assignment.process_queue
         topic = assignment.queue.topic
-        start_ms = _now_ms()
+        start_ms = clock.now_ms()
         if self._namespace or topic.startswith(RETRY_PREFIX):
             self._restore_topics(messages)
         started = str(start_ms)
@@ -208,7 +208,7 @@ class Consuming:
             status = await self._listen_hooked(work)
         else:
             status = (await self._listen(messages))[0]
-        now_ms = _now_ms()
+        now_ms = clock.now_ms()
         process_queue.last_consume_ms = now_ms
         stats = self.stats_of(topic)
         if process_queue.is_dropped:
@@ -233,10 +233,11 @@ class Consuming:
         queue = queue_without_namespace(self._namespace, assignment.queue)
         context = ConsumeContext(self._group, self._namespace, queue, messages)
         run_hooks((hook.before_consume for hook in self._hooks), context)
-        start_ms = _now_ms()
+        start_ms = clock.now_ms()
         status, return_type = await self._listen(messages)
         answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
-        if answered and _now_ms() - start_ms >= self._settings.consume_timeout_minutes * 60_000:
+        limit_ms = self._settings.consume_timeout_minutes * 60_000
+        if answered and clock.now_ms() - start_ms >= limit_ms:
             return_type = ConsumeReturnType.TIME_OUT
         context.return_type = return_type
         context.is_success = status is ConsumeStatus.CONSUME_SUCCESS
@@ -375,7 +376,7 @@ class Consuming:
         try:
             response = await self._cluster.remoting.invoke(
                 address,
-                header.request(outgoing, queue.queue_id, _now_ms()),
+                header.request(outgoing, queue.queue_id, clock.now_ms()),
                 timeout_seconds=SEND_BACK_SECONDS_MAX,
             )
             send_result(response, outgoing, queue, address)
@@ -393,7 +394,7 @@ class Consuming:
                 if message is None:
                     break
                 started = message.properties.get(PropertyKey.CONSUME_START_TIME, "")
-                if not started or _now_ms() - int(started) <= limit_ms:
+                if not started or clock.now_ms() - int(started) <= limit_ms:
                     break
                 broker_name = assignment.queue.broker_name
                 if not await self.send_back(message, EXPIRED_DELAY_LEVEL, broker_name):
@@ -402,10 +403,6 @@ class Consuming:
                 if assignment.process_queue.first is message:
                     assignment.process_queue.remove([message])
                     assignment.room.set()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def is_flow_control(error: Exception) -> bool:

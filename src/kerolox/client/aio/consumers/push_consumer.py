@@ -18,10 +18,10 @@ import dataclasses
 import logging
 import os
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consuming import (
@@ -230,7 +230,7 @@ class PushConsumer(Client):
         else:
             self._offsets = BrokerOffsets(cluster, self.group)
             self._subscriptions[self._retry_topic] = subscription_of(self._retry_topic, ALL_TAGS)
-        self._start_ms = _now_ms()
+        self._start_ms = clock.now_ms()
         self._consuming = Consuming(
             self.group,
             settings,
@@ -350,7 +350,7 @@ class PushConsumer(Client):
                     raise ClientError(f"no broker knows a member of group {self.group!r}")
             strategy = STRATEGIES[self.settings.allocation]
             share = allocate(strategy, self._client_id, share, members)
-        stale_ms = _now_ms() - PULL_EXPIRED_MS
+        stale_ms = clock.now_ms() - PULL_EXPIRED_MS
         owned = [
             queue
             for queue, assignment in self._assignments.items()
@@ -371,7 +371,7 @@ class PushConsumer(Client):
     async def _touch_subscription(self, topic: str) -> None:
         subscription = self._subscriptions.get(topic)
         if subscription is not None:
-            version = max(_now_ms(), subscription.version + 1)
+            version = max(clock.now_ms(), subscription.version + 1)
             self._subscriptions[topic] = dataclasses.replace(subscription, version=version)
             await self._heartbeat()
 
@@ -385,7 +385,7 @@ class PushConsumer(Client):
             self._is_unbalanced = True
             return
         assignment = Assignment(queue, offset)
-        assignment.process_queue.last_pull_ms = _now_ms()
+        assignment.process_queue.last_pull_ms = clock.now_ms()
         self._assignments[queue] = assignment
         assignment.task = self._background.start(self._pull_loop(assignment))
 
@@ -416,7 +416,7 @@ class PushConsumer(Client):
     async def _pull_loop(self, assignment: Assignment) -> None:
         settings, process_queue = self.settings, assignment.process_queue
         while not process_queue.is_dropped:
-            process_queue.last_pull_ms = _now_ms()
+            process_queue.last_pull_ms = clock.now_ms()
             try:
                 delay = await self._pull_once(assignment)
             except KeroloxError as error:
@@ -434,8 +434,8 @@ class PushConsumer(Client):
 
     async def _greet_again(self) -> None:
         """The broker has forgotten us or never heard of us, by its restart for example."""
-        if _now_ms() - self._greeted_ms >= GREET_AGAIN_MS:
-            self._greeted_ms = _now_ms()
+        if clock.now_ms() - self._greeted_ms >= GREET_AGAIN_MS:
+            self._greeted_ms = clock.now_ms()
             await self._heartbeat()
             self._rebalance_wanted.set()
 
@@ -468,12 +468,12 @@ class PushConsumer(Client):
             suspend_timeout_ms=settings.suspend_timeout_ms,
             commit_offset=commit_offset if commit_offset > 0 else -1,
         )
-        start_ms = _now_ms()
+        start_ms = clock.now_ms()
         response = await cluster.remoting.invoke(
             address, request, timeout_seconds=settings.pull_timeout_ms / 1000
         )
         result = pull_result(response, queue, subscription, address)
-        return await self._pulled(assignment, result, _now_ms() - start_ms)
+        return await self._pulled(assignment, result, clock.now_ms() - start_ms)
 
     async def _wait_for_room(self, assignment: Assignment) -> None:
         assignment.room.clear()
@@ -495,7 +495,7 @@ class PushConsumer(Client):
             await self._correct_offset(assignment)
             return 0.0
         if result.messages:
-            now_ms = _now_ms()
+            now_ms = clock.now_ms()
             stats = self._consuming.stats_of(queue.topic)
             stats.pulls.add(now_ms, 1, elapsed_ms)
             stats.pulled.add(now_ms, len(result.messages))
@@ -583,7 +583,3 @@ class PushConsumer(Client):
             self.reset_offsets,
         )
         return await answer_broker(view, command)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, Cluster
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
@@ -248,7 +249,7 @@ class Producer(Client):
             context = self._send_context(outgoing, target, address, is_oneway=True)
             run_hooks((hook.before_send for hook in self._send_hooks), context)
             outgoing = context.message
-        request = self._header.request(outgoing, target.queue_id, _now_ms(), oneway=True)
+        request = self._header.request(outgoing, target.queue_id, clock.now_ms(), oneway=True)
         await cluster.remoting.invoke_oneway(address, request, timeout_seconds=timeout_seconds)
         if context is not None:
             run_hooks((hook.after_send for hook in self._send_hooks), context)
@@ -280,7 +281,7 @@ class Producer(Client):
         cluster = self._open_cluster()
         for message in batch:
             self._sending_cluster(message)
-        now_ms, next_id = _now_ms(), self._ids.next
+        now_ms, next_id = clock.now_ms(), self._ids.next
         outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
         if self._namespace:
             outgoing = in_namespace(outgoing, self._namespace)
@@ -373,7 +374,7 @@ class Producer(Client):
 
     async def _outgoing(self, message: Message) -> OutgoingMessage:
         settings = self.settings
-        message_id = self._ids.next(_now_ms())
+        message_id = self._ids.next(clock.now_ms())
         least, level = settings.compress_bytes_min, settings.compress_level
         if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= least:
             outgoing = await asyncio.to_thread(
@@ -419,7 +420,7 @@ class Producer(Client):
                 if self._send_hooks:
                     result = await self._hooked(cluster, outgoing, target, address, remaining)
                 else:
-                    request = self._header.request(outgoing, target.queue_id, _now_ms())
+                    request = self._header.request(outgoing, target.queue_id, clock.now_ms())
                     response = await cluster.remoting.invoke(
                         address, request, timeout_seconds=remaining
                     )
@@ -459,7 +460,7 @@ class Producer(Client):
         context = self._send_context(outgoing, target, address)
         run_hooks((hook.before_send for hook in hooks), context)
         outgoing = context.message
-        request = self._header.request(outgoing, target.queue_id, _now_ms())
+        request = self._header.request(outgoing, target.queue_id, clock.now_ms())
         try:
             response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
             context.result = send_result(response, outgoing, target, address)
@@ -526,7 +527,7 @@ class Producer(Client):
         if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return command.not_supported()
         try:
-            reply = pushed_reply(command, now_ms=_now_ms())
+            reply = pushed_reply(command, now_ms=clock.now_ms())
         except RemoteProtocolError as error:
             _log.warning("from %s: %s", connection.remote_address, error)
             return command.response(
@@ -591,7 +592,3 @@ def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSet
             message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
         ),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from kerolox import clock
 from kerolox.client.core.tracing.trace import TraceBatch, TraceSegment
 from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.errors import KeroloxError
@@ -92,8 +92,8 @@ class TraceDispatcher:
         """What makes the records and gives them to this dispatcher."""
         return TraceHook(
             self.append,
-            now_ms=_now_ms,
-            next_id=lambda: ids.next(_now_ms()),
+            now_ms=clock.now_ms,
+            next_id=lambda: ids.next(clock.now_ms()),
             trace_topic=self._topic,
         )
 
@@ -105,7 +105,7 @@ class TraceDispatcher:
             return
         if not self._segment:
             self._wanted.set()
-        batch = self._segment.add(trace, _now_ms())
+        batch = self._segment.add(trace, clock.now_ms())
         if batch is not None:
             self._enqueue(batch)
 
@@ -153,7 +153,7 @@ class TraceDispatcher:
 
     async def _run(self, producer: TraceSender) -> None:
         while True:
-            if self._segment and (self._closing or self._segment.due_ms <= _now_ms()):
+            if self._segment and (self._closing or self._segment.due_ms <= clock.now_ms()):
                 batch = self._segment.drain()
                 if batch is not None:
                     self._enqueue(batch)
@@ -168,7 +168,7 @@ class TraceDispatcher:
                     await asyncio.wait(self._sending)
                 return
             self._wanted.clear()
-            seconds = (self._segment.due_ms - _now_ms()) / 1000 if self._segment else None
+            seconds = (self._segment.due_ms - clock.now_ms()) / 1000 if self._segment else None
             try:
                 async with asyncio.timeout(seconds):
                     await self._wanted.wait()
@@ -186,7 +186,3 @@ class TraceDispatcher:
             _log.log(level, "%d traces are not sent: %s", batch.records, error)
         else:
             self._is_failing = False
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
