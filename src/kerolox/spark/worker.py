@@ -14,7 +14,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from kerolox.spark.options import SourceOptions
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class WorkerError(Exception):
@@ -110,18 +111,18 @@ def require_kerolox(version: str | None = None) -> Callable[..., Iterator[pyarro
     return read_partition
 
 
-def plain_errors(function: _Function) -> _Function:
+def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Makes errors of a method that Spark calls look plain: see :func:`show_plainly`."""
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def called(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
             return function(*args, **kwargs)
         except Exception as error:
             show_plainly(error)
             raise
 
-    return called  # type: ignore[return-value]
+    return called
 
 
 def show_plainly(error: Exception) -> None:

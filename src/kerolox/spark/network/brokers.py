@@ -8,7 +8,8 @@ that a master that is silent holds up nobody.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.message import ALL_TAGS
@@ -35,45 +36,47 @@ TopicBounds = dict[int, Bounds]
 """Of one topic on one master, by queue id."""
 
 
-class Errand(Generic[_Result]):
+def in_thread(work: Callable[[], _Result]) -> Future[_Result]:
     """A call in a thread of its own, which nobody has to wait for."""
+    future: Future[_Result] = Future()
 
-    def __init__(self, work: Callable[[], _Result]) -> None:
-        self._work = work
-        self._done = threading.Event()
-        self._lock = threading.Lock()
-        self._afterwards: Callable[[], None] | None = None
-        self._result: _Result | None = None
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, name="kerolox-spark", daemon=True).start()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it is done within so many seconds."""
-        return self._done.wait(seconds)
-
-    def result(self) -> _Result:
-        """What the call returned; raises what it raised. Only when it is done."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]  # set before _done
-
-    def afterwards(self, action: Callable[[], None]) -> None:
-        """Call something when it is done: now, or in its thread."""
-        with self._lock:
-            if not self._done.is_set():
-                self._afterwards = action
-                return
-        action()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._result = self._work()
+            future.set_result(work())
         except Exception as error:
-            self._error = error
-        with self._lock:
-            self._done.set()
-        if self._afterwards is not None:
-            self._afterwards()
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="kerolox-spark", daemon=True).start()
+    return future
+
+
+def afterwards(future: Future[_Result], action: Callable[[], None]) -> None:
+    """Do something when a call is done: now, or in its thread."""
+    future.add_done_callback(lambda _: action())
+
+
+def is_done(future: Future[_Result], seconds: float) -> bool:
+    """Whether a call is done within so many seconds."""
+    return bool(wait([future], seconds).done)
+
+
+def pull_header(
+    queue: MessageQueue, group: str, expression: str, *, offset: int = 0, count: int = 0
+) -> PullMessageHeader:
+    """Asks for records at once, by an expression of tags, and commits nothing."""
+    return PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=expression,
+        expression_type="TAG",
+    )
 
 
 class Master:
@@ -120,19 +123,7 @@ class Master:
         Raises:
             RemotingError, BrokerError: no answer, or a refusal.
         """
-        header = PullMessageHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=1,
-            sys_flag=PullSysFlag.SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=ALL_TAGS,
-            expression_type="TAG",
-        )
+        header = pull_header(queue, group, ALL_TAGS, offset=offset, count=1)
         request = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
         answer = self._ask([request])[0]
         if answer.code in _NOT_THERE:

@@ -10,6 +10,7 @@ longer than ``wait_seconds`` (option ``pollTimeoutMs``) its error is raised. Onl
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from dataclasses import dataclass
@@ -25,11 +26,12 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
-from kerolox.spark.network.brokers import Errand, Master, TopicBounds
+from kerolox.spark.network.brokers import Master, TopicBounds, afterwards, in_thread, is_done
 from kerolox.spark.network.routes import PASSING_CODES, Lookup, Masters, RouteFinder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+    from concurrent.futures import Future
 
     from kerolox.spark.positions.offsets import Bounds
 
@@ -82,10 +84,10 @@ class Cluster:
         self._routes: dict[str, Masters] = {}
         self._unlisted: set[tuple[str, str]] = set()
         """(topic, broker name) that the newest route lacks, kept as long as the broker answers."""
-        self._finding: Errand[Lookup] | None = None
+        self._finding: Future[Lookup] | None = None
         self._found_at = -ROUTE_SECONDS
         self._masters: dict[str, Master] = {}
-        self._asking: dict[str, Errand[dict[str, TopicBounds | BrokerError]]] = {}
+        self._asking: dict[str, Future[dict[str, TopicBounds | BrokerError]]] = {}
         self._troubles: dict[tuple[str, str], _Trouble] = {}
         """By (topic or "", broker name or "")."""
 
@@ -112,11 +114,11 @@ class Cluster:
             if name not in self._asking:
                 master = self._master(name, by_topic)
                 counts = {topic: queues for topic, (_, queues) in by_topic.items()}
-                self._asking[name] = Errand(lambda m=master, c=counts: m.bounds(c))  # type: ignore[misc]
+                self._asking[name] = in_thread(functools.partial(master.bounds, counts))
         deadline = time.monotonic() + PATIENCE_SECONDS
         for name, by_topic in wanted.items():
             patience = 0.0 if ("", name) in self._troubles else deadline - time.monotonic()
-            if self._asking[name].wait(max(patience, 0.0)):
+            if is_done(self._asking[name], max(patience, 0.0)):
                 self._take_bounds(name, by_topic, self._asking.pop(name), held)
             else:
                 silent = f"broker {name} at {self._masters[name].address} does not answer"
@@ -180,10 +182,10 @@ class Cluster:
         if self._finding is None:
             self._finder.close()
         else:
-            self._finding.afterwards(self._finder.close)
+            afterwards(self._finding, self._finder.close)
         for name, master in self._masters.items():
             if name in self._asking:
-                self._asking[name].afterwards(master.close)
+                afterwards(self._asking[name], master.close)
             else:
                 master.close()
 
@@ -194,8 +196,8 @@ class Cluster:
         seconds = ROUTE_SECONDS_IN_TROUBLE if in_trouble else ROUTE_SECONDS
         if self._finding is None and time.monotonic() >= self._found_at + seconds:
             asked = list(topics)
-            self._finding = Errand(lambda: self._finder.find(asked))
-        if self._finding is None or not self._finding.wait(PATIENCE_SECONDS if new else 0.0):
+            self._finding = in_thread(lambda: self._finder.find(asked))
+        if self._finding is None or not is_done(self._finding, PATIENCE_SECONDS if new else 0.0):
             if new and self._finding is not None:
                 away = ConnectError(f"no name server of {self._servers()} answers")
                 self._note_new(topics, away, certain=False)
@@ -276,11 +278,11 @@ class Cluster:
         self,
         name: str,
         by_topic: dict[str, tuple[str, int]],
-        errand: Errand[dict[str, TopicBounds | BrokerError]],
+        asked: Future[dict[str, TopicBounds | BrokerError]],
         held: dict[MessageQueue, Bounds],
     ) -> None:
         try:
-            answers = errand.result()
+            answers = asked.result()
         except RemoteProtocolError:
             raise
         except RemotingError as error:

@@ -30,16 +30,14 @@ from kerolox.protocol.codes import (
     FLAG_RESPONSE,
     VERSION,
     LanguageCode,
-    PullSysFlag,
     RequestCode,
     ResponseCode,
 )
 from kerolox.protocol.framing import encode_frame, split_frame
-from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import records_before, store_time_of
 from kerolox.protocol.serialize import HeaderFields, encode_json_header
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.spark.network.brokers import Master
+from kerolox.spark.network.brokers import Master, pull_header
 from kerolox.spark.network.routes import PASSING_CODES, RouteFinder
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
@@ -349,20 +347,7 @@ def _request_template(queue_range: QueueRange, options: SourceOptions) -> bytes:
     some 30,000 requests.
     """
 
-    topic, _broker_name, queue_id = queue_range.queue
-    header = PullMessageHeader(
-        consumer_group=options.consumer_group,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=0,
-        max_msg_nums=0,
-        sys_flag=PullSysFlag.SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription=options.sub_expression,
-        expression_type="TAG",
-    )
+    header = pull_header(queue_range.queue, options.consumer_group, options.sub_expression)
     fields = {name: value.replace("%", "%%") for name, value in header.encode().items()}
     for place in ("queue_offset", "max_msg_nums"):
         fields[header.wire_name(place)] = "%d"
