@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import os
 import sys
 import time
@@ -11,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.cluster_options import name_server_option, on_cluster
 from kerolox.cli.output import complain, print_line
-from kerolox.cli.process.logs import configure_logging
-from kerolox.cli.process.running import run
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 
 if TYPE_CHECKING:
@@ -69,16 +69,18 @@ def send(
     def message(data: bytes) -> Message:
         return Message(topic, data, tags=tags, keys=keys, properties=pairs)
 
-    configure_logging("warning")
     if lines:
         following = (message(line) for line in _lines(file) if line)
-        run(_telling(name_server, topic, lambda: _send_lines(name_server, following)))
-        return
-    if body is not None:
-        data = os.fsencode(body)
+        sending = functools.partial(_send_lines, name_server, following)
     else:
-        data = file.read_bytes() if file is not None else sys.stdin.buffer.read()
-    run(_telling(name_server, topic, lambda: _send_one(name_server, message(data))))
+        sending = functools.partial(_send_one, name_server, message(_data(body, file)))
+    on_cluster(name_server, lambda access: _telling(access, topic, sending))
+
+
+def _data(body: str | None, file: Path | None) -> bytes:
+    if body is not None:
+        return os.fsencode(body)
+    return file.read_bytes() if file is not None else sys.stdin.buffer.read()
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -98,26 +100,20 @@ def _lines(file: Path | None) -> Iterator[bytes]:
             yield line.rstrip(b"\r\n")
 
 
-async def _telling(name_server: str, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
+async def _telling(access: Access, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
     """Send, and say so when that made the topic: a typing error makes one, too."""
-    from kerolox.admin import Access
-    from kerolox.client.aio.network.identity import name_servers_of
-    from kerolox.remoting.client import RemotingClient
-
-    async with RemotingClient() as client:
-        access = Access(client, name_servers_of(name_server))
-        was_there = await _queues_of(access, topic) != {}
-        failed: KeroloxError | None = None
-        try:
-            await sending()
-        except KeroloxError as error:
-            # The first of many messages may have made it.
-            failed = error
-        made = {} if was_there else await _queues_of(access, topic) or {}
-        for broker_name, queues in made.items():
-            complain(f"kerolox: created topic {topic} ({queues} queues on {broker_name})")
-        if failed is not None:
-            raise failed
+    was_there = await _queues_of(access, topic) != {}
+    failed: KeroloxError | None = None
+    try:
+        await sending()
+    except KeroloxError as error:
+        # The first of many messages may have made it.
+        failed = error
+    made = {} if was_there else await _queues_of(access, topic) or {}
+    for broker_name, queues in made.items():
+        complain(f"kerolox: created topic {topic} ({queues} queues on {broker_name})")
+    if failed is not None:
+        raise failed
 
 
 async def _queues_of(access: Access, topic: str) -> dict[str, int] | None:
@@ -150,12 +146,11 @@ async def _send_lines(name_server: str, messages: Iterator[Message]) -> None:
 
     started, sent = time.monotonic(), 0
     open_sends: set[asyncio.Task[object]] = set()
-    # Reading a pipe may block: in a thread, so that answers are still taken.
-    following = iter(messages)
     try:
         async with Producer(GROUP, name_server) as producer:
             while True:
-                batch = await asyncio.to_thread(_take, following, IN_FLIGHT_MAX)
+                # Reading a pipe may block: in a thread, so that answers are still taken.
+                batch = await asyncio.to_thread(list, itertools.islice(messages, IN_FLIGHT_MAX))
                 if not batch:
                     break
                 open_sends = {asyncio.ensure_future(producer.send(each)) for each in batch}
@@ -169,13 +164,3 @@ async def _send_lines(name_server: str, messages: Iterator[Message]) -> None:
         raise KeroloxError(f"after {sent} messages: {error}") from error
     seconds = max(time.monotonic() - started, 1e-9)
     print_line(f"sent {sent} messages in {seconds:.2f} s ({sent / seconds:,.0f} a second)")
-
-
-def _take(messages: Iterator[Message], count: int) -> list[Message]:
-    """Up to ``count`` more messages; fewer at the end only."""
-    taken = []
-    for message in messages:
-        taken.append(message)
-        if len(taken) == count:
-            break
-    return taken

@@ -5,11 +5,14 @@ SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/proces
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +50,34 @@ _PORT = click.IntRange(0, 65535)
 _PATH = click.Path(path_type=Path)
 
 
-def _server_options(command: Callable[..., None]) -> Callable[..., None]:
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The options that all servers have."""
+
+    hosts: tuple[str, ...]
+    data: Path | None
+    config_file: Path | None
+    ready_file: Path | None
+    log_file: Path | None
+    log_level: str
+
+    @property
+    def listen_host(self) -> str | None:
+        """``--host`` as setting ``listenHost`` has it."""
+        return ";".join(self.hosts) if self.hosts else None
+
+
+def _server_options(serve_with: Callable[..., None]) -> Callable[..., None]:
+    """Have a command take :class:`ServerOptions`, in a process that is prepared as they say."""
+    names = [each.name for each in dataclasses.fields(ServerOptions)]
+
+    @functools.wraps(serve_with)
+    def command(**given: object) -> None:
+        shared = {name: given.pop(name) for name in names}
+        options = ServerOptions(**shared)  # type: ignore[arg-type]
+        prepare_server(options.log_level, options.log_file)
+        serve_with(options, **given)
+
     for option in (
         click.option(
             "--log-level",
@@ -101,17 +131,7 @@ _advertise_option = click.option(
 @click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
 @click.option("--namesrv-port", type=_PORT, default=9876, show_default=True)
 @_server_options
-def up(
-    port: int | None,
-    namesrv_port: int,
-    advertise: str | None,
-    hosts: tuple[str, ...],
-    data: Path | None,
-    config_file: Path | None,
-    ready_file: Path | None,
-    log_file: Path | None,
-    log_level: str,
-) -> None:
+def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: str | None) -> None:
     """Run a name server and a broker in one process.
 
     Only this machine reaches them, unless --host, or listenHost in the settings file, says
@@ -120,48 +140,38 @@ def up(
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig
 
-    prepare_server(log_level, log_file)
-    given = {} if config_file is None else read_properties(config_file)
+    given = {} if options.config_file is None else read_properties(options.config_file)
     broker_config = BrokerConfig.load_for_start(
-        config_file,
+        options.config_file,
         listen_port=port,
-        listen_host=_listen_host(hosts) or (None if given.get("listenHost") else LOOPBACK),
+        listen_host=options.listen_host or (None if given.get("listenHost") else LOOPBACK),
         advertised_address=advertise,
-        store_path_root_dir=data,
+        store_path_root_dir=options.data,
     )
     namesrv_config = NamesrvConfig.load_for_start(
         None,
         listen_port=namesrv_port,
         listen_host=broker_config.listen_host,
         max_connections_per_address=broker_config.max_connections_per_address,
-        **_namesrv_files(data or broker_config.store_path_root_dir),
+        **_namesrv_files(options.data or broker_config.store_path_root_dir),
     )
-    run(serve(_up_started(namesrv_config, broker_config), ready_file))
+    run(serve(_up_started(namesrv_config, broker_config), options.ready_file))
 
 
 @click.command()
 @click.option("--port", type=_PORT, help="Port to listen on (listenPort, 9876).")
 @_server_options
-def namesrv(
-    port: int | None,
-    hosts: tuple[str, ...],
-    data: Path | None,
-    config_file: Path | None,
-    ready_file: Path | None,
-    log_file: Path | None,
-    log_level: str,
-) -> None:
+def namesrv(options: ServerOptions, port: int | None) -> None:
     """Run a name server, on all addresses of this machine unless it is told otherwise."""
     from kerolox.namesrv.config import NamesrvConfig
 
-    prepare_server(log_level, log_file)
-    files = _namesrv_files(data) if data is not None else {}
-    if config_file is not None:
-        files["config_store_path"] = config_file
+    files = _namesrv_files(options.data) if options.data is not None else {}
+    if options.config_file is not None:
+        files["config_store_path"] = options.config_file
     config = NamesrvConfig.load_for_start(
-        config_file, listen_port=port, listen_host=_listen_host(hosts), **files
+        options.config_file, listen_port=port, listen_host=options.listen_host, **files
     )
-    run(serve(_namesrv_started(config), ready_file))
+    run(serve(_namesrv_started(config), options.ready_file))
 
 
 @click.command()
@@ -176,15 +186,7 @@ def namesrv(
 )
 @_server_options
 def broker(
-    port: int | None,
-    name_server: str | None,
-    advertise: str | None,
-    hosts: tuple[str, ...],
-    data: Path | None,
-    config_file: Path | None,
-    ready_file: Path | None,
-    log_file: Path | None,
-    log_level: str,
+    options: ServerOptions, port: int | None, name_server: str | None, advertise: str | None
 ) -> None:
     """Run a broker, on all addresses of this machine unless it is told otherwise.
 
@@ -193,20 +195,15 @@ def broker(
     """
     from kerolox.broker.config import BrokerConfig
 
-    prepare_server(log_level, log_file)
     config = BrokerConfig.load_for_start(
-        config_file,
+        options.config_file,
         listen_port=port,
-        listen_host=_listen_host(hosts),
+        listen_host=options.listen_host,
         advertised_address=advertise,
-        store_path_root_dir=data,
+        store_path_root_dir=options.data,
         namesrv_addr=name_server,
     )
-    run(serve(_broker_started(config), ready_file))
-
-
-def _listen_host(hosts: tuple[str, ...]) -> str | None:
-    return ";".join(hosts) if hosts else None
+    run(serve(_broker_started(config), options.ready_file))
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:

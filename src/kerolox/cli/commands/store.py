@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from kerolox.cli.output import complain, output_option, print_json, print_line
+from kerolox.cli.output import complain, output_option, print_json, print_line, time_text
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ def _print_info(described: StoreInfo, output: str) -> None:
     for name, message in (("oldest", described.oldest), ("newest", described.newest)):
         if message is not None:
             show(
-                f"  {name:9} {_when(message.store_timestamp)}  {message.topic}, queue "
+                f"  {name:9} {time_text(message.store_timestamp)}  {message.topic}, queue "
                 f"{message.queue_id}, offset {message.queue_offset}, at {message.commit_log_offset}"
             )
     show(f"  index     {described.index_files} files, {described.index_entries} entries")
@@ -378,7 +378,7 @@ def _print_info(described: StoreInfo, output: str) -> None:
     else:
         names = ("log", "queues", "index")
         times = zip(names, described.checkpoint, strict=True)
-        show("  on disk   " + ", ".join(f"{name} {_when(when)}" for name, when in times))
+        show("  on disk   " + ", ".join(f"{name} {time_text(when)}" for name, when in times))
     for part, (size, used) in described.sizes.items():
         show(f"  {part:16} {size:>14} bytes, {used:>14} on disk")
     show(f"  {'topic':40} {'queue':>5} {'min':>12} {'max':>12} {'messages':>12}")
@@ -392,13 +392,3 @@ def _print_info(described: StoreInfo, output: str) -> None:
                 f"{count:>12}"
             )
     show(f"  {total} messages in {len(described.queues)} queues")
-
-
-def _when(timestamp_ms: int) -> str:
-    if timestamp_ms <= 0:
-        return "-"
-    try:
-        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return when.isoformat(sep=" ", timespec="milliseconds")

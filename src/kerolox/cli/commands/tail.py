@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import click
 
 from kerolox.addresses import join_address
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import complain, output_option, print_json, print_line
+from kerolox.cli.output import complain, output_option, print_json, print_line, time_text
 from kerolox.errors import (
     BrokerError,
     RemotingError,
@@ -200,9 +199,8 @@ class _Tail:
 
 
 def _text_line(message: MessageExt, *, is_raw: bool) -> str:
-    when = datetime.datetime.fromtimestamp(message.store_timestamp / 1000)
     parts = [
-        when.isoformat(sep=" ", timespec="milliseconds"),
+        time_text(message.store_timestamp),
         f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
     ]
     if message.tags:

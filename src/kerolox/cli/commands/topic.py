@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import output_option, print_json, print_line
+from kerolox.cli.output import output_option, print_json, print_line, time_text
 
 if TYPE_CHECKING:
-    from kerolox.admin import TopicChange
+    from kerolox.admin import TopicChange, TopicDescription
 
 
 @click.group()
@@ -148,11 +147,9 @@ def _change_text(change: TopicChange) -> str:
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic, with offsets."""
-    from kerolox.admin import TopicDescription, describe_topic
+    from kerolox.admin import describe_topic
 
-    description: TopicDescription = on_cluster(
-        name_server, lambda access: describe_topic(access, name)
-    )
+    description = on_cluster(name_server, lambda access: describe_topic(access, name))
     if output == "json":
         print_json(_as_json(description))
         return
@@ -170,7 +167,7 @@ def describe_command(name: str, output: str, name_server: str) -> None:
     print_line(f"  {'queue':24} {'min':>12} {'max':>12}  last message", output)
     for status in description.queues:
         where = f"{status.queue.broker_name}/{status.queue.queue_id}"
-        when = _time_text(status.last_update_timestamp)
+        when = time_text(status.last_update_timestamp)
         print_line(f"  {where:24} {status.min_offset:>12} {status.max_offset:>12}  {when}", output)
     count = sum(status.max_offset - status.min_offset for status in description.queues)
     print_line(f"  {count} messages", output)
@@ -188,10 +185,7 @@ def delete_command(name: str, cluster: str, name_server: str) -> None:
     print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
 
 
-def _as_json(description: object) -> dict[str, object]:
-    from kerolox.admin import TopicDescription
-
-    assert isinstance(description, TopicDescription)
+def _as_json(description: TopicDescription) -> dict[str, object]:
     return {
         "topic": description.topic,
         "brokers": [
@@ -222,10 +216,3 @@ def _as_json(description: object) -> dict[str, object]:
             for status in description.queues
         ],
     }
-
-
-def _time_text(timestamp_ms: int) -> str:
-    if timestamp_ms <= 0:
-        return "-"
-    when = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
-    return when.isoformat(sep=" ", timespec="milliseconds")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli.cluster_options import name_server_option
-from kerolox.cli.output import output_option, print_json, print_line
+from kerolox.cli.output import output_option, print_json, print_line, time_text
 from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
 from kerolox.client.core.tracing.trace import (
@@ -62,8 +61,7 @@ async def _views(name_server: str, message_id: str, topic: str) -> list[TraceVie
 
 def _text_line(view: TraceView) -> str:
     record = view.trace
-    when = datetime.datetime.fromtimestamp(record.timestamp_ms / 1000)
-    parts = [when.isoformat(sep=" ", timespec="milliseconds"), f"{_kind(view):<14}"]
+    parts = [time_text(record.timestamp_ms), f"{_kind(view):<14}"]
     parts.append(f"group={record.group} client={view.client_host}")
     match record:
         case PubTrace():

@@ -12,7 +12,6 @@ import faulthandler
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 from kerolox.cli.process.logs import log_stream, write_lines
 
@@ -88,7 +87,7 @@ def show_tasks() -> None:
     write_lines(lines)
 
 
-def _frames(waiting: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is awaited
+def _frames(waiting: object) -> Iterator[str]:
     """From the task's coroutine down to what it waits for."""
     for _ in range(FRAMES_SHOWN_MAX):
         frame = getattr(waiting, "cr_frame", None)
@@ -96,7 +95,7 @@ def _frames(waiting: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is awaite
             return
         code = frame.f_code
         yield f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
-        waiting = waiting.cr_await
+        waiting = getattr(waiting, "cr_await", None)
 
 
 def _is_terminal(descriptor: int) -> bool:
