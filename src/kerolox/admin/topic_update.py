@@ -15,14 +15,14 @@ from kerolox.admin.topics import (
     ask_each,
     beside,
     brokers_of,
+    check_not_internal,
     listed,
+    masters_of,
+    order_entry,
     topic_settings,
 )
-from kerolox.client.core.routes import MASTER_ID
-from kerolox.client.core.validate import is_system_topic
-from kerolox.errors import ClientError, MessageRejectedError, NotFoundError
+from kerolox.errors import ClientError, NotFoundError
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -75,8 +75,7 @@ async def update_topic(
             done, what is not and why. Another run finishes it.
         BrokerError, RemotingError: a broker does not say what it has.
     """
-    if is_system_topic(topic):
-        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
+    check_not_internal(topic)
     places = await _places(access, topic, cluster, broker)
     changes = []
     for address, name in places.items():
@@ -107,11 +106,7 @@ async def _places(access: Access, topic: str, cluster: str, broker: str) -> dict
             f"name server {listed(unasked)} does not say where topic {topic!r} is; run the command "
             "again when all answer, or name only those that do (-n)"
         )
-    masters = {
-        each.addresses[MASTER_ID]: each.broker_name
-        for each in brokers
-        if MASTER_ID in each.addresses and cluster in ("", each.cluster)
-    }
+    masters = masters_of(brokers, cluster)
     if broker:
         return {broker: masters.get(broker, broker)}
     if not masters:
@@ -149,7 +144,7 @@ async def _write_order(access: Access, topic: str, changes: list[TopicChange]) -
     is not ordered any more."""
 
     async def write(name_server: str) -> None:
-        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+        entry = order_entry(topic)
         counts: dict[str, str] = {}
         try:
             known = await access.ask(name_server, RequestCode.GET_KV_CONFIG, entry)

@@ -147,7 +147,7 @@ async def create_topic(
 async def _note_order(access: Access, topic: str, names: list[str], queues: int) -> None:
     """Have the name servers know that a topic is ordered, and its queues on each broker."""
     value = ";".join(f"{name}:{queues}" for name in sorted(names))
-    entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic, "value": value}
+    entry = {**order_entry(topic), "value": value}
     noted, failed = await ask_each(
         access.name_servers, lambda a: access.ask(a, RequestCode.PUT_KV_CONFIG, entry)
     )
@@ -244,18 +244,11 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
             text says where it is deleted and where not. Another run finishes it.
         RemotingError: no name server answers.
     """
-    if is_system_topic(topic):
-        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
+    check_not_internal(topic)
     brokers, unasked = await brokers_of(access, topic)
     if cluster:
         (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
-    masters = sorted(
-        {
-            broker.addresses[MASTER_ID]
-            for broker in brokers
-            if MASTER_ID in broker.addresses and cluster in ("", broker.cluster)
-        }
-    )
+    masters = sorted(masters_of(brokers, cluster))
     if cluster and not masters:
         raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
     deleted, failed = await ask_each(
@@ -298,9 +291,8 @@ async def brokers_of(
         if route is not None:
             found[name_server] = route.brokers
             return
-        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
         with contextlib.suppress(NotFoundError):
-            await access.ask(name_server, RequestCode.GET_KV_CONFIG, entry)
+            await access.ask(name_server, RequestCode.GET_KV_CONFIG, order_entry(topic))
             found[name_server] = ()
 
     _, silent = await ask_each(access.name_servers, look)
@@ -311,12 +303,35 @@ async def brokers_of(
     return [broker for brokers in found.values() for broker in brokers], silent
 
 
+def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, str]:
+    """Address → name of the masters; only those of a cluster, unless that is empty."""
+    return {
+        each.addresses[MASTER_ID]: each.broker_name
+        for each in brokers
+        if MASTER_ID in each.addresses and cluster in ("", each.cluster)
+    }
+
+
+def order_entry(topic: str) -> dict[str, str]:
+    """Where name servers keep the order of a topic among their key-values."""
+    return {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+
+
+def check_not_internal(topic: str) -> None:
+    """Refuse to change or delete what RocketMQ needs.
+
+    Raises:
+        MessageRejectedError: the topic is RocketMQ's own.
+    """
+    if is_system_topic(topic):
+        raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
+
+
 async def _forget(access: Access, name_server: str, topic: str, cluster: str) -> None:
     fields = {"topic": topic, "clusterName": cluster or None}
     await access.ask(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
     if not cluster:
-        entry = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
-        await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, entry)
+        await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, order_entry(topic))
 
 
 async def ask_each(
