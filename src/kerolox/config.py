@@ -345,8 +345,7 @@ def _check_limits(value: object, rules: SettingRules, where: str) -> object:
         if high is not None and value > high:
             raise ConfigError(f"{where}: {value} is too large; the most is {high}")
     if choices is not None and value not in choices:
-        best = nearest(str(value), choices)
-        hint = f" (did you mean {best!r}?)" if best else ""
+        hint = _did_you_mean(str(value), choices)
         raise ConfigError(f"{where}: {_quoted(str(value))} is none of {', '.join(choices)}{hint}")
     return value
 

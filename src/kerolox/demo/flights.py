@@ -31,11 +31,6 @@ def load_flights(limit: int | None = None) -> DataFrame:
     return flights if limit is None else flights.head(limit)
 
 
-def flight_count(flights: DataFrame) -> int:
-    """How many there are."""
-    return len(flights)
-
-
 def total_distance(flights: DataFrame) -> int:
     """Miles flown in all: a check of the contents, not only of their number."""
     return int(flights["distance"].sum())

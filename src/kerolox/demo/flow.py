@@ -50,13 +50,13 @@ async def flow(
     counts = FlowCounts(by_consumer=[0] * CONSUMERS)
     async with Producer("flight-reporters", name_server) as producer:
         await producer.create_topic(topic, queues=QUEUES)
-        await _settled(lambda: _has_queues(producer, topic), "the topic's route")
+        await _wait_until(lambda: _has_queues(producer, topic), "the topic's route")
         consumers = [_consumer(name_server, topic, index, counts) for index in range(CONSUMERS)]
         try:
             for consumer in consumers:
                 await consumer.start()
             # Queues that change hands while messages flow would be delivered twice in part.
-            await _settled(lambda: _is_shared(consumers, topic), "the group's share-out")
+            await _wait_until(lambda: _is_shared(consumers, topic), "the group's share-out")
             await _send_and_count(producer, messages, total, counts, progress)
         finally:
             for consumer in consumers:
@@ -144,7 +144,7 @@ async def _is_shared(consumers: list[PushConsumer], topic: str) -> bool:
     return all(owned) and sum(map(len, owned)) == len({q for each in owned for q in each}) == QUEUES
 
 
-async def _settled(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+async def _wait_until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
     deadline = time.monotonic() + DONE_SECONDS_MAX
     while not await condition():
         if time.monotonic() > deadline:

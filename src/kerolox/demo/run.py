@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.demo import analysis
-from kerolox.demo.flights import flight_count, flight_messages, load_flights, total_distance
+from kerolox.demo.flights import flight_messages, load_flights, total_distance
 from kerolox.demo.flow import FlowCounts, flow
 from kerolox.demo.report import Progress, Proof
 from kerolox.demo.servers import Servers
@@ -91,7 +91,7 @@ def _run(folder: Path, limit: int | None, progress: Progress) -> int:
         session: Future[SparkSession] = background.submit(analysis.start_spark, folder)
         try:
             flights = load_flights(limit)
-            total = flight_count(flights)
+            total = len(flights)
             progress.say(f"{total:,} flights of 2013 as JSON, tag = carrier, key = flight id")
             counts = _flow(servers, flights, total, progress)
             spark = _session(session, progress)
