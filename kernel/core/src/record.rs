@@ -309,10 +309,12 @@ pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     let Some(record) = bytes.get(..size) else {
         return Parsed::Bad("size beyond the end of the file");
     };
-    parse_body(record).map_or(Parsed::Bad("lengths do not add up to the size"), Parsed::Record)
+    view(record).map_or(Parsed::Bad("lengths do not add up to the size"), Parsed::Record)
 }
 
-fn parse_body(record: &[u8]) -> Option<RecordView<'_>> {
+/// Takes a record apart that has all these bytes; `None` when its lengths do not add up to them.
+/// Size and magic are for the caller to look at.
+pub(crate) fn view(record: &[u8]) -> Option<RecordView<'_>> {
     let mut rest = Rest { bytes: record.get(8..)? };
     let body_crc = rest.int()?;
     let queue_id = rest.int()?;
@@ -371,7 +373,8 @@ pub(crate) fn is_queued(sys_flag: i32) -> bool {
     kind != TRANSACTION_PREPARED && kind != TRANSACTION_ROLLBACK
 }
 
-fn int(bytes: &[u8], at: usize) -> i32 {
+/// The int at a position; 0 when it is not all there.
+pub(crate) fn int(bytes: &[u8], at: usize) -> i32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, i32::from_be_bytes)
 }
 

@@ -6,12 +6,13 @@ use super::hosts::{push_hex, push_host};
 use super::items::Items;
 use super::kinds::Kind;
 use super::maps::Maps;
-use super::record::Record;
+use super::record::stored_body;
+use crate::record::RecordView;
 
 /// A column in the making.
 pub(super) enum Filler {
-    Int { get: fn(&Record<'_>) -> i32, data: Vec<u8> },
-    Long { get: fn(&Record<'_>) -> i64, data: Vec<u8> },
+    Int { get: fn(&RecordView<'_>) -> i32, data: Vec<u8> },
+    Long { get: fn(&RecordView<'_>) -> i64, data: Vec<u8> },
     Text(Texts),
     Body(Bodies),
     Properties(Maps),
@@ -55,7 +56,7 @@ impl Filler {
     pub(super) fn add(
         &mut self,
         row: usize,
-        record: &Record<'_>,
+        record: &RecordView<'_>,
         text: &[u8],
         items: &Items,
         odd: &mut OddBody<'_>,
@@ -64,7 +65,7 @@ impl Filler {
             Self::Int { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
             Self::Long { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
             Self::Text(texts) => texts.add(row, record, text, items)?,
-            Self::Body(bodies) => return bodies.add(row, &record.stored_body(), odd),
+            Self::Body(bodies) => return bodies.add(row, &stored_body(record), odd),
             Self::Properties(maps) => maps.add(text, items)?,
         }
         Ok(true)
@@ -88,7 +89,7 @@ impl Texts {
     pub(super) fn add(
         &mut self,
         row: usize,
-        record: &Record<'_>,
+        record: &RecordView<'_>,
         text: &[u8],
         items: &Items,
     ) -> Result<(), ColumnError> {
@@ -98,7 +99,7 @@ impl Texts {
             Kind::StoreHost => self.push_host(record.store_host, push_host),
             Kind::MessageId => {
                 self.push_host(record.store_host, push_hex);
-                push_hex(&record.bytes[28..36], &mut self.data);
+                push_hex(&record.physical_offset.to_be_bytes(), &mut self.data);
             }
             Kind::Property(known) => {
                 if row.is_multiple_of(8) {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::record::int_at;
+use crate::record::int;
 use crate::wire::answer::push_decimal;
 
 /// Two upper-case hex digits for each byte.
@@ -47,7 +47,7 @@ pub(super) fn push_host(host: &[u8], out: &mut Vec<u8>) {
         return;
     };
     out.push(b':');
-    push_decimal(out, i64::from(int_at(port, 0) as u32));
+    push_decimal(out, i64::from(int(port, 0) as u32));
 }
 
 /// An IPv6 address in hexadecimal groups only, as Python writes it.

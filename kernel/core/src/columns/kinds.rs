@@ -1,12 +1,12 @@
 //! The columns that there are, and where their values come from.
 
 use super::items::Known;
-use super::record::{Record, int_at, long_at};
+use crate::record::RecordView;
 
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    Int(fn(&Record<'_>) -> i32),
-    Long(fn(&Record<'_>) -> i64),
+    Int(fn(&RecordView<'_>) -> i32),
+    Long(fn(&RecordView<'_>) -> i64),
     Topic,
     MessageId,
     BornHost,
@@ -18,21 +18,21 @@ pub(super) enum Kind {
 
 pub(super) const COLUMNS: [(&str, Kind); 18] = [
     ("topic", Kind::Topic),
-    ("queueId", Kind::Int(|record| int_at(record.bytes, 12))),
-    ("queueOffset", Kind::Long(|record| long_at(record.bytes, 20))),
-    ("commitLogOffset", Kind::Long(|record| long_at(record.bytes, 28))),
+    ("queueId", Kind::Int(|record| record.queue_id)),
+    ("queueOffset", Kind::Long(|record| record.queue_offset)),
+    ("commitLogOffset", Kind::Long(|record| record.physical_offset)),
     ("msgId", Kind::MessageId),
     ("tags", Kind::Property(Known::Tags)),
     ("keys", Kind::Property(Known::Keys)),
     ("uniqKey", Kind::Property(Known::UniqueKey)),
-    ("flag", Kind::Int(|record| int_at(record.bytes, 16))),
+    ("flag", Kind::Int(|record| record.flag)),
     ("sysFlag", Kind::Int(|record| record.sys_flag)),
-    ("bornTimestamp", Kind::Long(|record| long_at(record.bytes, 40).saturating_mul(1_000))),
+    ("bornTimestamp", Kind::Long(|record| record.born_timestamp.saturating_mul(1_000))),
     ("storeTimestamp", Kind::Long(|record| record.store_timestamp.saturating_mul(1_000))),
     ("bornHost", Kind::BornHost),
     ("storeHost", Kind::StoreHost),
-    ("reconsumeTimes", Kind::Int(|record| int_at(record.bytes, record.tail))),
-    ("preparedTransactionOffset", Kind::Long(|record| long_at(record.bytes, record.tail + 4))),
+    ("reconsumeTimes", Kind::Int(|record| record.reconsume_times)),
+    ("preparedTransactionOffset", Kind::Long(|record| record.prepared_transaction_offset)),
     ("body", Kind::Body),
     ("properties", Kind::Properties),
 ];

@@ -23,7 +23,7 @@ use self::bodies::OddBody;
 use self::fillers::Filler;
 use self::items::Items;
 use self::kinds::{COLUMNS, Kind};
-use self::record::Record;
+use self::record::record_at;
 
 /// Which records of the data are decoded.
 #[derive(Clone, Copy, Debug)]
@@ -90,10 +90,10 @@ pub fn decode_columns(
     let mut position = window.start;
     'records: while position < data.len() {
         let malformed = |reason| ColumnError::Malformed { position, reason };
-        let record = Record::at(&data[position..]).map_err(malformed)?;
+        let record = record_at(&data[position..]).map_err(malformed)?;
         if fillers.is_empty() {
             // Records are mostly alike: room for all of them at once.
-            fillers = make((data.len() - position) / record.bytes.len());
+            fillers = make((data.len() - position) / record.size);
         }
         let repaired;
         let mut text = record.properties;
@@ -110,7 +110,7 @@ pub fn decode_columns(
             }
         }
         rows += 1;
-        position += record.bytes.len();
+        position += record.size;
     }
     if fillers.is_empty() {
         fillers = make(0);
