@@ -214,15 +214,8 @@ impl Connection {
             code::SEND_MESSAGE | code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => {
                 let born_host = &self.born_host;
                 let mut sender = Sender { connection: self.id, born_host, last_topic };
-                send::send(
-                    state,
-                    core,
-                    &mut sender,
-                    &self.header,
-                    frame.header,
-                    frame.body,
-                    answers,
-                )
+                let (header, body) = (frame.header, frame.body);
+                send::send(state, core, &mut sender, &self.header, header, body, answers).is_some()
             }
             // A pull has no body.
             code::PULL_MESSAGE | code::LITE_PULL_MESSAGE if frame.body.is_empty() => {
@@ -233,7 +226,7 @@ impl Connection {
                     tag_codes,
                     answer_header,
                 };
-                pull::pull(state, core, &mut puller, &self.header, frame.header, answers)
+                pull::pull(state, core, &mut puller, &self.header, frame.header, answers).is_some()
             }
             _ => false,
         }

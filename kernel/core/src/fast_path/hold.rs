@@ -68,9 +68,9 @@ enum Side {
     Connection = 1,
 }
 
-/// What a pull asked for, as far as its answer needs it.
-#[derive(Clone, Debug)]
-pub struct HeldPull {
+/// What a pull asks for beside its tags, as far as its answer needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
     pub connection: u64,
     pub encoding: Encoding,
     pub opaque: i32,
@@ -80,6 +80,12 @@ pub struct HeldPull {
     pub queue_id: i32,
     pub offset: i64,
     pub max_count: i32,
+}
+
+/// A pull that waits.
+#[derive(Clone, Debug)]
+pub struct HeldPull {
+    pub asked: Asked,
     /// None: all tags.
     pub tag_codes: Option<Box<[i32]>>,
     pub deadline_ms: i64,
@@ -286,15 +292,19 @@ mod tests {
     use super::*;
 
     fn pull(connection: u64, codes: Option<&[i32]>, deadline_ms: i64) -> HeldPull {
+        let (encoding, max_count) = (Encoding::Json, 32);
+        let (group, topic, queue_id, offset, opaque) = Default::default();
         HeldPull {
-            connection,
-            encoding: Encoding::Json,
-            opaque: 0,
-            group: 0,
-            topic: 0,
-            queue_id: 0,
-            offset: 0,
-            max_count: 32,
+            asked: Asked {
+                connection,
+                encoding,
+                opaque,
+                group,
+                topic,
+                queue_id,
+                offset,
+                max_count,
+            },
             tag_codes: codes.map(Into::into),
             deadline_ms,
         }

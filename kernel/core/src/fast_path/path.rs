@@ -3,8 +3,8 @@
 use crate::protocol::{PERM_READ, TRANSACTION_MASK};
 use parking_lot::Mutex;
 
-use super::hold::HeldPull;
-use super::policy::{self, Identity, Subscription};
+use super::hold::{Asked, HeldPull};
+use super::policy::{self, Got, Identity, Subscription, Tables};
 use super::state::State;
 use super::waits::Wait;
 use crate::error::{PutStatus, StoreError};
@@ -185,9 +185,8 @@ impl FastPath {
         queue_id: i32,
         record: &NewRecord<'_>,
     ) -> Result<Appended, PutStatus> {
-        let mut further = Vec::new();
         let is_dispatched = self.store.settings().enable_multi_dispatch;
-        self.append_with(topic, queue_id, &mut further, |core, queue, codes, further| {
+        self.append_with(topic, queue_id, |core, queue, codes, further| {
             let appended = if is_dispatched {
                 core.append_dispatched(queue, record, further)?
             } else {
@@ -214,7 +213,7 @@ impl FastPath {
         items: &[BatchItem<'_>],
         physical_offsets: &mut Vec<i64>,
     ) -> Result<BatchAppended, PutStatus> {
-        self.append_with(topic, queue_id, &mut Vec::new(), |core, queue, codes, _| {
+        self.append_with(topic, queue_id, |core, queue, codes, _| {
             core.append_batch(queue, batch, items, physical_offsets, codes)
         })
     }
@@ -223,7 +222,6 @@ impl FastPath {
         &self,
         topic: &[u8],
         queue_id: i32,
-        further: &mut Vec<(String, i32)>,
         append: impl FnOnce(
             &mut Core,
             QueueHandle,
@@ -239,17 +237,14 @@ impl FastPath {
         let queue = core.queue(topic, queue_id)?;
         let mut codes = std::mem::take(&mut state.batch.tags_codes);
         codes.clear();
-        let appended = append(&mut core, queue, &mut codes, further);
-        if let (Ok(_), Some(slot)) = (&appended, state.tables.find_topic(topic, policy::NO_SLOT)) {
-            for tags_code in &codes {
-                state.note_append(&core, slot, queue_id, *tags_code);
-            }
-        }
+        let mut further = Vec::new();
+        let appended = append(&mut core, queue, &mut codes, &mut further);
         if appended.is_ok() {
-            for (name, id) in further.iter() {
-                if let Some(slot) = state.tables.find_topic(name.as_bytes(), policy::NO_SLOT) {
+            let others = further.iter().map(|(name, id)| (name.as_bytes(), *id));
+            for (name, id) in [(topic, queue_id)].into_iter().chain(others) {
+                if let Some(slot) = state.tables.topics.find(name, policy::NO_SLOT) {
                     for tags_code in &codes {
-                        state.note_append(&core, slot, *id, *tags_code);
+                        state.note_append(&core, slot, id, *tags_code);
                     }
                 }
             }
@@ -291,9 +286,7 @@ impl FastPath {
             let mut state = self.state.lock();
             state.make_room_for_names();
             let tables = &mut state.tables;
-            let (group, topic) = (group.as_bytes(), topic.as_bytes());
-            let slots = (tables.intern_group(group), tables.intern_topic(topic));
-            if let (Some(group), Some(topic)) = slots {
+            if let Some((group, topic)) = tables.intern(group.as_bytes(), topic.as_bytes()) {
                 tables.note_got(group, topic, queue_id, &outcome);
             }
         }
@@ -304,23 +297,14 @@ impl FastPath {
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
         let mut state = self.state.lock();
         state.make_room_for_names();
-        let slots = (state.tables.intern_group(hold.group), state.tables.intern_topic(hold.topic));
-        let (Some(group), Some(topic)) = slots else {
+        let Some((group, topic)) = state.tables.intern(hold.group, hold.topic) else {
             return false;
         };
-        let pull = HeldPull {
-            connection: hold.connection,
-            encoding: hold.encoding,
-            opaque: hold.opaque,
-            group,
-            topic,
-            queue_id: hold.queue_id,
-            offset: hold.offset,
-            max_count: hold.max_count,
-            tag_codes: hold.tag_codes.map(Into::into),
-            deadline_ms: hold.deadline_ms,
-        };
-        state.hold(pull)
+        let NewHold { connection, encoding, opaque, queue_id, offset, max_count, .. } = *hold;
+        let asked =
+            Asked { connection, encoding, opaque, group, topic, queue_id, offset, max_count };
+        let tag_codes = hold.tag_codes.map(Into::into);
+        state.hold(HeldPull { asked, tag_codes, deadline_ms: hold.deadline_ms })
     }
 
     /// Waits for an offset of a queue; false when too many wait.
@@ -329,8 +313,7 @@ impl FastPath {
         let state = &mut *guard;
         state.make_room_for_names();
         let tables = &mut state.tables;
-        let slots = (tables.intern_group(new.group), tables.intern_topic(new.topic));
-        let (Some(group), Some(topic)) = slots else {
+        let Some((group, topic)) = tables.intern(new.group, new.topic) else {
             return false;
         };
         let NewWait { queue_id, offset, deadline_ms, .. } = *new;
@@ -430,37 +413,36 @@ impl FastPath {
     /// What groups got since open.
     #[must_use]
     pub fn group_stats(&self) -> Vec<GroupStats> {
-        let guard = self.state.lock();
-        let mut stats = Vec::new();
-        for group in &guard.tables.groups {
-            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.reads > 0) {
-                stats.push((
-                    text(&group.name),
-                    text(&guard.tables.topics[*topic as usize].name),
-                    *queue_id,
-                    got.reads,
-                    got.messages,
-                    got.bytes,
-                    got.milliseconds,
-                ));
-            }
-        }
-        stats
+        let describe = |group, topic, queue_id, got: &Got| {
+            (group, topic, queue_id, got.reads, got.messages, got.bytes, got.milliseconds)
+        };
+        self.each_got(|got| got.reads > 0, describe)
     }
 
     /// (group, topic, queue id, bytes): how far behind the end of the log each group's last read of
     /// a queue was.
     #[must_use]
     pub fn lag(&self) -> Vec<Lag> {
+        let is_known = |got: &Got| got.lag >= 0;
+        self.each_got(is_known, |group, topic, queue_id, got| (group, topic, queue_id, got.lag))
+    }
+
+    /// What `describe` says of what groups got: of a group, a topic, a queue id.
+    fn each_got<R>(
+        &self,
+        is_wanted: impl Fn(&Got) -> bool,
+        describe: impl Fn(String, String, i32, &Got) -> R,
+    ) -> Vec<R> {
         let guard = self.state.lock();
-        let mut lag = Vec::new();
-        for group in &guard.tables.groups {
-            for ((topic, queue_id), got) in group.got.iter().filter(|each| each.1.lag >= 0) {
-                let topic = text(&guard.tables.topics[*topic as usize].name);
-                lag.push((text(&group.name), topic, *queue_id, got.lag));
+        let Tables { topics, groups, .. } = &guard.tables;
+        let mut described = Vec::new();
+        for group in groups.iter() {
+            for ((topic, queue_id), got) in group.got.iter().filter(|each| is_wanted(each.1)) {
+                let topic = text(&topics[*topic as usize].name);
+                described.push(describe(text(&group.name), topic, *queue_id, got));
             }
         }
-        lag
+        described
     }
 
     /// How many pulls are held, and offsets waited for.

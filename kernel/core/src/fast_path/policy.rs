@@ -6,6 +6,8 @@
 //! first: they compare the name.
 
 use crate::protocol::GROUP_READS_MAX;
+use std::ops::{Deref, DerefMut};
+
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
@@ -41,7 +43,7 @@ pub struct QueueSlot {
 }
 
 /// One topic.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Topic {
     pub name: Box<[u8]>,
     pub present: bool,
@@ -93,7 +95,7 @@ impl Default for Got {
 }
 
 /// One consumer group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Group {
     pub name: Box<[u8]>,
     pub present: bool,
@@ -132,19 +134,94 @@ impl Used {
     }
 }
 
+/// What has a name, by which it is found.
+pub trait Named {
+    /// One that was told nothing but its name.
+    fn new(name: &[u8]) -> Self;
+
+    /// The name.
+    fn name(&self) -> &[u8];
+}
+
+/// Topics, or groups, by their names: each at a number of its own, its slot.
+#[derive(Debug, Default)]
+pub struct Slots<T> {
+    values: Vec<T>,
+    by_name: HashMap<Box<[u8]>, u32>,
+    /// Bytes of all names.
+    bytes: usize,
+    free: Vec<u32>,
+    /// Names made and deleted since the last sweep.
+    changes: usize,
+}
+
+impl<T> Deref for Slots<T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for Slots<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}
+
+impl<T: Named> Slots<T> {
+    /// The slot of a name, if it has one; `hint` is looked at first.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, name: &[u8], hint: u32) -> Option<u32> {
+        match self.get(hint as usize) {
+            Some(value) if *value.name() == *name => Some(hint),
+            _ => self.by_name.get(name).copied(),
+        }
+    }
+
+    /// The slot of a name, made when it is new; None without room for it.
+    pub fn intern(&mut self, name: &[u8]) -> Option<u32> {
+        if let Some(slot) = self.by_name.get(name) {
+            return Some(*slot);
+        }
+        if self.by_name.len() >= NAMES_MAX || self.bytes + name.len() > NAMES_BYTES_MAX {
+            return None;
+        }
+        self.bytes += name.len();
+        self.changes += 1;
+        let slot = if let Some(slot) = self.free.pop() {
+            self.values[slot as usize] = T::new(name);
+            slot
+        } else {
+            self.values.push(T::new(name));
+            self.values.len() as u32 - 1
+        };
+        self.by_name.insert(name.into(), slot);
+        Some(slot)
+    }
+
+    /// Gives back the slots of names that nothing uses.
+    fn sweep(&mut self, used: &[bool]) {
+        self.changes = 0;
+        for (slot, value) in self.values.iter_mut().enumerate().filter(|each| !used[each.0]) {
+            // A slot that is free already is in no table.
+            if self.by_name.get(value.name()) == Some(&(slot as u32)) {
+                self.by_name.remove(value.name());
+                self.bytes -= value.name().len();
+                *value = T::new(b"");
+                self.free.push(slot as u32);
+            }
+        }
+    }
+}
+
 /// All tables.
 #[derive(Debug, Default)]
 pub struct Tables {
-    pub topics: Vec<Topic>,
-    topic_slots: HashMap<Box<[u8]>, u32>,
-    pub groups: Vec<Group>,
-    group_slots: HashMap<Box<[u8]>, u32>,
-    topic_bytes: usize,
-    group_bytes: usize,
-    free_topics: Vec<u32>,
-    free_groups: Vec<u32>,
-    /// Names made and deleted since the last sweep.
-    changes: usize,
+    pub topics: Slots<Topic>,
+    pub groups: Slots<Group>,
     /// Entries of all groups' `got`.
     got_count: usize,
     /// None until the broker told: nothing is fast before.
@@ -157,25 +234,41 @@ pub struct Tables {
     epoch: u64,
 }
 
-impl Topic {
+impl Named for Topic {
     fn new(name: &[u8]) -> Self {
-        Self {
-            name: name.into(),
-            present: false,
-            fast: false,
-            perm: 0,
-            read_queues: 0,
-            write_queues: 0,
-            queues: Vec::new(),
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 
+    fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+impl Topic {
     /// Drops the queues after the last that something waits for.
     fn drop_queues(&mut self) {
         let is_used = |queue: &QueueSlot| !queue.holds.is_empty() || queue.arrived > 0;
         let used = self.queues.iter().rposition(is_used).map_or(0, |last| last + 1);
         self.queues.truncate(used);
         self.queues.shrink_to_fit();
+    }
+
+    /// The handle of a queue: the one that is known, or what `find` gives.
+    #[inline]
+    fn handle(
+        &mut self,
+        queue_id: i32,
+        find: impl FnOnce(&[u8]) -> Option<QueueHandle>,
+    ) -> Option<QueueHandle> {
+        let known = self.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
+        if known.is_some() {
+            return known;
+        }
+        let found = find(&self.name)?;
+        if let Some(slot) = self.queue(queue_id) {
+            slot.handle = Some(found);
+        }
+        Some(found)
     }
 
     /// The slot of a queue, made when it is new; None for an id outside the limits.
@@ -191,16 +284,13 @@ impl Topic {
     }
 }
 
-impl Group {
+impl Named for Group {
     fn new(name: &[u8]) -> Self {
-        Self {
-            name: name.into(),
-            present: false,
-            fast: false,
-            slow_broker_id: 0,
-            subscriptions: HashMap::new(),
-            got: HashMap::new(),
-        }
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    fn name(&self) -> &[u8] {
+        &self.name
     }
 }
 
@@ -211,54 +301,9 @@ impl Tables {
         Self { writable: true, disk_fall_recorded: true, ..Self::default() }
     }
 
-    /// The slot of a topic, if it has one; `hint` is looked at first.
-    #[inline]
-    #[must_use]
-    pub fn find_topic(&self, name: &[u8], hint: u32) -> Option<u32> {
-        match self.topics.get(hint as usize) {
-            Some(topic) if *topic.name == *name => Some(hint),
-            _ => self.topic_slots.get(name).copied(),
-        }
-    }
-
-    /// The slot of a group, if it has one; `hint` is looked at first.
-    #[inline]
-    #[must_use]
-    pub fn find_group(&self, name: &[u8], hint: u32) -> Option<u32> {
-        match self.groups.get(hint as usize) {
-            Some(group) if *group.name == *name => Some(hint),
-            _ => self.group_slots.get(name).copied(),
-        }
-    }
-
-    /// The slot of a topic, made when it is new; None without room for it.
-    pub fn intern_topic(&mut self, name: &[u8]) -> Option<u32> {
-        if let Some(slot) = self.topic_slots.get(name) {
-            return Some(*slot);
-        }
-        if self.topic_slots.len() >= NAMES_MAX || self.topic_bytes + name.len() > NAMES_BYTES_MAX {
-            return None;
-        }
-        self.topic_bytes += name.len();
-        self.changes += 1;
-        let slot = take_slot(&mut self.topics, &mut self.free_topics, Topic::new(name));
-        self.topic_slots.insert(name.into(), slot);
-        Some(slot)
-    }
-
-    /// The slot of a group, made when it is new; None without room for it.
-    pub fn intern_group(&mut self, name: &[u8]) -> Option<u32> {
-        if let Some(slot) = self.group_slots.get(name) {
-            return Some(*slot);
-        }
-        if self.group_slots.len() >= NAMES_MAX || self.group_bytes + name.len() > NAMES_BYTES_MAX {
-            return None;
-        }
-        self.group_bytes += name.len();
-        self.changes += 1;
-        let slot = take_slot(&mut self.groups, &mut self.free_groups, Group::new(name));
-        self.group_slots.insert(name.into(), slot);
-        Some(slot)
+    /// The slots of a group and a topic, made when they are new; None without room for them.
+    pub fn intern(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
+        Some((self.groups.intern(group)?, self.topics.intern(topic)?))
     }
 
     /// Puts a topic into the table, or changes it; without room for its name it stays unknown, and
@@ -271,7 +316,7 @@ impl Tables {
         perm: i32,
         fast: bool,
     ) {
-        let Some(slot) = self.intern_topic(name) else {
+        let Some(slot) = self.topics.intern(name) else {
             return;
         };
         let topic = &mut self.topics[slot as usize];
@@ -288,12 +333,12 @@ impl Tables {
 
     /// Takes a topic out of the table, with what groups got of it.
     pub fn delete_topic(&mut self, name: &[u8]) {
-        if let Some(slot) = self.find_topic(name, NO_SLOT) {
+        if let Some(slot) = self.topics.find(name, NO_SLOT) {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.fast = false;
             topic.drop_queues();
-            self.changes += 1;
+            self.topics.changes += 1;
             let has_readers = |group: &&mut Group| !group.got.is_empty();
             let readers = if self.got_count > 0 { &mut self.groups[..] } else { &mut [] };
             for group in readers.iter_mut().filter(has_readers) {
@@ -306,7 +351,7 @@ impl Tables {
 
     /// Puts a group into the table, or changes it; as with a topic.
     pub fn set_group(&mut self, name: &[u8], fast: bool, slow_broker_id: i64) {
-        let Some(slot) = self.intern_group(name) else {
+        let Some(slot) = self.groups.intern(name) else {
             return;
         };
         let group = &mut self.groups[slot as usize];
@@ -317,13 +362,13 @@ impl Tables {
 
     /// Takes a group, its subscriptions and what it got out of the tables.
     pub fn delete_group(&mut self, name: &[u8]) {
-        if let Some(slot) = self.find_group(name, NO_SLOT) {
+        if let Some(slot) = self.groups.find(name, NO_SLOT) {
             let group = &mut self.groups[slot as usize];
             group.present = false;
             group.fast = false;
             group.subscriptions = HashMap::new();
-            self.changes += 1;
             self.got_count -= std::mem::take(&mut group.got).len();
+            self.groups.changes += 1;
         }
     }
 
@@ -335,8 +380,7 @@ impl Tables {
         topic: &[u8],
         subscription: Subscription,
     ) -> Option<(u32, u32)> {
-        let topic = self.intern_topic(topic)?;
-        let group = self.intern_group(group)?;
+        let (group, topic) = self.intern(group, topic)?;
         let subscriptions = &mut self.groups[group as usize].subscriptions;
         let is_same = subscriptions.get(&topic).is_none_or(|old| old.wants_as(&subscription));
         subscriptions.insert(topic, subscription);
@@ -345,17 +389,17 @@ impl Tables {
 
     /// Takes a subscription out of the table; the slots of group and topic when it was there.
     pub fn delete_subscription(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
-        let group = self.find_group(group, NO_SLOT)?;
-        let topic = self.find_topic(topic, NO_SLOT)?;
+        let group = self.groups.find(group, NO_SLOT)?;
+        let topic = self.topics.find(topic, NO_SLOT)?;
         self.groups[group as usize].subscriptions.remove(&topic)?;
-        self.changes += 1;
+        self.groups.changes += 1;
         Some((group, topic))
     }
 
     /// Whether so many names were made and deleted that a sweep is worth its time.
     #[must_use]
     pub const fn needs_sweep(&self) -> bool {
-        self.changes >= SWEEP_CHANGES
+        self.topics.changes + self.groups.changes >= SWEEP_CHANGES
     }
 
     /// The slots of present names, and those that the tables name.
@@ -365,7 +409,7 @@ impl Tables {
             topics: self.topics.iter().map(|topic| topic.present).collect(),
             groups: Vec::with_capacity(self.groups.len()),
         };
-        for group in &self.groups {
+        for group in self.groups.iter() {
             let is_empty = group.subscriptions.is_empty() && group.got.is_empty();
             used.groups.push(group.present || !is_empty);
             for topic in group.subscriptions.keys().chain(group.got.keys().map(|(topic, _)| topic))
@@ -378,27 +422,8 @@ impl Tables {
 
     /// Gives back the slots of names that nothing uses.
     pub fn sweep(&mut self, used: &Used) {
-        self.changes = 0;
-        for (slot, topic) in self.topics.iter_mut().enumerate().filter(|each| !used.topics[each.0])
-        {
-            // A slot that is free already is in no table.
-            if self.topic_slots.get(&topic.name) == Some(&(slot as u32)) {
-                self.topic_slots.remove(&topic.name);
-                self.topic_bytes -= topic.name.len();
-                *topic = Topic::new(b"");
-                self.free_topics.push(slot as u32);
-            }
-        }
-        for (slot, group) in self.groups.iter_mut().enumerate().filter(|each| !used.groups[each.0])
-        {
-            // A slot that is free already is in no table.
-            if self.group_slots.get(&group.name) == Some(&(slot as u32)) {
-                self.group_slots.remove(&group.name);
-                self.group_bytes -= group.name.len();
-                *group = Group::new(b"");
-                self.free_groups.push(slot as u32);
-            }
-        }
+        self.topics.sweep(&used.topics);
+        self.groups.sweep(&used.groups);
     }
 
     /// Counts a read that looked at entries of a queue.
@@ -438,16 +463,7 @@ impl Tables {
 
     /// The handle of a queue for reading; None when the store has no such queue.
     pub fn reading(&mut self, core: &Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
-        let topic = &mut self.topics[topic as usize];
-        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
-        if known.is_some() {
-            return known;
-        }
-        let found = core.find_queue(&topic.name, queue_id)?;
-        if let Some(slot) = topic.queue(queue_id) {
-            slot.handle = Some(found);
-        }
-        Some(found)
+        self.topics[topic as usize].handle(queue_id, |name| core.find_queue(name, queue_id))
     }
 
     /// The offset after the last message of a queue that can be read; 0 without such a queue.
@@ -458,27 +474,8 @@ impl Tables {
 
     /// The handle of a queue for writing, made when it is new; None when the store refuses.
     pub fn writing(&mut self, core: &mut Core, topic: u32, queue_id: i32) -> Option<QueueHandle> {
-        let topic = &mut self.topics[topic as usize];
-        let known = topic.queues.get(usize::try_from(queue_id).ok()?).and_then(|slot| slot.handle);
-        if known.is_some() {
-            return known;
-        }
-        let made = core.queue(&topic.name, queue_id).ok()?;
-        if let Some(slot) = topic.queue(queue_id) {
-            slot.handle = Some(made);
-        }
-        Some(made)
+        self.topics[topic as usize].handle(queue_id, |name| core.queue(name, queue_id).ok())
     }
-}
-
-/// The place of a new value: a free one, or one at the end.
-fn take_slot<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
-    if let Some(slot) = free.pop() {
-        values[slot as usize] = value;
-        return slot;
-    }
-    values.push(value);
-    values.len() as u32 - 1
 }
 
 #[cfg(test)]
@@ -507,19 +504,19 @@ mod tests {
             tables.set_group(name.as_bytes(), true, 0);
         }
         tables.set_group(&[b'g'; 255], true, 0);
-        assert_eq!(tables.find_group(&[b'g'; 255], NO_SLOT), None);
+        assert_eq!(tables.groups.find(&[b'g'; 255], NO_SLOT), None);
         assert_eq!(tables.groups.len(), longest);
         tables.set_group(format!("{:0255}", 7).as_bytes(), false, 3);
         assert_eq!(tables.groups[7].slow_broker_id, 3);
-        assert!(tables.intern_topic(&[b't'; 255]).is_some(), "topics have room of their own");
+        assert!(tables.topics.intern(&[b't'; 255]).is_some(), "topics have room of their own");
     }
 
     #[test]
     fn what_groups_got_is_counted_for_so_many_queues() {
         let mut tables = Tables::new();
-        let group = tables.intern_group(b"G").unwrap();
+        let group = tables.groups.intern(b"G").unwrap();
         for number in 0..4_u8 {
-            let topic = tables.intern_topic(&[b't', number]).unwrap();
+            let topic = tables.topics.intern(&[b't', number]).unwrap();
             for queue_id in 0..QUEUE_IDS_MAX {
                 tables.note_got(group, topic, queue_id, &READ);
             }

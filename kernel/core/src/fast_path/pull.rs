@@ -1,8 +1,8 @@
 //! Fast pulls: code 11 with tags.
 
-use super::hold::HeldPull;
+use super::hold::{Asked, HeldPull};
 use super::policy::{Group, Topic};
-use super::reading::{AnswerHeader, Kind, Wanted, answer_empty, read};
+use super::reading::{AnswerHeader, Kind, answer_empty, read};
 use super::state::State;
 use crate::protocol::{
     PERM_READ, PULL_COMMIT_OFFSET, PULL_COUNT_MAX, PULL_LITE_PULL, PULL_SUBSCRIPTION, PULL_SUSPEND,
@@ -24,19 +24,8 @@ pub struct Puller<'a> {
     pub answer_header: &'a mut AnswerHeader,
 }
 
-/// Takes one pull; false when it is not for the fast path.
+/// Takes one pull; None when it is not for the fast path.
 pub fn pull(
-    state: &mut State,
-    core: &mut Core,
-    puller: &mut Puller<'_>,
-    header: &Header,
-    header_bytes: &[u8],
-    answers: &mut Vec<u8>,
-) -> bool {
-    take(state, core, puller, header, header_bytes, answers).is_some()
-}
-
-fn take(
     state: &mut State,
     core: &mut Core,
     puller: &mut Puller<'_>,
@@ -47,9 +36,9 @@ fn take(
     let fields = header.pull_fields(header_bytes)?;
     let tables = &mut state.tables;
     tables.identity.as_ref()?;
-    let topic_slot = tables.find_topic(fields.topic, *puller.last_topic)?;
+    let topic_slot = tables.topics.find(fields.topic, *puller.last_topic)?;
     *puller.last_topic = topic_slot;
-    let group_slot = tables.find_group(fields.group, *puller.last_group)?;
+    let group_slot = tables.groups.find(fields.group, *puller.last_group)?;
     *puller.last_group = group_slot;
     let topic = &tables.topics[topic_slot as usize];
     let group = &tables.groups[group_slot as usize];
@@ -64,7 +53,8 @@ fn take(
     let tables = &mut state.tables;
     let group = &tables.groups[group_slot as usize];
     let all_tags = choose_tags(group, topic_slot, &fields, puller.tag_codes)?;
-    let wanted = Wanted {
+    let asked = Asked {
+        connection: puller.connection,
         encoding: header.encoding,
         opaque: header.opaque,
         group: group_slot,
@@ -72,9 +62,9 @@ fn take(
         queue_id: fields.queue_id,
         offset: fields.queue_offset,
         max_count: fields.max_count,
-        tag_codes: if all_tags { None } else { Some(puller.tag_codes) },
     };
-    let (kind, outcome) = read(tables, core, &wanted, puller.answer_header, answers);
+    let tag_codes = if all_tags { None } else { Some(&puller.tag_codes[..]) };
+    let (kind, outcome) = read(tables, core, &asked, tag_codes, puller.answer_header, answers);
     if kind == Kind::Moved {
         return None;
     }
@@ -83,7 +73,7 @@ fn take(
     let may_hold = may_wait && fields.suspend_timeout_ms > 0;
     // How long a pull waits without long polling is for Python to say.
     if may_wait && !state.long_polling
-        || may_hold && !state.has_room_to_hold(puller.connection, wanted.tag_codes)
+        || may_hold && !state.has_room_to_hold(puller.connection, tag_codes)
     {
         return None;
     }
@@ -93,11 +83,12 @@ fn take(
     if kind == Kind::Found {
         return Some(());
     }
-    let deadline = core.now_ms().saturating_add(fields.suspend_timeout_ms);
-    if may_hold && state.hold(held(puller.connection, &wanted, deadline)) {
+    let deadline_ms = core.now_ms().saturating_add(fields.suspend_timeout_ms);
+    let held = || HeldPull { asked, tag_codes: tag_codes.map(Into::into), deadline_ms };
+    if may_hold && state.hold(held()) {
         state.peers.peer(puller.connection).is_open = true;
     } else {
-        answer_empty(&state.tables, &wanted, &outcome, kind, answers);
+        answer_empty(&state.tables, &asked, &outcome, kind, answers);
     }
     Some(())
 }
@@ -136,20 +127,4 @@ fn choose_tags(
     codes.clear();
     codes.extend_from_slice(subscription.tag_codes.as_deref().unwrap_or_default());
     Some(subscription.tag_codes.is_none())
-}
-
-/// A pull as it is held.
-fn held(connection: u64, wanted: &Wanted<'_>, deadline_ms: i64) -> HeldPull {
-    HeldPull {
-        connection,
-        encoding: wanted.encoding,
-        opaque: wanted.opaque,
-        group: wanted.group,
-        topic: wanted.topic,
-        queue_id: wanted.queue_id,
-        offset: wanted.offset,
-        max_count: wanted.max_count,
-        tag_codes: wanted.tag_codes.map(Into::into),
-        deadline_ms,
-    }
 }

@@ -1,32 +1,18 @@
 //! Reading for a pull, new or held, and the answer to it.
 
-use super::hold::HeldPull;
+use super::hold::Asked;
 use super::policy::Tables;
 use crate::error::GetStatus;
 use crate::queues::queue_ext::Filter;
 use crate::state::Core;
 use crate::state::types::ReadOutcome;
 use crate::wire::answer::{PullAnswer, code, pull_answer};
-use crate::wire::header::Encoding;
 
 /// The header of the last pull answer: its size is the guess for the next one, so that records
 /// can be read straight to their place.
 #[derive(Debug, Default)]
 pub struct AnswerHeader {
     bytes: Vec<u8>,
-}
-
-/// What a read was for.
-#[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    pub encoding: Encoding,
-    pub opaque: i32,
-    pub group: u32,
-    pub topic: u32,
-    pub queue_id: i32,
-    pub offset: i64,
-    pub max_count: i32,
-    pub tag_codes: Option<&'a [i32]>,
 }
 
 /// What kind of answer the outcome of a read asks for.
@@ -71,29 +57,30 @@ impl Kind {
 pub fn read(
     tables: &mut Tables,
     core: &mut Core,
-    wanted: &Wanted<'_>,
+    asked: &Asked,
+    tag_codes: Option<&[i32]>,
     header: &mut AnswerHeader,
     out: &mut Vec<u8>,
 ) -> (Kind, ReadOutcome) {
-    let Some(queue) = tables.reading(core, wanted.topic, wanted.queue_id) else {
-        return (Kind::of(ReadOutcome::NO_QUEUE.status, wanted.offset), ReadOutcome::NO_QUEUE);
+    let Some(queue) = tables.reading(core, asked.topic, asked.queue_id) else {
+        return (Kind::of(ReadOutcome::NO_QUEUE.status, asked.offset), ReadOutcome::NO_QUEUE);
     };
     let start = out.len();
     let guessed = header.bytes.len();
     out.resize(start + guessed, 0);
-    let max_count = wanted.max_count.max(0) as usize;
-    let filter = Filter::by_tags(wanted.tag_codes);
-    let outcome = core.read_into(queue, wanted.offset, max_count, filter, out);
-    let kind = Kind::of(outcome.status, wanted.offset);
+    let max_count = asked.max_count.max(0) as usize;
+    let filter = Filter::by_tags(tag_codes);
+    let outcome = core.read_into(queue, asked.offset, max_count, filter, out);
+    let kind = Kind::of(outcome.status, asked.offset);
     if outcome.lag >= 0 {
-        tables.note_got(wanted.group, wanted.topic, wanted.queue_id, &outcome);
+        tables.note_got(asked.group, asked.topic, asked.queue_id, &outcome);
     }
     if kind != Kind::Found {
         out.truncate(start);
         return (kind, outcome);
     }
     header.bytes.clear();
-    write_header(tables, wanted, &outcome, kind.code(), outcome.bytes, &mut header.bytes);
+    write_header(tables, asked, &outcome, kind.code(), outcome.bytes, &mut header.bytes);
     let size = header.bytes.len();
     if size > guessed {
         out.resize(out.len() + size - guessed, 0);
@@ -109,13 +96,13 @@ pub fn read(
 
 /// What a pull is told that was ended before its time: that it found nothing, at the offset that it
 /// asked for.
-pub fn nothing_for(tables: &Tables, core: &mut Core, wanted: &Wanted<'_>) -> ReadOutcome {
-    let topic = &tables.topics[wanted.topic as usize].name;
-    let (min_offset, max_offset) = core.queue_bounds(topic, wanted.queue_id);
+pub fn nothing_for(tables: &Tables, core: &mut Core, asked: &Asked) -> ReadOutcome {
+    let topic = &tables.topics[asked.topic as usize].name;
+    let (min_offset, max_offset) = core.queue_bounds(topic, asked.queue_id);
     let status = GetStatus::OffsetOverflowOne;
     ReadOutcome {
         status,
-        next_offset: wanted.offset,
+        next_offset: asked.offset,
         min_offset,
         max_offset,
         ..ReadOutcome::NO_QUEUE
@@ -125,49 +112,35 @@ pub fn nothing_for(tables: &Tables, core: &mut Core, wanted: &Wanted<'_>) -> Rea
 /// Appends an answer without records.
 pub fn answer_empty(
     tables: &Tables,
-    wanted: &Wanted<'_>,
+    asked: &Asked,
     outcome: &ReadOutcome,
     kind: Kind,
     out: &mut Vec<u8>,
 ) {
-    write_header(tables, wanted, outcome, kind.code(), 0, out);
+    write_header(tables, asked, outcome, kind.code(), 0, out);
 }
 
 fn write_header(
     tables: &Tables,
-    wanted: &Wanted<'_>,
+    asked: &Asked,
     outcome: &ReadOutcome,
     code: u8,
     body_size: usize,
     out: &mut Vec<u8>,
 ) {
     let broker_id = if outcome.suggest_slave {
-        tables.groups[wanted.group as usize].slow_broker_id
+        tables.groups[asked.group as usize].slow_broker_id
     } else {
         tables.identity.as_ref().map_or(0, |identity| identity.broker_id)
     };
     let answer = PullAnswer {
         code,
-        opaque: wanted.opaque,
+        opaque: asked.opaque,
         remark: outcome.status.name(),
         broker_id,
         next_offset: outcome.next_offset,
         min_offset: outcome.min_offset,
         max_offset: outcome.max_offset,
     };
-    pull_answer(out, wanted.encoding, &answer, body_size);
-}
-
-/// What a held pull wants now.
-pub fn wanted_by(pull: &HeldPull) -> Wanted<'_> {
-    Wanted {
-        encoding: pull.encoding,
-        opaque: pull.opaque,
-        group: pull.group,
-        topic: pull.topic,
-        queue_id: pull.queue_id,
-        offset: pull.offset,
-        max_count: pull.max_count,
-        tag_codes: pull.tag_codes.as_deref(),
-    }
+    pull_answer(out, asked.encoding, &answer, body_size);
 }

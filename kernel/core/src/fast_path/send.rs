@@ -7,7 +7,7 @@ use crate::protocol::{
     BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, PERM_WRITE, PROPERTIES_BYTES_MAX, TRANSACTION_MASK,
 };
 use crate::state::Core;
-use crate::state::types::{BatchItem, NewBatch, NewRecord};
+use crate::state::types::{BatchItem, NewBatch};
 use crate::wire::answer::push_as_flush_timeout;
 use crate::wire::header::{Header, SendFields};
 use crate::wire::properties::{self, Inspected};
@@ -23,20 +23,8 @@ pub struct Sender<'a> {
     pub last_topic: &'a mut u32,
 }
 
-/// Takes one send; false when it is not for the fast path.
+/// Takes one send; None when it is not for the fast path.
 pub fn send(
-    state: &mut State,
-    core: &mut Core,
-    sender: &mut Sender<'_>,
-    header: &Header,
-    header_bytes: &[u8],
-    body: &[u8],
-    answers: &mut Vec<u8>,
-) -> bool {
-    take(state, core, sender, header, header_bytes, body, answers).is_some()
-}
-
-fn take(
     state: &mut State,
     core: &mut Core,
     sender: &mut Sender<'_>,
@@ -46,7 +34,7 @@ fn take(
     answers: &mut Vec<u8>,
 ) -> Option<()> {
     let fields = header.send_fields(header_bytes)?;
-    let slot = state.tables.find_topic(fields.topic, *sender.last_topic)?;
+    let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
     *sender.last_topic = slot;
     let topic = &state.tables.topics[slot as usize];
     if header.flag & FLAG_RESPONSE != 0
@@ -64,11 +52,7 @@ fn take(
         return None;
     }
     let inspected = properties::inspect(fields.properties)?;
-    let stored = if fields.batch {
-        append_batch(state, core, sender, slot, &fields, &inspected, body)?
-    } else {
-        append_one(state, core, sender, slot, &fields, &inspected, body)?
-    };
+    let stored = append(state, core, sender, slot, &fields, &inspected, body)?;
     state.flush_wanted = state.flush_wanted.max(stored.end);
     state.answered_puts += 1;
     if header.flag & FLAG_ONEWAY != 0 {
@@ -113,7 +97,7 @@ struct Stored {
     queue_offset: i64,
 }
 
-fn append_one(
+fn append(
     state: &mut State,
     core: &mut Core,
     sender: &Sender<'_>,
@@ -123,47 +107,8 @@ fn append_one(
     body: &[u8],
 ) -> Option<Stored> {
     let queue = state.tables.writing(core, slot, fields.queue_id)?;
-    let identity = state.tables.identity.as_ref()?;
-    let text = inspected.stored(&identity.cluster_item);
-    if text.len() > PROPERTIES_BYTES_MAX {
-        return None;
-    }
-    let record = NewRecord {
-        flag: fields.flag,
-        sys_flag: fields.sys_flag,
-        born_timestamp: fields.born_timestamp,
-        born_host: sender.born_host,
-        store_host: &identity.store_host,
-        reconsume_times: fields.reconsume_times,
-        prepared_transaction_offset: 0,
-        body,
-        properties: text,
-        marks: Some(inspected.marks),
-        tags_code: None,
-        bit_map: &[],
-    };
-    let appended = core.append(queue, &record).ok()?;
-    state.note_append(core, slot, fields.queue_id, appended.tags_code);
-    Some(Stored {
-        start: appended.physical_offset,
-        end: appended.end_offset(),
-        queue_offset: appended.queue_offset,
-    })
-}
-
-fn append_batch(
-    state: &mut State,
-    core: &mut Core,
-    sender: &Sender<'_>,
-    slot: u32,
-    fields: &SendFields<'_>,
-    inspected: &Inspected<'_>,
-    body: &[u8],
-) -> Option<Stored> {
-    let queue = state.tables.writing(core, slot, fields.queue_id)?;
-    let identity = state.tables.identity.as_ref()?;
-    properties::batch_suffix(inspected.whole, &identity.cluster_item, &mut state.batch.suffix);
-    let items = batch_items(body, &state.batch.suffix)?;
+    let State { tables, batch, .. } = state;
+    let identity = tables.identity.as_ref()?;
     let common = NewBatch {
         sys_flag: fields.sys_flag,
         born_timestamp: fields.born_timestamp,
@@ -171,8 +116,23 @@ fn append_batch(
         store_host: &identity.store_host,
         reconsume_times: fields.reconsume_times,
     };
-    let offsets = &mut state.batch.physical_offsets;
-    let codes = &mut state.batch.tags_codes;
+    if !fields.batch {
+        let (flag, properties) = (fields.flag, inspected.stored(&identity.cluster_item));
+        if properties.len() > PROPERTIES_BYTES_MAX {
+            return None;
+        }
+        let item = BatchItem { flag, body, properties, marks: Some(inspected.marks), bit_map: &[] };
+        let appended = core.append(queue, &item.of(&common, fields.sys_flag)).ok()?;
+        state.note_append(core, slot, fields.queue_id, appended.tags_code);
+        return Some(Stored {
+            start: appended.physical_offset,
+            end: appended.end_offset(),
+            queue_offset: appended.queue_offset,
+        });
+    }
+    properties::batch_suffix(inspected.whole, &identity.cluster_item, &mut batch.suffix);
+    let items = batch_items(body, &batch.suffix)?;
+    let (offsets, codes) = (&mut batch.physical_offsets, &mut batch.tags_codes);
     let appended = core.append_batch(queue, &common, &items, offsets, codes).ok()?;
     for index in 0..state.batch.tags_codes.len() {
         state.note_append(core, slot, fields.queue_id, state.batch.tags_codes[index]);

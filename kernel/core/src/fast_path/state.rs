@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::hold::{HeldPull, Holds};
+use super::hold::{Asked, HeldPull, Holds};
 use super::peers::Peers;
 use super::policy::{NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
@@ -131,26 +131,26 @@ impl State {
 
     /// Holds a pull; false when the table or the connection's share of it is full, or the queue id is outside the limits.
     pub fn hold(&mut self, pull: HeldPull) -> bool {
-        if !self.has_room_to_hold(pull.connection, pull.tag_codes.as_deref()) {
+        if !self.has_room_to_hold(pull.asked.connection, pull.tag_codes.as_deref()) {
             return false;
         }
-        let topic = &mut self.tables.topics[pull.topic as usize];
-        let Some(queue) = topic.queue(pull.queue_id) else {
+        let topic = &mut self.tables.topics[pull.asked.topic as usize];
+        let Some(queue) = topic.queue(pull.asked.queue_id) else {
             return false;
         };
-        let peer = self.peers.peer(pull.connection);
+        let peer = self.peers.peer(pull.asked.connection);
         self.holds.hold(pull, &mut queue.holds, &mut peer.holds);
         true
     }
 
     /// The held pulls of a group end with the next tick.
     pub fn end_group(&mut self, group: &[u8]) {
-        self.ended.groups.extend(self.tables.find_group(group, NO_SLOT));
+        self.ended.groups.extend(self.tables.groups.find(group, NO_SLOT));
     }
 
     /// The held pulls of a topic end with the next tick.
     pub fn end_topic(&mut self, topic: &[u8]) {
-        self.ended.topics.extend(self.tables.find_topic(topic, NO_SLOT));
+        self.ended.topics.extend(self.tables.topics.find(topic, NO_SLOT));
     }
 
     /// Holds no more pulls; those that are held end with the next tick.
@@ -170,8 +170,8 @@ impl State {
         self.end_holds();
         let mut used = self.tables.used();
         for pull in self.holds.pulls() {
-            used.note_group(pull.group);
-            used.note_topic(pull.topic);
+            used.note_group(pull.asked.group);
+            used.note_topic(pull.asked.topic);
         }
         for wait in self.waits.all() {
             used.note_group(wait.group);
@@ -189,7 +189,7 @@ impl State {
     fn end_holds(&mut self) {
         if !self.ended.is_empty() {
             let ended = std::mem::take(&mut self.ended);
-            self.holds.end_where(|pull| ended.has(pull.group, pull.topic));
+            self.holds.end_where(|pull| ended.has(pull.asked.group, pull.asked.topic));
             self.waits.end_where(|wait| ended.has(wait.group, wait.topic));
         }
     }
@@ -208,7 +208,7 @@ impl State {
         let is_passed_over = |pull: &HeldPull| {
             pull.tag_codes.is_some()
                 && pull.deadline_ms > now_ms
-                && tables.end_of(core, pull.topic, pull.queue_id) > pull.offset
+                && tables.end_of(core, pull.asked.topic, pull.asked.queue_id) > pull.asked.offset
         };
         holds.expire_where(is_passed_over, now_ms);
     }
@@ -290,7 +290,7 @@ impl State {
                 let pull = self.holds.pull(index);
                 if pull.wants(tags_codes)
                     && !pull.is_ended()
-                    && !self.ended.has(pull.group, pull.topic)
+                    && !self.ended.has(pull.asked.group, pull.asked.topic)
                 {
                     self.try_to_answer(core, index, &mut own);
                 }
@@ -316,21 +316,22 @@ impl State {
     ) {
         let Self { tables, holds, peers, answer_header, .. } = self;
         let pull = holds.pull(index);
-        let wanted = reading::wanted_by(pull);
+        let HeldPull { asked, tag_codes, .. } = pull;
         let mut read = |out: &mut Vec<u8>| {
-            let (kind, outcome) = reading::read(tables, core, &wanted, answer_header, out);
+            let codes = tag_codes.as_deref();
+            let (kind, outcome) = reading::read(tables, core, asked, codes, answer_header, out);
             if matches!(kind, Kind::Retry | Kind::Moved) {
-                reading::answer_empty(tables, &wanted, &outcome, kind, out);
+                reading::answer_empty(tables, asked, &outcome, kind, out);
             }
             kind
         };
         let kind = match own {
             Some((connection, answers))
-                if *connection == pull.connection && answers.len() < ANSWER_BYTES_MAX =>
+                if *connection == pull.asked.connection && answers.len() < ANSWER_BYTES_MAX =>
             {
                 read(answers)
             }
-            _ => peers.write_ready(pull.connection, read),
+            _ => peers.write_ready(pull.asked.connection, read),
         };
         if kind != Kind::NotFound {
             self.release(index);
@@ -352,15 +353,16 @@ impl State {
             };
             let Self { tables, holds, peers, answer_header, .. } = self;
             let pull = holds.pull(index);
-            let wanted = reading::wanted_by(pull);
-            peers.write_ready(pull.connection, |out| {
+            let HeldPull { asked, tag_codes, .. } = pull;
+            peers.write_ready(pull.asked.connection, |out| {
                 if pull.is_ended() {
-                    let nothing = reading::nothing_for(tables, core, &wanted);
-                    return reading::answer_empty(tables, &wanted, &nothing, Kind::NotFound, out);
+                    let nothing = reading::nothing_for(tables, core, asked);
+                    return reading::answer_empty(tables, asked, &nothing, Kind::NotFound, out);
                 }
-                let (kind, outcome) = reading::read(tables, core, &wanted, answer_header, out);
+                let codes = tag_codes.as_deref();
+                let (kind, outcome) = reading::read(tables, core, asked, codes, answer_header, out);
                 if kind != Kind::Found {
-                    reading::answer_empty(tables, &wanted, &outcome, kind, out);
+                    reading::answer_empty(tables, asked, &outcome, kind, out);
                 }
             });
             self.release(index);
@@ -415,7 +417,7 @@ impl State {
     /// Takes a held pull out of all lists.
     fn release(&mut self, index: u32) {
         let pull = self.holds.pull(index);
-        let (connection, topic, queue_id) = (pull.connection, pull.topic, pull.queue_id);
+        let Asked { connection, topic, queue_id, .. } = pull.asked;
         let peer = self.peers.peer(connection);
         if let Some(queue) = self.tables.topics[topic as usize].queue(queue_id) {
             self.holds.release(index, &mut queue.holds, &mut peer.holds);

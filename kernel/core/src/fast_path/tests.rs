@@ -372,8 +372,8 @@ fn a_slot_in_use_is_not_given_back_and_a_free_one_is_taken_again() {
     let slots = || {
         let state = fast.state.lock();
         let find = (
-            state.tables.find_topic(b"T", policy::NO_SLOT),
-            state.tables.find_group(b"G", policy::NO_SLOT),
+            state.tables.topics.find(b"T", policy::NO_SLOT),
+            state.tables.groups.find(b"G", policy::NO_SLOT),
         );
         (find.0.is_some(), find.1.is_some())
     };
