@@ -28,12 +28,12 @@ pub use error::{GetStatus, PutStatus, StoreError};
 #[doc(hidden)]
 pub use files::map_count::set_maps_max;
 pub use queues::queue_ext::{BitFilter, ExtUnit, Filter};
-pub use record::{Marks, Text};
+pub use record::{Marks, NewRecord, Text};
 pub use recovery::report::RecoveryReport;
 pub use settings::{FlushDiskType, Settings};
 pub use state::Core;
 pub use state::types::{
-    Appended, BatchAppended, BatchItem, LogFile, NewBatch, NewRecord, QueueBounds, QueueHandle,
-    ReadOutcome, Stats,
+    Appended, BatchAppended, BatchItem, LogFile, NewBatch, QueueBounds, QueueHandle, ReadOutcome,
+    Stats,
 };
 pub use store::{Guard, Store};

@@ -164,23 +164,38 @@ pub fn body_crc(body: &[u8]) -> i32 {
     (crc32fast::hash(body) & 0x7FFF_FFFF) as i32
 }
 
-/// Everything a record holds, for [`encode`].
+/// One record to append; topic and queue id come from the handle.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // fields of the record, named as RocketMQ does
+pub struct NewRecord<'a> {
+    pub flag: i32,
+    /// The host bits (16, 32) are set from the lengths of the hosts.
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    /// 8 or 20 bytes: address and port, big-endian.
+    pub born_host: &'a [u8],
+    pub store_host: &'a [u8],
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'a [u8],
+    pub properties: Text<'a>,
+    /// `None`: the store scans the text for TAGS, KEYS and `UNIQ_KEY`.
+    pub marks: Option<Marks<'a>>,
+    /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
+    pub tags_code: Option<i64>,
+    /// Goes into the unit beside the queue entry; empty: no filter was calculated.
+    pub bit_map: &'a [u8],
+}
+
+/// Everything a record holds, for [`encode`]; its sysFlag has the host bits.
 pub(crate) struct Fields<'a> {
+    pub(crate) record: &'a NewRecord<'a>,
+    pub(crate) topic: &'a [u8],
     pub(crate) queue_id: i32,
-    pub(crate) flag: i32,
     pub(crate) queue_offset: i64,
     pub(crate) physical_offset: i64,
-    pub(crate) sys_flag: i32,
-    pub(crate) born_timestamp: i64,
-    pub(crate) born_host: &'a [u8],
     pub(crate) store_timestamp: i64,
-    pub(crate) store_host: &'a [u8],
-    pub(crate) reconsume_times: i32,
-    pub(crate) prepared_transaction_offset: i64,
-    pub(crate) body: &'a [u8],
-    pub(crate) topic: &'a [u8],
-    pub(crate) properties: Text<'a>,
-    /// Bytes of `properties`.
+    /// Bytes of the record's property text.
     pub(crate) properties_size: usize,
 }
 
@@ -211,22 +226,23 @@ pub(crate) fn with_host_bits(sys_flag: i32, born_host: &[u8], store_host: &[u8])
 /// The caller has checked the limits of topic and properties.
 #[inline]
 pub(crate) fn encode(target: &mut [u8], fields: &Fields<'_>) {
+    let record = fields.record;
     let total = target.len() as i32;
     let mut head = Cursor { bytes: target, at: 12 };
     head.put(&fields.queue_id.to_be_bytes());
-    head.put(&fields.flag.to_be_bytes());
+    head.put(&record.flag.to_be_bytes());
     head.put(&fields.queue_offset.to_be_bytes());
     head.put(&fields.physical_offset.to_be_bytes());
-    head.put(&fields.sys_flag.to_be_bytes());
-    head.put(&fields.born_timestamp.to_be_bytes());
-    head.put(fields.born_host);
+    head.put(&record.sys_flag.to_be_bytes());
+    head.put(&record.born_timestamp.to_be_bytes());
+    head.put(record.born_host);
     head.put(&fields.store_timestamp.to_be_bytes());
-    head.put(fields.store_host);
-    head.put(&fields.reconsume_times.to_be_bytes());
-    head.put(&fields.prepared_transaction_offset.to_be_bytes());
-    head.put(&(fields.body.len() as i32).to_be_bytes());
+    head.put(record.store_host);
+    head.put(&record.reconsume_times.to_be_bytes());
+    head.put(&record.prepared_transaction_offset.to_be_bytes());
+    head.put(&(record.body.len() as i32).to_be_bytes());
     let mut hasher = crc32fast::Hasher::new();
-    for chunk in fields.body.chunks(CRC_CHUNK) {
+    for chunk in record.body.chunks(CRC_CHUNK) {
         hasher.update(chunk);
         head.put(chunk);
     }
@@ -234,7 +250,7 @@ pub(crate) fn encode(target: &mut [u8], fields: &Fields<'_>) {
     head.put(&[fields.topic.len() as u8]);
     head.put(fields.topic);
     head.put(&(fields.properties_size as i16).to_be_bytes());
-    for part in fields.properties.parts {
+    for part in record.properties.parts {
         head.put(part);
     }
     head.bytes[8..12].copy_from_slice(&crc.to_be_bytes());
@@ -466,21 +482,27 @@ mod tests {
             let born_host = &hosts.0[..if hosts.1 { 20 } else { 8 }];
             let store_host = &hosts.0[..if hosts.2 { 20 } else { 8 }];
             let (head, tail) = properties.split_at(cut.index(properties.len() + 1));
-            let fields = Fields {
-                queue_id: numbers.0,
+            let record = NewRecord {
                 flag: numbers.1,
-                queue_offset: numbers.2,
-                physical_offset: numbers.3,
                 sys_flag: with_host_bits(numbers.4, born_host, store_host).unwrap(),
                 born_timestamp: numbers.5,
                 born_host,
-                store_timestamp: numbers.6,
                 store_host,
                 reconsume_times: numbers.7,
                 prepared_transaction_offset: numbers.8,
                 body: &body,
-                topic: &topic,
                 properties: Text { parts: [head, &[], tail, &[]] },
+                marks: None,
+                tags_code: None,
+                bit_map: &[],
+            };
+            let fields = Fields {
+                record: &record,
+                topic: &topic,
+                queue_id: numbers.0,
+                queue_offset: numbers.2,
+                physical_offset: numbers.3,
+                store_timestamp: numbers.6,
                 properties_size: properties.len(),
             };
             let hosts = born_host.len() + store_host.len();

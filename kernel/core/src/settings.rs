@@ -13,71 +13,122 @@ pub enum FlushDiskType {
     Sync,
 }
 
-/// Each field is the same-named key of `broker.conf` in snake case.
-///
-/// Sizes are bytes, intervals milliseconds, ratios per cent.
-#[derive(Clone, Debug)]
-// Each field is documented by its RocketMQ name, and the switches are independent of each other.
-#[allow(missing_docs, clippy::struct_excessive_bools)]
-pub struct Settings {
-    pub store_path_root_dir: PathBuf,
+/// Where settings are read from, by the names of the fields.
+pub trait Source<T, E> {
+    /// The value of a setting.
+    ///
+    /// # Errors
+    /// It is missing, or not of that type.
+    fn setting(&self, name: &str) -> Result<T, E>;
+}
+
+/// Makes [`Settings`] of a table: a line a setting, with its type and RocketMQ's default.
+macro_rules! settings {
+    ($($(#[$about:meta])* $name:ident: $type:ty = $default:expr;)*) => {
+        /// Each field is the same-named key of `broker.conf` in snake case.
+        ///
+        /// Sizes are bytes, intervals milliseconds, ratios per cent.
+        #[derive(Clone, Debug)]
+        // Each field is documented by its RocketMQ name, and the switches are independent of each
+        // other.
+        #[allow(missing_docs, clippy::struct_excessive_bools)]
+        pub struct Settings {
+            pub store_path_root_dir: PathBuf,
+            pub flush_disk_type: FlushDiskType,
+            /// Milliseconds of level 1, 2 and so on; see [`delay_levels`].
+            pub message_delay_level: Vec<i64>,
+            $($(#[$about])* pub $name: $type,)*
+        }
+
+        impl Settings {
+            /// RocketMQ's defaults, for a store below `root`.
+            pub fn new(root: impl Into<PathBuf>) -> Self {
+                Settings {
+                    store_path_root_dir: root.into(),
+                    flush_disk_type: FlushDiskType::Async,
+                    message_delay_level: delay_levels(DELAY_LEVELS).unwrap_or_default(),
+                    $($name: $default,)*
+                }
+            }
+
+            /// All settings, each read by its name, but for the two that were read already.
+            ///
+            /// # Errors
+            /// That of the first setting that can't be read.
+            pub fn read<S, E>(
+                source: &S,
+                flush_disk_type: FlushDiskType,
+                message_delay_level: Vec<i64>,
+            ) -> Result<Self, E>
+            where
+                S: Source<bool, E> + Source<i64, E> + Source<u32, E> + Source<u64, E>,
+                S: Source<usize, E> + Source<PathBuf, E>,
+            {
+                Ok(Settings {
+                    store_path_root_dir: source.setting("store_path_root_dir")?,
+                    flush_disk_type,
+                    message_delay_level,
+                    $($name: source.setting(stringify!($name))?,)*
+                })
+            }
+        }
+    };
+}
+
+settings! {
     /// One folder, or several joined by ','; empty: `commitlog` below the root.
-    pub store_path_commit_log: PathBuf,
-    pub mapped_file_size_commit_log: u64,
-    pub mapped_file_size_consume_queue: u64,
-    pub max_hash_slot_num: u32,
-    pub max_index_num: u32,
-    pub message_index_enable: bool,
-    pub message_index_safe: bool,
-    pub max_message_size: usize,
-    pub flush_disk_type: FlushDiskType,
-    pub flush_interval_commit_log: u64,
-    pub flush_commit_log_least_pages: u64,
-    pub flush_commit_log_thorough_interval: u64,
-    pub flush_interval_consume_queue: u64,
-    pub flush_consume_queue_least_pages: u64,
-    pub flush_consume_queue_thorough_interval: u64,
-    pub sync_flush_timeout: u64,
-    pub check_crc_on_recover: bool,
-    pub max_transfer_bytes_on_message_in_memory: usize,
-    pub max_transfer_count_on_message_in_memory: usize,
-    pub max_transfer_bytes_on_message_in_disk: usize,
-    pub max_transfer_count_on_message_in_disk: usize,
-    pub access_message_in_memory_max_ratio: u64,
-    pub default_query_max_num: usize,
-    pub max_msgs_num_batch: usize,
-    pub long_polling_enable: bool,
-    /// Milliseconds of level 1, 2 and so on; see [`delay_levels`].
-    pub message_delay_level: Vec<i64>,
+    store_path_commit_log: PathBuf = PathBuf::new();
+    mapped_file_size_commit_log: u64 = 1 << 30;
+    mapped_file_size_consume_queue: u64 = 300_000 * 20;
+    max_hash_slot_num: u32 = 5_000_000;
+    max_index_num: u32 = 20_000_000;
+    message_index_enable: bool = true;
+    message_index_safe: bool = false;
+    max_message_size: usize = 4 * 1024 * 1024;
+    flush_interval_commit_log: u64 = 500;
+    flush_commit_log_least_pages: u64 = 4;
+    flush_commit_log_thorough_interval: u64 = 10_000;
+    flush_interval_consume_queue: u64 = 1_000;
+    flush_consume_queue_least_pages: u64 = 2;
+    flush_consume_queue_thorough_interval: u64 = 60_000;
+    sync_flush_timeout: u64 = 5_000;
+    check_crc_on_recover: bool = true;
+    max_transfer_bytes_on_message_in_memory: usize = 256 * 1024;
+    max_transfer_count_on_message_in_memory: usize = 32;
+    max_transfer_bytes_on_message_in_disk: usize = 64 * 1024;
+    max_transfer_count_on_message_in_disk: usize = 8;
+    access_message_in_memory_max_ratio: u64 = 40;
+    max_msgs_num_batch: usize = 64;
+    long_polling_enable: bool = true;
     // Dispatch.
-    pub enable_multi_dispatch: bool,
-    pub enable_lmq: bool,
-    pub max_lmq_consume_queue_num: usize,
-    pub disk_fall_recorded: bool,
-    pub enable_consume_queue_ext: bool,
-    pub mapped_file_size_consume_queue_ext: u64,
+    enable_multi_dispatch: bool = false;
+    enable_lmq: bool = false;
+    max_lmq_consume_queue_num: usize = 20_000;
+    disk_fall_recorded: bool = true;
+    enable_consume_queue_ext: bool = false;
+    mapped_file_size_consume_queue_ext: u64 = 48 << 20;
     /// Bits of the maps of units that recovery writes, all set; 0: none.
-    pub bit_map_length_consume_queue_ext: usize,
+    bit_map_length_consume_queue_ext: usize = 0;
     /// Folders whose files are read and beside which none is made; several joined by ','.
-    pub read_only_commit_log_store_paths: PathBuf,
+    read_only_commit_log_store_paths: PathBuf = PathBuf::new();
     /// Whether every page of a new file is backed before it is needed.
-    pub warm_maped_file_enable: bool,
+    warm_maped_file_enable: bool = false;
     /// Pages brought to the disk at a time while a file is warmed up (`SYNC_FLUSH` only).
-    pub flush_least_pages_when_warm_maped_file: u64,
+    flush_least_pages_when_warm_maped_file: u64 = 4_096;
     /// Milliseconds that an append may have waited for a file before others are refused.
-    pub os_page_cache_busy_time_out_mills: i64,
+    os_page_cache_busy_time_out_mills: i64 = 1_000;
     // Flush.
     /// Whether the asynchronous flush sleeps its interval through; else a put wakes it.
-    pub flush_commit_log_timed: bool,
+    flush_commit_log_timed: bool = true;
     /// Whether records are first written to memory of our own; `ASYNC_FLUSH` only.
-    pub transient_store_pool_enable: bool,
+    transient_store_pool_enable: bool = false;
     /// How many buffers, each as large as a file of the log.
-    pub transient_store_pool_size: usize,
+    transient_store_pool_size: usize = 5;
     /// Whether a file for which there is no buffer is refused; else its records go to it directly.
-    pub fast_fail_if_no_buffer_in_store_pool: bool,
-    pub commit_interval_commit_log: u64,
-    pub commit_commit_log_least_pages: u64,
-    pub commit_commit_log_thorough_interval: u64,
+    fast_fail_if_no_buffer_in_store_pool: bool = false;
+    commit_interval_commit_log: u64 = 200;
+    commit_commit_log_least_pages: u64 = 4;
+    commit_commit_log_thorough_interval: u64 = 200;
 }
 
 /// The delays of a `messageDelayLevel`, in milliseconds; level 1 comes first.
@@ -107,57 +158,6 @@ pub fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
 }
 
 impl Settings {
-    /// RocketMQ's defaults, for a store below `root`.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Settings {
-            store_path_root_dir: root.into(),
-            store_path_commit_log: PathBuf::new(),
-            mapped_file_size_commit_log: 1 << 30,
-            mapped_file_size_consume_queue: 300_000 * 20,
-            max_hash_slot_num: 5_000_000,
-            max_index_num: 20_000_000,
-            message_index_enable: true,
-            message_index_safe: false,
-            max_message_size: 4 * 1024 * 1024,
-            flush_disk_type: FlushDiskType::Async,
-            flush_interval_commit_log: 500,
-            flush_commit_log_least_pages: 4,
-            flush_commit_log_thorough_interval: 10_000,
-            flush_interval_consume_queue: 1_000,
-            flush_consume_queue_least_pages: 2,
-            flush_consume_queue_thorough_interval: 60_000,
-            sync_flush_timeout: 5_000,
-            check_crc_on_recover: true,
-            max_transfer_bytes_on_message_in_memory: 256 * 1024,
-            max_transfer_count_on_message_in_memory: 32,
-            max_transfer_bytes_on_message_in_disk: 64 * 1024,
-            max_transfer_count_on_message_in_disk: 8,
-            access_message_in_memory_max_ratio: 40,
-            default_query_max_num: 32,
-            max_msgs_num_batch: 64,
-            long_polling_enable: true,
-            message_delay_level: delay_levels(DELAY_LEVELS).unwrap_or_default(),
-            enable_multi_dispatch: false,
-            enable_lmq: false,
-            max_lmq_consume_queue_num: 20_000,
-            disk_fall_recorded: true,
-            enable_consume_queue_ext: false,
-            mapped_file_size_consume_queue_ext: 48 << 20,
-            bit_map_length_consume_queue_ext: 0,
-            read_only_commit_log_store_paths: PathBuf::new(),
-            warm_maped_file_enable: false,
-            flush_least_pages_when_warm_maped_file: 4_096,
-            os_page_cache_busy_time_out_mills: 1_000,
-            flush_commit_log_timed: true,
-            transient_store_pool_enable: false,
-            transient_store_pool_size: 5,
-            fast_fail_if_no_buffer_in_store_pool: false,
-            commit_interval_commit_log: 200,
-            commit_commit_log_least_pages: 4,
-            commit_commit_log_thorough_interval: 200,
-        }
-    }
-
     /// Whether there is a transient store pool (`isTransientStorePoolEnable`).
     pub(crate) fn has_pool(&self) -> bool {
         self.transient_store_pool_enable && self.flush_disk_type == FlushDiskType::Async

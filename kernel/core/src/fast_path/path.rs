@@ -9,11 +9,10 @@ use super::state::State;
 use super::waits::Wait;
 use crate::error::{PutStatus, StoreError};
 use crate::queues::queue_ext::Filter;
+use crate::record::NewRecord;
 use crate::settings::Settings;
 use crate::state::Core;
-use crate::state::types::{
-    Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle, ReadOutcome,
-};
+use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, QueueHandle, ReadOutcome};
 use crate::store::Store;
 use crate::wire::answer::Pieces;
 use crate::wire::header::Encoding;

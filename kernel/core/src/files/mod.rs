@@ -11,4 +11,5 @@ pub(crate) mod inventory;
 pub(crate) mod map;
 pub(crate) mod map_count;
 pub(crate) mod preallocate;
+pub(crate) mod threads;
 pub(crate) mod zeros;

@@ -3,22 +3,19 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use parking_lot::Mutex;
 
 use crate::files::holes::data_ranges;
+use crate::files::threads::in_threads;
 
 /// Bytes that are read at a time: they stay in the processor's cache.
 const BLOCK: usize = 256 << 10;
 /// Bytes that one thread looks at before it takes others.
 const SEGMENT: u64 = 8 << 20;
-/// Threads that look, at most.
-const THREADS_MAX: usize = 8;
 
 /// The offset after the last byte from `from` to `size` that is not zero; `from` when all are. Holes
 /// are not read. Read, not mapped: a page that can't be read is an error then, and no signal.
@@ -56,14 +53,7 @@ pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
             }
         }
     };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
-    thread::scope(|scope| {
-        for _ in 1..threads.min(segments.len()) {
-            // Where the system gives no thread, this one does the work.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
+    in_threads(segments.len(), work);
     failure.into_inner().map_or_else(|| Ok(found.into_inner()), Err)
 }
 

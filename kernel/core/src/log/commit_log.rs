@@ -147,6 +147,16 @@ impl CommitLog {
         }
     }
 
+    /// As [`Self::record`], while recovery looks for the end of the log.
+    pub(crate) fn record_in_files(&self, offset: i64) -> Option<RecordView<'_>> {
+        let offset = u64::try_from(offset).ok()?;
+        let file = self.file_of(offset)?;
+        match parse(file.data_from(offset - file.start())) {
+            Parsed::Record(view) if view.physical_offset as u64 == offset => Some(view),
+            _ => None,
+        }
+    }
+
     /// Store timestamp of the record at an offset; -1 when there is none.
     pub(crate) fn store_timestamp(&self, offset: i64) -> i64 {
         self.record(offset).map_or(-1, |(view, _)| view.store_timestamp)

@@ -2,10 +2,8 @@
 //! end of each queue is looked up.
 
 use std::fs;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use parking_lot::Mutex;
 
@@ -13,14 +11,13 @@ use super::context::Recovery;
 use crate::error::{During, StoreError};
 use crate::files::folder::entries_of;
 use crate::files::map::check_size;
+use crate::files::threads::in_threads;
 use crate::queues::consume_queue::{ConsumeQueue, SIZE_SETTING, queue_file_size};
 use crate::queues::load::{Loaded, Trust};
 use crate::queues::names::topic_name;
 use crate::queues::queue_ext::QueueExt;
 use crate::settings::Settings;
 
-/// Threads that load queues, at most.
-const THREADS_MAX: usize = 8;
 /// Queues that are worth a thread.
 const QUEUES_PER_THREAD: usize = 64;
 
@@ -179,14 +176,7 @@ fn load_all(
         }
         results.lock().append(&mut mine);
     };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
-    thread::scope(|scope| {
-        for _ in 1..threads.min(folders.len() / QUEUES_PER_THREAD) {
-            // Where the system gives no thread, this one does the work.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
+    in_threads(folders.len() / QUEUES_PER_THREAD, work);
     let mut results = results.into_inner();
     results.sort_unstable_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, loaded)| loaded)

@@ -34,7 +34,6 @@ use crate::files::map_count::find_maps_max;
 use crate::index::Index;
 use crate::log::commit_log::CommitLog;
 use crate::log::folders::LogFolders;
-use crate::record::{Parsed, parse};
 use crate::recovery::report::RecoveryReport;
 use crate::shared::Shared;
 use crate::state::Core;
@@ -311,16 +310,8 @@ impl Recovery<'_> {
             let last = slot.queue.max() - 1;
             slot.queue.entry(last).ok().flatten()
         });
-        let offset = entry.and_then(|entry| u64::try_from(entry.physical_offset).ok());
-        offset
-            .filter(|&offset| {
-                self.core.log.file_of(offset).is_some_and(|file| {
-                    let position = offset - file.start();
-                    matches!(parse(file.data_from(position)), Parsed::Record(view)
-                        if view.physical_offset as u64 == offset)
-                })
-            })
-            .unwrap_or(fallback)
+        let record = entry.and_then(|entry| self.core.log.record_in_files(entry.physical_offset));
+        record.map_or(fallback, |view| view.physical_offset as u64)
     }
 
     /// Drops entries of records after the end of the log; whether there were any.

@@ -4,14 +4,13 @@
 //! the work, are then checked in several threads, window by window.
 
 use crate::protocol::{BORN_HOST_V6, MESSAGE_MAGIC, RECORD_BYTES_MIN};
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use crate::files::folder::Checkpoint;
 use crate::files::map::MappedFile;
+use crate::files::threads::in_threads;
 use crate::log::commit_log::CommitLog;
 use crate::queues::consume_queue::ConsumeQueue;
 use crate::record::{Parsed, RecordView, parse};
@@ -20,8 +19,6 @@ use crate::record::{Parsed, RecordView, parse};
 const WINDOW: u64 = 128 << 20;
 /// Bytes of the log that one thread checks at a time.
 const SEGMENT: u64 = 2 << 20;
-/// Threads that check CRCs, at most.
-const THREADS_MAX: usize = 8;
 /// More than one append writes: a killed process tore nothing that lies further back.
 const REDO_BYTES: i64 = 32 << 20;
 
@@ -45,7 +42,7 @@ pub(super) fn walk(log: &CommitLog, begin: u64, check_crc: bool, may_be_torn: bo
         segments.clear();
         let goes_on = walk_window(log, may_be_torn, &mut walk, &mut segments);
         if let Some(bad) = check_crc.then(|| first_bad_crc(log, &segments)).flatten() {
-            return Walk { end: bad.offset, reason: "the CRC of the body is wrong", ..walk };
+            return Walk { end: bad, reason: "the CRC of the body is wrong", ..walk };
         }
         if !goes_on {
             return walk;
@@ -128,15 +125,9 @@ fn is_torn_text(file: &MappedFile, position: u64, view: &RecordView<'_>) -> bool
     matches!(follows, Parsed::Bad(_))
 }
 
-/// A record whose body is not what its CRC says.
-struct BadCrc {
-    offset: u64,
-}
-
-/// Checks the CRCs of segments of whole records in several threads; the first that is wrong.
-fn first_bad_crc(log: &CommitLog, segments: &[Range<u64>]) -> Option<BadCrc> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
-    let threads = threads.min(segments.len());
+/// Checks the CRCs of segments of whole records in several threads; the offset of the first record
+/// whose body is not what its CRC says.
+fn first_bad_crc(log: &CommitLog, segments: &[Range<u64>]) -> Option<u64> {
     let (next, first_bad) = (AtomicUsize::new(0), AtomicU64::new(u64::MAX));
     let work = || {
         while let Some(segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -149,15 +140,9 @@ fn first_bad_crc(log: &CommitLog, segments: &[Range<u64>]) -> Option<BadCrc> {
             }
         }
     };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // Where the system gives no thread, this one does the work.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
+    in_threads(segments.len(), work);
     let offset = first_bad.load(Ordering::Relaxed);
-    (offset != u64::MAX).then_some(BadCrc { offset })
+    (offset != u64::MAX).then_some(offset)
 }
 
 fn bad_crc_in(log: &CommitLog, segment: &Range<u64>) -> Option<u64> {
@@ -234,31 +219,8 @@ pub(super) fn record_before(
         }
     }
     let entry = queue.entry(low - 1).ok().flatten()?;
-    let offset = u64::try_from(entry.physical_offset).ok()?;
-    let file = log.file_of(offset)?;
-    match parse(file.data_from(offset - file.start())) {
-        Parsed::Record(view)
-            if view.physical_offset as u64 == offset && view.size as i32 == entry.size =>
-        {
-            Some(offset)
-        }
-        _ => None,
-    }
-}
-
-/// Store timestamp of what should be a record; `i64::MAX` when it is none.
-fn timestamp_at(log: &CommitLog, offset: i64) -> i64 {
-    let time = || {
-        let offset = u64::try_from(offset).ok()?;
-        let file = log.file_of(offset)?;
-        match parse(file.data_from(offset - file.start())) {
-            Parsed::Record(view) if view.physical_offset as u64 == offset => {
-                Some(view.store_timestamp)
-            }
-            _ => None,
-        }
-    };
-    time().unwrap_or(i64::MAX)
+    let view = log.record_in_files(entry.physical_offset)?;
+    (view.size as i32 == entry.size).then_some(view.physical_offset as u64)
 }
 
 /// Where reading starts after a crash of the machine, or of a store that is not known: before what
@@ -275,7 +237,10 @@ pub(super) fn start_by_checkpoint(
     if limit <= 0 {
         return file;
     }
-    let record = record_before(log, newest, |log, offset| timestamp_at(log, offset) > limit);
+    let is_later = |log: &CommitLog, offset| {
+        log.record_in_files(offset).is_none_or(|view| view.store_timestamp > limit)
+    };
+    let record = record_before(log, newest, is_later);
     record.unwrap_or(0).max(file)
 }
 

@@ -9,10 +9,10 @@ use crate::protocol::{PROPERTIES_BYTES_MAX, TRANSACTION_MASK, TRANSACTION_ROLLBA
 use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::claims_offsets;
 use crate::record::{
-    Fields, Marks, Text, deliver_time, encode, is_queued, record_size, with_host_bits,
+    Fields, Marks, NewRecord, Text, deliver_time, encode, is_queued, record_size, with_host_bits,
 };
 use crate::shared::Shared;
-use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, NewRecord, QueueHandle};
+use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, QueueHandle};
 use crate::state::{Core, Parts};
 
 impl Core {
@@ -180,20 +180,12 @@ impl Parts<'_> {
         encode(
             room,
             &Fields {
+                record,
+                topic: self.slot.topic.name.as_bytes(),
                 queue_id: self.slot.queue_id,
-                flag: record.flag,
                 queue_offset,
                 physical_offset,
-                sys_flag: record.sys_flag,
-                born_timestamp: record.born_timestamp,
-                born_host: record.born_host,
                 store_timestamp,
-                store_host: record.store_host,
-                reconsume_times: record.reconsume_times,
-                prepared_transaction_offset: record.prepared_transaction_offset,
-                body: record.body,
-                topic: self.slot.topic.name.as_bytes(),
-                properties: record.properties,
                 properties_size,
             },
         );

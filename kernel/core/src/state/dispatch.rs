@@ -7,9 +7,9 @@ use crate::error::PutStatus;
 use crate::queues::entry::Entry;
 use crate::queues::multi_dispatch::{named_queues, with_offsets};
 use crate::queues::names::topic_name;
-use crate::record::{Text, is_queued};
+use crate::record::{NewRecord, Text, is_queued};
 use crate::state::Core;
-use crate::state::types::{Appended, NewRecord, QueueHandle};
+use crate::state::types::{Appended, QueueHandle};
 
 impl Core {
     /// Whether such queues would make more light message queues than `maxLmqConsumeQueueNum`.

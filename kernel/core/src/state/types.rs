@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::GetStatus;
-use crate::record::{Marks, Text};
+use crate::record::{Marks, NewRecord, Text};
 
 /// A consume queue, cheap to copy and keep. It goes stale when its topic's queues are deleted: then
 /// `append` gives `UnknownError`, `read_into` `NoMatchedLogicQueue`. Keep `Core::handles_epoch()`
@@ -12,29 +12,6 @@ use crate::record::{Marks, Text};
 pub struct QueueHandle {
     pub(crate) index: u32,
     pub(crate) generation: u32,
-}
-
-/// One record to append; topic and queue id come from the handle.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // fields of the record, named as RocketMQ does
-pub struct NewRecord<'a> {
-    pub flag: i32,
-    /// The host bits (16, 32) are set from the lengths of the hosts.
-    pub sys_flag: i32,
-    pub born_timestamp: i64,
-    /// 8 or 20 bytes: address and port, big-endian.
-    pub born_host: &'a [u8],
-    pub store_host: &'a [u8],
-    pub reconsume_times: i32,
-    pub prepared_transaction_offset: i64,
-    pub body: &'a [u8],
-    pub properties: Text<'a>,
-    /// `None`: the store scans the text for TAGS, KEYS and `UNIQ_KEY`.
-    pub marks: Option<Marks<'a>>,
-    /// `None`: Java's hash of TAGS; the time of delivery in `SCHEDULE_TOPIC_XXXX`.
-    pub tags_code: Option<i64>,
-    /// Goes into the unit beside the queue entry; empty: no filter was calculated.
-    pub bit_map: &'a [u8],
 }
 
 /// What the records of a batch have in common.
