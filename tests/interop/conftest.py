@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.servers.software import RUNS_ALL, Servers, servers_of
+from tests.support.programs import RUNS_ALL
+from tests.support.servers.software import Servers, servers_of
 
 
 @pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])

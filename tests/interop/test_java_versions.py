@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.programs import build_java_version, java_of
-from tests.support.servers.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
+from tests.support.programs import JAVA_VERSIONS, build_java, java_of
+from tests.support.servers.software import RUN_SECONDS_MAX, Servers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,17 +30,6 @@ SOURCES = {
 }
 """Scenarios by the Java source that has them."""
 
-VERSIONS = {
-    "5.3.3": ("Basics", "Since43", "Since46", "Since5"),
-    "5.1.4": ("Basics", "Since43", "Since46", "Since5"),
-    "4.7.1": ("Basics", "Since43", "Since46"),
-    "4.5.2": ("Basics", "Since43"),
-    "4.2.0": ("Basics", "Before43"),
-}
-"""The sources that compile with a version."""
-
-CHOSEN = tuple(VERSIONS) if RUNS_ALL else ("5.3.3", "4.2.0")
-
 NOT_OF_4_9 = "lite_pull lite_sql92 lite_assign settings statistics reset reset_offline".split()
 """What 5.x asks with codes that a broker of 4.9 does not know."""
 
@@ -52,7 +41,7 @@ OPTIONS = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.l
 
 def scenarios(version: str) -> list[str]:
     """The names of what a version can do."""
-    return [name for source in VERSIONS[version] for name in SOURCES[source].split()]
+    return [name for source in JAVA_VERSIONS[version] for name in SOURCES[source].split()]
 
 
 Outcomes = dict[str, dict[str, str]]
@@ -61,10 +50,9 @@ Outcomes = dict[str, dict[str, str]]
 
 def run(servers: Servers, version: str, home: Path) -> dict[str, str]:
     """All scenarios of a version; each has topics and groups of its own."""
-    left_out = tuple(f"{name}.java" for name in SOURCES if name not in VERSIONS[version])
-    built = build_java_version(version, left_out)
+    built = build_java(f"versions-{version}")
     prefix = f"V{version.replace('.', '')}"
-    arguments = (servers.namesrv, servers.broker, prefix, *VERSIONS[version])
+    arguments = (servers.namesrv, servers.broker, prefix, *JAVA_VERSIONS[version])
     options = (*OPTIONS, f"-Duser.home={home}")
     done = subprocess.run(
         java_of(built, "versions.Scenarios", *arguments, options=options),
@@ -79,14 +67,14 @@ def run(servers: Servers, version: str, home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def outcomes(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    homes = [tmp_path_factory.mktemp(f"home-{version}") for version in CHOSEN]
+    homes = [tmp_path_factory.mktemp(f"home-{version}") for version in JAVA_VERSIONS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(run, [servers] * len(CHOSEN), CHOSEN, homes)
-        return dict(zip(CHOSEN, found, strict=True))
+        found = pool.map(run, [servers] * len(JAVA_VERSIONS), JAVA_VERSIONS, homes)
+        return dict(zip(JAVA_VERSIONS, found, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("version", "scenario"), [(each, name) for each in CHOSEN for name in scenarios(each)]
+    ("version", "scenario"), [(each, name) for each in JAVA_VERSIONS for name in scenarios(each)]
 )
 def test_an_application_of_another_version_works_unmodified(
     version: str, scenario: str, outcomes: Outcomes, servers: Servers
@@ -98,6 +86,6 @@ def test_an_application_of_another_version_works_unmodified(
         assert outcome == "ok"
 
 
-@pytest.mark.parametrize("version", CHOSEN)
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
 def test_no_scenario_of_a_version_is_left_out(version: str, outcomes: Outcomes) -> None:
     assert sorted(outcomes[version]) == sorted(scenarios(version))

@@ -11,15 +11,12 @@ import subprocess
 import pytest
 
 from kerolox.client.sync import Producer
-from tests.support.programs import build_spring, java_of
-from tests.support.servers.software import RUN_SECONDS_MAX, RUNS_ALL, Servers
+from tests.support.programs import SPRING_STARTERS, build_java, java_of
+from tests.support.servers.software import RUN_SECONDS_MAX, Servers
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
 
 SCENARIOS = "send tags sql92 orderly delay receive transactions request_reply".split()
-
-STARTERS = ("2.3.5", "2.2.3")
-CHOSEN = STARTERS if RUNS_ALL else STARTERS[:1]
 
 NOT_OF_4_9 = ("receive",)
 """What the starter's client, one of 5.x, asks with a code that a broker of 4.9 does not know."""
@@ -27,7 +24,7 @@ NOT_OF_4_9 = ("receive",)
 TOPICS = "Plain Tags Sql Orderly Tran Request Receive".split()
 
 
-@pytest.fixture(scope="module", params=CHOSEN)
+@pytest.fixture(scope="module", params=SPRING_STARTERS)
 def outcomes(
     request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
@@ -50,7 +47,7 @@ def outcomes(
     home = tmp_path_factory.mktemp(f"home-{version}")
     done = subprocess.run(
         java_of(
-            build_spring(version),
+            build_java(f"spring-{version}"),
             "spring.App",
             *(f"--{name}={value}" for name, value in arguments.items()),
             options=("-Drocketmq.client.logUseSlf4j=true", f"-Duser.home={home}"),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 import shutil
 import subprocess
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 __all__ = [
+    "JAVA_VERSIONS",
+    "RUNS_ALL",
+    "SPRING_STARTERS",
     "build_go_clients",
-    "build_java_clients",
-    "build_java_version",
+    "build_java",
     "build_node_clients",
-    "build_spring",
     "java_command",
     "java_of",
 ]
@@ -20,7 +24,31 @@ __all__ = [
 SOURCES = Path(__file__).resolve().parents[1] / "interop"
 CACHE = SOURCES.parents[1] / ".cache" / "interop"
 BUILD_SECONDS_MAX = 600
-MAVEN = ("mvn", "-B", "-q", "-ntp")
+MAVEN = ("mvn", "-B", "-q", "-ntp", "process-classes")
+MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
+"""Whether all versions run, against the Java broker too; it takes some ten minutes."""
+
+JAVA_VERSIONS = {
+    "5.3.3": ("Basics", "Since43", "Since46", "Since5"),
+    "5.1.4": ("Basics", "Since43", "Since46", "Since5"),
+    "4.7.1": ("Basics", "Since43", "Since46"),
+    "4.5.2": ("Basics", "Since43"),
+    "4.2.0": ("Basics", "Before43"),
+}
+"""The sources of ``java/versions`` that compile with a version of client and tools."""
+if not RUNS_ALL:
+    JAVA_VERSIONS = {version: JAVA_VERSIONS[version] for version in ("5.3.3", "4.2.0")}
+
+SPRING_STARTERS = ("2.3.5", "2.2.3") if RUNS_ALL else ("2.3.5",)
+
+JAVA_PROGRAMS = (
+    "clients",
+    *(f"versions-{version}" for version in JAVA_VERSIONS),
+    *(f"spring-{version}" for version in SPRING_STARTERS),
+)
+"""Folders in ``java``, with the version that the program is built with."""
 
 
 def _newest(folder: Path) -> float:
@@ -28,61 +56,86 @@ def _newest(folder: Path) -> float:
     return max(path.stat().st_mtime for path in files)
 
 
+def _copy(source: Path, built: Path) -> None:
+    shutil.copytree(source, built, ignore=shutil.ignore_patterns("target"))
+
+
 def _build(
     name: str,
-    command: list[str],
-    *,
-    marker: str,
-    label: str = "",
-    left_out: tuple[str, ...] = (),
+    *command: str,
+    copy: Callable[[Path, Path], None] = _copy,
+    parts: Collection[str] = (),
+    **environment: str,
 ) -> Path:
     """Copy a source folder into the cache and build it there, unless that was done already.
 
     Args:
-        name: the source folder; the built one is ``label``, or has the same name.
+        name: the source folder, and the built one.
         command: what builds it.
-        marker: a file that says that it is built.
-        left_out: names of files that are no part of this build.
+        copy: what copies it.
+        parts: names of what has to be in it; a build with others is none.
+        environment: more variables for the command.
     """
-    source, built = SOURCES / name, CACHE / (label or name.replace("/", "-"))
+    source, built = SOURCES / name, CACHE / name
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{built.name}.lock").open("w") as lock:
+    with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = built / marker
-        if stamp.exists() and stamp.stat().st_mtime >= _newest(source):
+        stamp = built / "built"
+        if (
+            stamp.exists()
+            and stamp.stat().st_mtime >= _newest(source)
+            and set(parts) <= set(stamp.read_text().split())
+        ):
             return built
         shutil.rmtree(built, ignore_errors=True)
-        shutil.copytree(source, built, ignore=shutil.ignore_patterns("target", *left_out))
+        copy(source, built)
         done = subprocess.run(
-            command, cwd=built, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+            command,
+            cwd=built,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS_MAX,
+            env={**os.environ, **environment},
         )
         assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
-        stamp.touch()
+        stamp.write_text("\n".join(parts))
         return built
 
 
-def build_java_clients() -> Path:
-    """Folder with ``target/classes`` and ``target/lib`` (all of 4.9 in Java, through Maven)."""
-    return _build("java/clients", [*MAVEN, "process-classes"], marker="built")
+def _copy_java(source: Path, built: Path) -> None:
+    """Give each program a folder of its own for each version, and name them in the parent."""
+    for program in JAVA_PROGRAMS:
+        name, _, version = program.partition("-")
+        _copy(source / name, built / program)
+        if version:
+            pom = built / program / "pom.xml"
+            text = pom.read_text()
+            found = re.search(rf"<artifactId>{name}-([^<]+)<", text)
+            assert found is not None, f"{source / name} names no version in its artifact"
+            pom.write_text(text.replace(found[1], version))
+    for version, kept in JAVA_VERSIONS.items():
+        for others in JAVA_VERSIONS.values():
+            for left_out in set(others) - set(kept):
+                folder = built / f"versions-{version}" / "src" / "main" / "java" / "versions"
+                (folder / f"{left_out}.java").unlink(missing_ok=True)
+    modules = "".join(f"<module>{program}</module>" for program in JAVA_PROGRAMS)
+    parent = (source / "pom.xml").read_text()
+    parent = re.sub("<modules>.*</modules>", f"<modules>{modules}</modules>", parent, flags=re.S)
+    (built / "pom.xml").write_text(parent)
 
 
-def build_java_version(version: str, left_out: tuple[str, ...]) -> Path:
-    """As above: the scenarios of ``versions`` with the client and tools of a version."""
-    command = [*MAVEN, f"-Drocketmq.version={version}", "process-classes"]
-    return _build(
-        "java/versions", command, marker="built", label=f"versions-{version}", left_out=left_out
-    )
+def build_java(program: str = "clients") -> Path:
+    """Folder with ``target/classes`` and ``target/lib`` of a program.
 
-
-def build_spring(version: str) -> Path:
-    """As above: the Spring application with the starter of a version."""
-    command = [*MAVEN, f"-Dstarter.version={version}", "process-classes"]
-    return _build("java/spring", command, marker="built", label=f"spring-{version}")
+    One run of Maven builds all of them: most of its work is its own start.
+    """
+    built = _build("java", *MAVEN, copy=_copy_java, parts=JAVA_PROGRAMS, MAVEN_OPTS=MAVEN_OPTIONS)
+    return built / program
 
 
 def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
     """The command that runs a class of the Java clients, name server or broker."""
-    return java_of(build_java_clients(), main_class, *arguments, options=options)
+    return java_of(build_java(), main_class, *arguments, options=options)
 
 
 def java_of(
@@ -104,10 +157,10 @@ def java_of(
 
 def build_go_clients() -> Path:
     """The Go program's binary."""
-    return _build("go", ["go", "build", "-o", "interop", "."], marker="interop") / "interop"
+    return _build("go", "go", "build", "-o", "interop", ".") / "interop"
 
 
 def build_node_clients() -> Path:
     """The Node.js program, with the client that its lock file names beside it."""
-    command = ["npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
-    return _build("node", command, marker="built") / "main.js"
+    npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+    return _build("node", *npm) / "main.js"

@@ -1,9 +1,8 @@
-"""The servers that software of other versions is run against, and how much of it is run."""
+"""The servers that software of other versions is run against."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support.servers.clusters import JavaPeer
@@ -13,10 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["RUNS_ALL", "RUN_SECONDS_MAX", "Servers", "servers_of"]
-
-RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
-"""Whether all versions run, against the Java broker too; it takes some ten minutes."""
+__all__ = ["RUN_SECONDS_MAX", "Servers", "servers_of"]
 
 RUN_SECONDS_MAX = 300
 
