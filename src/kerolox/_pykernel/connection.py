@@ -343,7 +343,7 @@ class Connection:
             shape.reconsume_times,
             items,
         )
-        appended = store.append_batch_quietly(batch)
+        appended = store.appender.append_batch(batch)
         if appended.status != PUT_OK:
             return None
         kind = chunk[position + 4]
@@ -388,7 +388,7 @@ class Connection:
             return None
         may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
         if may_hold and (
-            shape.hold_ms < 0 or not store.has_room_to_hold(self._connection_id, shape.tags)
+            shape.hold_ms < 0 or not store.held.has_room_for(self._connection_id, shape.tags)
         ):
             return None
         if commits:
@@ -405,7 +405,7 @@ class Connection:
                 shape.tags,
                 store.files.clock_ms() + shape.hold_ms,
             )
-            if store.hold_pull(pull):
+            if store.held.add(pull):
                 return b""
         return store.pull_answer(group, key, kind, header.opaque, offset, result)
 

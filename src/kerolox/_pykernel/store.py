@@ -80,7 +80,7 @@ class Store(MessageStore):
         self._waking: deque[HeldPull] = deque()
         """Pulls that what arrived may satisfy, and that have not been looked at."""
         """Tags codes of new records in queues with held pulls, until ``wake``."""
-        self._held = HeldPulls()
+        self.held = HeldPulls()
         self._waits = OffsetWaits()
         self._ended_groups: set[str] = set()
         self._ended_topics: set[str] = set()
@@ -104,7 +104,7 @@ class Store(MessageStore):
         answers that waited for the last flush are left to ``drain_ready``, others to ``tick``."""
         super().close()
         self.tables.forget()
-        self._held = HeldPulls()
+        self.held = HeldPulls()
         self._waits = OffsetWaits()
         self._staged.clear()
         self.arrived.clear()
@@ -189,14 +189,10 @@ class Store(MessageStore):
 
     def append_batch(self, batch: Batch) -> BatchAppended:
         """See ``RecordAppender``."""
-        appended = self.append_batch_quietly(batch)
+        appended = super().append_batch(batch)
         if self.arrived:
             self._wake_and_notify()
         return appended
-
-    def append_batch_quietly(self, batch: Batch) -> BatchAppended:
-        """``append_batch`` for a feed, which wakes held pulls itself when it ends."""
-        return super().append_batch(batch)
 
     def _after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
@@ -205,7 +201,7 @@ class Store(MessageStore):
         key = (queue.topic, queue.queue_id)
         if self.files.pool is not None:
             self._staged.append((self.files.log.end_offset, key, tag_codes))
-        elif key in self._held or key in self._waits:
+        elif key in self.held or key in self._waits:
             self.arrived.setdefault(key, set()).update(tag_codes)
 
     # -- read ---------------------------------------------------------------------------------
@@ -289,7 +285,7 @@ class Store(MessageStore):
 
     def stats(self) -> dict[str, int]:
         """See ``StoreKernel``."""
-        return super().stats() | {"held_pulls": len(self._held) + len(self._waits)}
+        return super().stats() | {"held_pulls": len(self.held) + len(self._waits)}
 
     def drain_put_times(self) -> list[tuple[int, int]]:
         """See ``StoreKernel``."""
@@ -333,7 +329,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         tags = None if tag_codes is None else frozenset(tag_codes)
         key = (topic, queue_id)
-        return self.hold_pull(
+        return self.held.add(
             HeldPull(
                 connection_id,
                 serialize_type,
@@ -369,14 +365,6 @@ class Store(MessageStore):
             self.notify()
         return arrived
 
-    def has_room_to_hold(self, connection_id: int, tags: frozenset[int] | None) -> bool:
-        """Whether ``hold_pull`` would hold a pull of that connection, with those tags."""
-        return self._held.has_room_for(connection_id, tags)
-
-    def hold_pull(self, pull: HeldPull) -> bool:
-        """Hold a pull of the fast path; False when the table is full."""
-        return self._held.add(pull)
-
     def wait_for_flush(
         self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
     ) -> bytes:
@@ -405,7 +393,7 @@ class Store(MessageStore):
             key = next(iter(self.arrived))
             if key in self._waits:
                 self._waits.end_below(key, self.queue_bounds(*key)[1])
-            for pull in self._held.matching(key, self.arrived.pop(key)):
+            for pull in self.held.matching(key, self.arrived.pop(key)):
                 if not pull.is_waking:
                     pull.is_waking = True
                     self._waking.append(pull)
@@ -418,7 +406,7 @@ class Store(MessageStore):
             result = self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
             if pull_code(result[0], pull.offset) == ResponseCode.PULL_NOT_FOUND:
                 continue
-            self._held.remove(pull)
+            self.held.remove(pull)
             answer = self._held_answer(pull, result)
             if pull.connection_id == connection_id:
                 own.append(answer)
@@ -436,7 +424,7 @@ class Store(MessageStore):
     def stop_holding(self) -> None:
         """See ``StoreKernel``."""
         self.tables.stop_holding()
-        self._held.end_where(lambda _pull: True)
+        self.held.end_where(lambda _pull: True)
         self._waits.end_where(lambda _wait: True)
 
     def tick(self, now_ms: int) -> bool:
@@ -460,14 +448,14 @@ class Store(MessageStore):
         """Answer some of the pulls whose time was over at the last tick; the rest follows in
         ``drain_ready``, once for each of its turns."""
         room = max(ANSWERED_AT_ONCE_MAX - len(self._ready), 0)
-        for pull in self._held.expired(self._ticked_ms, room):
+        for pull in self.held.expired(self._ticked_ms, room):
             result = (
                 self._nothing_for(pull)
                 if pull.deadline_ms == ENDED_MS
                 else self.read_key(pull.key, pull.offset, pull.max_count, pull.tags)
             )
             self._ready.append((pull.connection_id, self._held_answer(pull, result)))
-        if self._held.has_expired(self._ticked_ms):
+        if self.held.has_expired(self._ticked_ms):
             self.notify()
 
     def _end_holds(self) -> None:
@@ -475,7 +463,7 @@ class Store(MessageStore):
         enough."""
         ended = (self._ended_groups, self._ended_topics, self._ended_subscriptions)
         if any(ended):
-            self._held.end_where(self._is_ended)
+            self.held.end_where(self._is_ended)
             self._waits.end_where(self._is_ended)
             for names in ended:
                 names.clear()
@@ -487,7 +475,7 @@ class Store(MessageStore):
             return
         self._looked_ms = now_ms
         if last_ms:
-            self._held.end_where(
+            self.held.end_where(
                 lambda pull: (
                     pull.tags is not None
                     and pull.deadline_ms > now_ms
@@ -528,7 +516,7 @@ class Store(MessageStore):
 
     def forget_connection(self, connection_id: int) -> None:
         """Drop everything that waits for a connection that is gone."""
-        self._held.remove_connection(connection_id)
+        self.held.remove_connection(connection_id)
         self._ready = [entry for entry in self._ready if entry[0] != connection_id]
         if any(wait.connection_id == connection_id for wait in self._flush_waits):
             self._flush_waits = deque(
@@ -551,7 +539,7 @@ class Store(MessageStore):
         readable = self.files.log.max_offset
         while self._staged and self._staged[0][0] <= readable:
             _end, key, tag_codes = self._staged.popleft()
-            if key in self._held or key in self._waits:
+            if key in self.held or key in self._waits:
                 self.arrived.setdefault(key, set()).update(tag_codes)
         if self.arrived or self._waking:
             self.wake(_NOBODY)

@@ -6,9 +6,8 @@ nothing. A broker with hooks answers every pull in Python: several times slower 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kerolox.protocol.codes import ResponseCode
@@ -55,23 +54,10 @@ class PullHook:
         """A consumer could not handle a message, and says which (``consumeMessageAfter``)."""
 
 
-def run_pull_hooks(hooks: Iterable[PullHook], context: PullContext) -> None:
+def run_hooks(hooks: Iterable[PullHook], call: Callable[[PullHook], None]) -> None:
     """Call each; failures are logged."""
     for hook in hooks:
-        with _logged(hook):
-            hook.before_answer(context)
-
-
-def run_give_back_hooks(hooks: Iterable[PullHook], context: GiveBackContext) -> None:
-    """Call each; failures are logged."""
-    for hook in hooks:
-        with _logged(hook):
-            hook.given_back(context)
-
-
-@contextlib.contextmanager
-def _logged(hook: PullHook) -> Iterator[None]:
-    try:
-        yield
-    except Exception:
-        _log.warning("hook %s failed", type(hook).__qualname__, exc_info=True)
+        try:
+            call(hook)
+        except Exception:
+            _log.warning("hook %s failed", type(hook).__qualname__, exc_info=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from kerolox.store.files.mapped_file import FILE_NAME_DIGITS, make_folder, write_all, zero_from
+from kerolox.store.files.mapped_file import make_folder, offset_name, write_all, zero_from
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK
 
 RUN_BYTES = 512 * ENTRY_BYTES
@@ -131,7 +131,7 @@ class QueueWriter:
             at += len(part)
 
     def _write(self, start: int, position: int, data: bytes) -> None:
-        path = os.path.join(self._folder, f"{start:0{FILE_NAME_DIGITS}d}")
+        path = os.path.join(self._folder, offset_name(start))
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -48,15 +48,13 @@ from kerolox.kernel.held_pulls import (
     HELD_PULLS_MAX,
     OFFSET_WAITS_MAX,
     PASSED_OVER_MS,
-    HeldPulls,
     OffsetWaits,
 )
 from kerolox.kernel.metrics import GROUP_READS_MAX, StoreMetrics
 from kerolox.kernel.read import RecordReader
 from kerolox.kernel.settings import StoreSettings
-from kerolox.kernel.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from kerolox.kernel.store import CleanedStore, OffsetSource, RecordStore, StoreKernel
-from kerolox.kernel.tables import COMMITS_MAX, FastPathTables, OffsetCommits
+from kerolox.kernel.tables import COMMITS_MAX, FastPathTables
 from kerolox.kernel.values import (
     Appended,
     Batch,
@@ -79,7 +77,6 @@ __all__ = [
     "KERNEL_VARIABLE",
     "OFFSET_WAITS_MAX",
     "PASSED_OVER_MS",
-    "AppendMessageStatus",
     "Appended",
     "Batch",
     "BatchAppended",
@@ -90,14 +87,10 @@ __all__ = [
     "FastPathTables",
     "Fed",
     "FedMembers",
-    "GetMessageStatus",
-    "HeldPulls",
     "Kernel",
     "OddBody",
-    "OffsetCommits",
     "OffsetSource",
     "OffsetWaits",
-    "PutMessageStatus",
     "QueueBounds",
     "Read",
     "Record",

@@ -340,19 +340,11 @@ class NameServerHandlers:
         topics, address = topic_lists.system_topics(self._routes)
         return await self._topic_list(iter([topics]), address)
 
+    @router.on(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, EmptyHeader.decode)
+    @router.on(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, EmptyHeader.decode)
     @router.on(RequestCode.GET_UNIT_TOPIC_LIST, EmptyHeader.decode)
     async def _unit_topics(self, header: EmptyHeader, request: Request) -> Reply:
-        return await self._topic_list(topic_lists.unit_topics(self._routes))
-
-    @router.on(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, EmptyHeader.decode)
-    async def _unit_subscribed_topics(self, header: EmptyHeader, request: Request) -> Reply:
-        return await self._topic_list(topic_lists.unit_subscribed_topics(self._routes))
-
-    @router.on(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, EmptyHeader.decode)
-    async def _unit_subscribed_topics_of_no_unit(
-        self, header: EmptyHeader, request: Request
-    ) -> Reply:
-        return await self._topic_list(topic_lists.unit_subscribed_topics_of_no_unit(self._routes))
+        return await self._topic_list(topic_lists.unit_topics(self._routes, request.command.code))
 
     # -- settings -----------------------------------------------------------------------------
     @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode)

@@ -138,22 +138,6 @@ class RouteTable:
         self._gone: deque[tuple[BrokerData, Iterator[str]]] = deque()
 
     # -- registration -------------------------------------------------------------------------
-    def register(
-        self,
-        claim: Claim,
-        *,
-        data_version: DataVersion,
-        topics: Iterable[TopicConfig],
-        filter_servers: list[str] | None,
-        now_ms: int,
-    ) -> RegisterResult:
-        """Take a small registration in, at once. Arguments and errors as those of its steps:
-        :meth:`start_registration`, :meth:`put_topics` and :meth:`finish_registration`."""
-        live = self.start_registration(claim, now_ms)
-        if self.wants_topics(live, data_version):
-            self.put_topics(live, topics)
-        return self.finish_registration(live, data_version, filter_servers)
-
     def start_registration(self, claim: Claim, now_ms: int) -> LiveBroker:
         """A broker registers: it is alive from here on.
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kerolox.namesrv.route_table import RouteTable
+from kerolox.protocol.codes import RequestCode
 
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2
+
+UNIT_FLAGS = {
+    RequestCode.GET_UNIT_TOPIC_LIST: (_UNIT, _UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (_UNIT_SUBSCRIPTION, _UNIT_SUBSCRIPTION),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (
+        _UNIT | _UNIT_SUBSCRIPTION,
+        _UNIT_SUBSCRIPTION,
+    ),
+}
+"""Code → (bits of a topic's system flag that count, what they are of the topics in the list): those
+of a unit, those that a unit subscribes to, and of these those of no unit."""
 
 
 def topics_of_cluster(routes: RouteTable, cluster: str) -> Iterator[list[str]]:
@@ -26,18 +38,8 @@ def system_topics(routes: RouteTable) -> tuple[list[str], str | None]:
     return list(names), address
 
 
-def unit_topics(routes: RouteTable) -> Iterator[list[str]]:
-    """Topics of a unit. This one and the next go by the flag of each topic's first broker, as
-    RocketMQ does."""
-    return routes.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT != 0)
-
-
-def unit_subscribed_topics(routes: RouteTable) -> Iterator[list[str]]:
-    """Topics that a unit subscribes to."""
-    return routes.topic_names(lambda queues: queues[0].topic_sys_flag & _UNIT_SUBSCRIPTION != 0)
-
-
-def unit_subscribed_topics_of_no_unit(routes: RouteTable) -> Iterator[list[str]]:
-    """Topics that a unit subscribes to and that are of no unit."""
-    both = _UNIT | _UNIT_SUBSCRIPTION
-    return routes.topic_names(lambda queues: queues[0].topic_sys_flag & both == _UNIT_SUBSCRIPTION)
+def unit_topics(routes: RouteTable, code: int) -> Iterator[list[str]]:
+    """Topics of units, by the code of the list (``UNIT_FLAGS``). The flag of a topic's first broker
+    counts, as in RocketMQ."""
+    bits, wanted = UNIT_FLAGS[RequestCode(code)]
+    return routes.topic_names(lambda queues: queues[0].topic_sys_flag & bits == wanted)

@@ -108,22 +108,6 @@ def encode_registration(body: RegisterBody, *, compressed: bool = False) -> byte
     return zlib.compress(b"".join(parts), _COMPRESSION_LEVEL)
 
 
-def decode_registration(data: bytes, *, compressed: bool) -> RegisterBody:
-    """Decode what :func:`encode_registration` gives, at once.
-
-    Raises:
-        BodyError: as :meth:`RegistrationReader.pieces`.
-    """
-    reader = RegistrationReader(data, compressed=compressed)
-    topics = {topic.topic_name: topic for piece in reader.pieces() for topic in piece}
-    return RegisterBody(
-        filter_server_list=reader.filter_servers,
-        topic_config_serialize_wrapper=TopicConfigTable(
-            data_version=reader.data_version, topic_config_table=topics
-        ),
-    )
-
-
 class RegistrationReader:
     """Reads the body of a registration piece by piece, as often as it is asked to.
 

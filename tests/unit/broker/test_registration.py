@@ -14,10 +14,11 @@ from kerolox.namesrv.server import NameServer
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.registration import RegisterBody, decode_registration
+from kerolox.protocol.registration import RegisterBody
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
+from tests.support.registration import decode_registration
 
 if TYPE_CHECKING:
     import pytest

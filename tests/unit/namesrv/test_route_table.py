@@ -11,6 +11,7 @@ from kerolox.namesrv.claims import CONNECTIONS_MAX, TAKEOVER_MS, Claim, Contradi
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
+from kerolox.protocol.codes import RequestCode
 
 
 def register(
@@ -37,10 +38,10 @@ def register(
         connection=connection,
         host=host,
     )
-    return table.register(
-        claim,
-        data_version=DataVersion(counter=counter, timestamp=1),
-        topics=[
+    live = table.start_registration(claim, now_ms)
+    version = DataVersion(counter=counter, timestamp=1)
+    if table.wants_topics(live, version):
+        given = [
             TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queues,
@@ -48,10 +49,9 @@ def register(
                 topic_sys_flag=flag,
             )
             for topic in topics
-        ],
-        filter_servers=filter_servers,
-        now_ms=now_ms,
-    )
+        ]
+        table.put_topics(live, given)
+    return table.finish_registration(live, version, filter_servers)
 
 
 def names(pieces: Iterable[list[str]]) -> list[str]:
@@ -281,9 +281,12 @@ def test_unit_topics_are_told_by_the_system_flag() -> None:
     table = RouteTable()
     for flag, topic in enumerate(["none", "unit", "subscribed", "both"]):
         register(table, topic, flag=flag, counter=flag + 1)
-    assert names(topic_lists.unit_topics(table)) == ["unit", "both"]
-    assert names(topic_lists.unit_subscribed_topics(table)) == ["subscribed", "both"]
-    assert names(topic_lists.unit_subscribed_topics_of_no_unit(table)) == ["subscribed"]
+    lists = {code: names(topic_lists.unit_topics(table, code)) for code in topic_lists.UNIT_FLAGS}
+    assert lists == {
+        RequestCode.GET_UNIT_TOPIC_LIST: ["unit", "both"],
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: ["subscribed", "both"],
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: ["subscribed"],
+    }
 
 
 def test_filter_servers_are_kept_replaced_and_removed() -> None:

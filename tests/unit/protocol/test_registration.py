@@ -4,13 +4,13 @@ import tracemalloc
 import zlib
 
 import pytest
+from tests.support.registration import decode_registration
 
 from kerolox.protocol import registration
 from kerolox.protocol.bodies import BodyError, DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.registration import (
     RegisterBody,
     RegistrationReader,
-    decode_registration,
     encode_registration,
 )
 

@@ -8,7 +8,7 @@ import pytest
 from kerolox.store.files.mapped_file import (
     MappedFile,
     data_end,
-    list_offset_files,
+    list_sizes,
     make_folder,
     zero_from,
 )
@@ -44,13 +44,13 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
 def test_only_offset_names_are_files_of_the_store(tmp_path: Path) -> None:
     for name in ("00000000000000000010", "00000000000000000000", "note.txt", "123"):
         (tmp_path / name).write_bytes(bytes(10))
-    starts, others = list_offset_files(str(tmp_path), 10, "size")
-    assert starts == [0, 10]
+    sizes, others = list_sizes(str(tmp_path))
+    assert sizes == {0: 10, 10: 10}
     assert sorted(others) == ["123", "note.txt"]
 
 
 def test_a_missing_folder_has_no_files(tmp_path: Path) -> None:
-    assert list_offset_files(str(tmp_path / "none"), 10, "size") == ([], [])
+    assert list_sizes(str(tmp_path / "none")) == ({}, [])
 
 
 def test_clearing_reaches_the_last_byte_and_keeps_what_is_before(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kerolox.broker.context import Context
-from kerolox.broker.hooks import PullContext, run_pull_hooks
+from kerolox.broker.hooks import PullContext, run_hooks
 from kerolox.broker.requests.errors import (
     SEE_FAQ,
     no_expression_filter,
@@ -99,7 +99,7 @@ def _run_hooks(
         result.count,
         len(result.records),
     )
-    run_pull_hooks(broker.pull_hooks, context)
+    run_hooks(broker.pull_hooks, lambda hook: hook.before_answer(context))
 
 
 def _read(broker: Context, header: PullMessageHeader, place: PullPlace, wanted: _Wanted) -> Read:

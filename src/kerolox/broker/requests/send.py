@@ -12,7 +12,7 @@ import random
 import time
 
 from kerolox.broker.context import Context
-from kerolox.broker.hooks import GiveBackContext, run_give_back_hooks
+from kerolox.broker.hooks import GiveBackContext, run_hooks
 from kerolox.broker.requests.errors import SEE_FAQ, no_permission, system_error
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.services.writer import NewRecord, Put
@@ -339,7 +339,7 @@ def _run_hooks(broker: Context, header: SendBackHeader, request: Request) -> Non
         request.connection.remote_address,
         request.command.ext_fields.get("Owner", ""),
     )
-    run_give_back_hooks(broker.pull_hooks, context)
+    run_hooks(broker.pull_hooks, lambda hook: hook.given_back(context))
 
 
 def _look_up(broker: Context, offset: int) -> MessageExt:

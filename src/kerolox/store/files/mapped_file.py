@@ -88,18 +88,6 @@ def list_sizes(folder: str) -> tuple[dict[int, int], list[str]]:
     return sizes, others
 
 
-def list_offset_files(folder: str, file_size: int, setting: str) -> tuple[list[int], list[str]]:
-    """(ascending start offsets of the files in a folder, names that are no such file).
-
-    Raises:
-        ValueError: a file has another size than configured.
-    """
-    sizes, others = list_sizes(folder)
-    for start, size in sizes.items():
-        check_file_size(os.path.join(folder, offset_name(start)), size, file_size, setting)
-    return sorted(sizes), others
-
-
 def write_all(descriptor: int, data: bytes, position: int) -> None:
     """``pwrite`` all of ``data``; a short write goes on where it stopped.
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerolox.store.files.mapped_file import (
-    FILE_NAME_DIGITS,
     check_file_size,
     list_sizes,
     make_folder,
+    offset_name,
     opened,
     write_all,
     zero_from,
@@ -148,7 +148,7 @@ class ConsumeQueue:
     # -- files ------------------------------------------------------------------------------
     def path_of(self, start: int) -> str:
         """The file whose first byte has the offset ``start``."""
-        return os.path.join(self.folder, f"{start:0{FILE_NAME_DIGITS}d}")
+        return os.path.join(self.folder, offset_name(start))
 
     def _open_tail(self, start: int) -> int:
         """Open the file that entries are written to now; make it when it is new."""

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kerolox.store.files.mapped_file import (
-    FILE_NAME_DIGITS,
     check_file_size,
     list_sizes,
     make_folder,
+    offset_name,
     opened,
     write_all,
     zero_from,
@@ -110,7 +110,7 @@ class ConsumeQueueExt:
 
     def path_of(self, start: int) -> str:
         """The file whose first byte has the offset ``start``."""
-        return os.path.join(self.folder, f"{start:0{FILE_NAME_DIGITS}d}")
+        return os.path.join(self.folder, offset_name(start))
 
     def _open(self, start: int) -> int:
         """The descriptor of a file; made when it is new. One is kept, for reads and writes."""
