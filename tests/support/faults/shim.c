@@ -114,7 +114,8 @@ static void read_rules_file(void) {
     parse();
 }
 
-__attribute__((constructor)) static void start(void) {
+/* Also called by a process that was forked, with another environment since. */
+__attribute__((constructor)) void kerolox_faults_start(void) {
     const char *given = getenv("KEROLOX_FAULTS");
     notes_file = getenv("KEROLOX_FAULTS_NOTES");
     if (!given) return;

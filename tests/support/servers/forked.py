@@ -186,6 +186,8 @@ def _become(
     os.umask(umask)
     os.environ.clear()
     os.environ.update(environment)
+    # The shim of ``tests.support.faults``, if preloaded, reads variables when it is loaded.
+    getattr(ctypes.CDLL(None), "kerolox_faults_start", int)()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         old = getattr(sys, name)
