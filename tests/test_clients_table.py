@@ -16,6 +16,7 @@ from tests.interop import (
     test_node_clients,
     test_spring,
 )
+from tests.support.programs import JAVA_VERSIONS, SPRING_STARTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 INTEROP = ROOT / "tests" / "interop"
@@ -62,10 +63,10 @@ def test_the_table_of_versions_says_what_runs_and_what_a_broker_of_4_9_lacks() -
             said |= {(version, name): cell for version, cell in zip(versions, rest, strict=True)}
     wanted = {
         (version, name): "5" if version >= "5" and name in test_java_versions.NOT_OF_4_9 else "yes"
-        for version in test_java_versions.VERSIONS
+        for version in JAVA_VERSIONS
         for name in test_java_versions.scenarios(version)
     }
-    for starter in test_spring.STARTERS:
+    for starter in SPRING_STARTERS:
         for name in test_spring.SCENARIOS:
             wanted[starter, name] = "5" if name in test_spring.NOT_OF_4_9 else "yes"
     assert {key: cell for key, cell in said.items() if cell != "—"} == wanted

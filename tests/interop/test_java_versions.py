@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.programs import JAVA_VERSIONS, build_java, java_of
+from tests.support.programs import JAVA_VERSIONS, RUN_VERSIONS, build_java, java_of
 from tests.support.servers.software import RUN_SECONDS_MAX, Servers
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def run(servers: Servers, version: str, home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def outcomes(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    homes = [tmp_path_factory.mktemp(f"home-{version}") for version in JAVA_VERSIONS]
+    homes = [tmp_path_factory.mktemp(f"home-{version}") for version in RUN_VERSIONS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(run, [servers] * len(JAVA_VERSIONS), JAVA_VERSIONS, homes)
-        return dict(zip(JAVA_VERSIONS, found, strict=True))
+        found = pool.map(run, [servers] * len(RUN_VERSIONS), RUN_VERSIONS, homes)
+        return dict(zip(RUN_VERSIONS, found, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("version", "scenario"), [(each, name) for each in JAVA_VERSIONS for name in scenarios(each)]
+    ("version", "scenario"), [(each, name) for each in RUN_VERSIONS for name in scenarios(each)]
 )
 def test_an_application_of_another_version_works_unmodified(
     version: str, scenario: str, outcomes: Outcomes, servers: Servers
@@ -86,6 +86,6 @@ def test_an_application_of_another_version_works_unmodified(
         assert outcome == "ok"
 
 
-@pytest.mark.parametrize("version", JAVA_VERSIONS)
+@pytest.mark.parametrize("version", RUN_VERSIONS)
 def test_no_scenario_of_a_version_is_left_out(version: str, outcomes: Outcomes) -> None:
     assert sorted(outcomes[version]) == sorted(scenarios(version))

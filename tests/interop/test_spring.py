@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from kerolox.client.sync import Producer
-from tests.support.programs import SPRING_STARTERS, build_java, java_of
+from tests.support.programs import RUN_STARTERS, build_java, java_of
 from tests.support.servers.software import RUN_SECONDS_MAX, Servers
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900), pytest.mark.xdist_group("java-versions")]
@@ -24,7 +24,7 @@ NOT_OF_4_9 = ("receive",)
 TOPICS = "Plain Tags Sql Orderly Tran Request Receive".split()
 
 
-@pytest.fixture(scope="module", params=SPRING_STARTERS)
+@pytest.fixture(scope="module", params=RUN_STARTERS)
 def outcomes(
     request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 __all__ = [
     "JAVA_VERSIONS",
     "RUNS_ALL",
+    "RUN_STARTERS",
+    "RUN_VERSIONS",
     "SPRING_STARTERS",
     "build_go_clients",
     "build_java",
@@ -38,15 +40,15 @@ JAVA_VERSIONS = {
     "4.2.0": ("Basics", "Before43"),
 }
 """The sources of ``java/versions`` that compile with a version of client and tools."""
-if not RUNS_ALL:
-    JAVA_VERSIONS = {version: JAVA_VERSIONS[version] for version in ("5.3.3", "4.2.0")}
+SPRING_STARTERS = ("2.3.5", "2.2.3")
 
-SPRING_STARTERS = ("2.3.5", "2.2.3") if RUNS_ALL else ("2.3.5",)
+RUN_VERSIONS = tuple(JAVA_VERSIONS) if RUNS_ALL else ("5.3.3", "4.2.0")
+RUN_STARTERS = SPRING_STARTERS if RUNS_ALL else SPRING_STARTERS[:1]
 
 JAVA_PROGRAMS = (
     "clients",
-    *(f"versions-{version}" for version in JAVA_VERSIONS),
-    *(f"spring-{version}" for version in SPRING_STARTERS),
+    *(f"versions-{version}" for version in RUN_VERSIONS),
+    *(f"spring-{version}" for version in RUN_STARTERS),
 )
 """Folders in ``java``, with the version that the program is built with."""
 
@@ -113,11 +115,11 @@ def _copy_java(source: Path, built: Path) -> None:
             found = re.search(rf"<artifactId>{name}-([^<]+)<", text)
             assert found is not None, f"{source / name} names no version in its artifact"
             pom.write_text(text.replace(found[1], version))
-    for version, kept in JAVA_VERSIONS.items():
-        for others in JAVA_VERSIONS.values():
-            for left_out in set(others) - set(kept):
-                folder = built / f"versions-{version}" / "src" / "main" / "java" / "versions"
-                (folder / f"{left_out}.java").unlink(missing_ok=True)
+    every = {name for names in JAVA_VERSIONS.values() for name in names}
+    for version in RUN_VERSIONS:
+        folder = built / f"versions-{version}" / "src" / "main" / "java" / "versions"
+        for left_out in every.difference(JAVA_VERSIONS[version]):
+            (folder / f"{left_out}.java").unlink()
     modules = "".join(f"<module>{program}</module>" for program in JAVA_PROGRAMS)
     parent = (source / "pom.xml").read_text()
     parent = re.sub("<modules>.*</modules>", f"<modules>{modules}</modules>", parent, flags=re.S)
