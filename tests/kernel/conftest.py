@@ -11,6 +11,9 @@ import pytest
 
 from tests.support.kernels import KERNELS, MODULES
 from tests.support.stores.bench import Bench
+from tests.support.stores.memory import tmp_path
+
+__all__ = ["bench", "closed_bench", "closing", "kernel", "other_kernel", "tmp_path"]
 
 
 @pytest.fixture(params=KERNELS)

@@ -15,7 +15,8 @@
                    (sockets and frames), ``spark`` (topics for Spark); ``delays`` and
                    ``transactions`` are loads whose outcome is judged at the end
 ``stores/``        stores without a server: ``bench`` (a kernel), ``message_store`` (the Python
-                   store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java)
+                   store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java),
+                   ``memory`` (folders that are on no disk)
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
                    ``crash_scenario`` (kills and losses of power), ``small_disk``
 =================  ================================================================================

@@ -143,9 +143,11 @@ async def test_a_clone_of_offsets_has_the_same_bounds(
 
 
 async def test_names_of_megabytes_in_a_file_do_not_stop_the_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f'"T@{letter * 15_000_000}":{{0:5}}' for letter in "abcdefghijklmnopqrst"]
+    for module in (json_file, offsets):
+        monkeypatch.setattr(module, "TABLE_BYTES_MAX", 16 << 20)
+    rows = [f'"T@{letter * 1_000_000}":{{0:5}}' for letter in "abcdefghijklmnopqrst"]
     text = '{"offsetTable":{' + ",".join([*rows, '"T@g":{0:7,1:8}']) + "}}"
     (tmp_path / "consumerOffset.json").write_text(text)
     assert len(text) > json_file.TABLE_BYTES_MAX
