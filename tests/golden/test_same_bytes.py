@@ -15,11 +15,12 @@ import pytest
 
 from kerolox.inspect.check import check_store
 from kerolox.inspect.findings import Findings
-from kerolox.inspect.log_walk import LogRecord, LogWalk
+from kerolox.inspect.log_walk import LogWalk
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import unpack_host
+from kerolox.protocol.records import RecordView
 from kerolox.store.layout import delay_levels_ms, record_tags_code
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS, MODULES
@@ -49,31 +50,24 @@ class Stored(NamedTuple):
     physical_offset: int
 
 
-def stored(record: LogRecord) -> Stored:
+def stored(record: RecordView, log: bytes) -> Stored:
     """Take a record with IPv4 hosts apart."""
-    offset, size, queue_id, _queue_offset, sys_flag, timestamp, topic, properties, window, at = (
-        record
-    )
-    data = window[at : at + size]
-
-    def number(position: int, count: int) -> int:
-        return int.from_bytes(data[position : position + count], "big", signed=True)
-
-    body_size = number(84, 4)
+    data = log[record.physical_offset : record.physical_offset + record.size]
+    body_size = int.from_bytes(data[84:88], "big")
     return Stored(
-        topic,
-        queue_id,
-        number(16, 4),
-        sys_flag,
-        number(40, 8),
+        record.topic,
+        record.queue_id,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
         data[48:56],
         data[64:72],
-        number(72, 4),
-        number(76, 8),
+        record.reconsume_times,
+        record.prepared_transaction_offset,
         data[88 : 88 + body_size],
-        properties,
-        timestamp,
-        offset,
+        record.properties,
+        record.store_timestamp,
+        record.physical_offset,
     )
 
 
@@ -121,7 +115,8 @@ def replay(golden: Golden, kernel: str, root: Path) -> None:
     store = importlib.import_module(MODULES[kernel]).Store(settings)
     places = StorePlaces.find(str(golden.folder / "store"), StoreOptions())
     walk = LogWalk(places.log_files, Findings())
-    records = [stored(record) for record in walk.records()]
+    log = b"".join(files(golden.folder / "store")["commitlog"])
+    records = [stored(record, log) for record in walk.records()]
     assert len(records) == RECORDS
     store.set_clock(records[0].store_timestamp)
     store.open()

@@ -34,6 +34,12 @@ class _Pages(ctypes.Structure):
     ]
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """On the disk: in memory no page is clean."""
+    return tmp_path_factory.mktemp("store")
+
+
 def dirty_pages(path: Path) -> int:
     """Pages of a file that the system would write when it is flushed."""
     library = ctypes.CDLL(None, use_errno=True)
