@@ -130,8 +130,8 @@ class Side:
         """The bytes of the log and of the queues, by file; after the broker's stop."""
         root = self.broker.config.store_path_root_dir
         files = [*root.glob("commitlog/*"), *root.glob("consumequeue/*/*/*")]
-        found = {str(path.relative_to(root)): path.read_bytes() for path in files}
-        return {name: data.rstrip(b"\0") for name, data in found.items() if data.rstrip(b"\0")}
+        found = {str(path.relative_to(root)): path.read_bytes().rstrip(b"\0") for path in files}
+        return {name: data for name, data in found.items() if data}
 
 
 class Pair:

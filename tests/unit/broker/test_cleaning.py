@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -172,10 +173,10 @@ async def test_a_file_that_can_t_be_deleted_is_tried_again_and_none_is_skipped(
     unlink = os.unlink
     is_stuck = True
 
-    def stuck(path: str) -> None:
+    def stuck(path: str, **more: Any) -> None:
         if path == first and is_stuck:
             raise OSError(errno.EIO, "Input/output error", path)
-        unlink(path)
+        unlink(path, **more)
 
     monkeypatch.setattr("kerolox.broker.services.cleaning.os.unlink", stuck)
     disk.ratio = 0.88

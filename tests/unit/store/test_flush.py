@@ -205,9 +205,10 @@ def test_the_index_follows_by_itself(tmp_path: Path) -> None:
 
 
 def resident_file_kib() -> int:
+    """Of files, on a disk or in memory."""
     with open("/proc/self/status", encoding="ascii") as status:
-        [line] = [line for line in status if line.startswith("RssFile:")]
-    return int(line.split()[1])
+        lines = [line for line in status if line.startswith(("RssFile:", "RssShmem:"))]
+    return sum(int(line.split()[1]) for line in lines)
 
 
 def test_what_was_indexed_at_the_opening_does_not_hide_what_is_not_yet(tmp_path: Path) -> None:

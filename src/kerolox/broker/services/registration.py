@@ -190,10 +190,9 @@ class Registration:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        period = self._config.register_name_server_period / 1000
-        period = min(max(period, PERIOD_SECONDS_MIN), PERIOD_SECONDS_MAX)
         while True:
-            seconds = period
+            period = self._config.register_name_server_period / 1000
+            seconds = period = min(max(period, PERIOD_SECONDS_MIN), PERIOD_SECONDS_MAX)
             if self._failures:
                 attempts = min(min(self._failures.values()), 6)
                 seconds = min(period, RETRY_SECONDS_MIN * 2 ** (attempts - 1))
