@@ -1,4 +1,4 @@
-"""One Spark session and one ``kerolox up`` for all Spark tests."""
+"""One Spark session and one ``kerolox up`` for the tests of a group, of which there are two."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import os
 import sys
 import uuid
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clients.spark import Topics
+from tests.support.clients.spark import QUICK, Topics
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 SOURCE = Path(__file__).parents[2] / "src"
+
+RESTARTS = {"test_first_batch", "test_kills", "test_restarts"}
+"""Modules that take as long as all the others: they run beside them, in a Spark of their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,8 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             if "spark" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(600))
+                group = "spark-restarts" if item.path.stem in RESTARTS else "spark"
+                item.add_marker(pytest.mark.xdist_group(group))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
@@ -52,18 +60,15 @@ def spark(
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("kerolox-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
+        builder = SparkSession.builder.master("local[2]").appName("kerolox-tests")
+        session = builder.config(
+            map={
+                **QUICK,
+                "spark.driver.memory": "1g",
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            }
+        ).getOrCreate()
     yield session
     session.stop()
 
@@ -100,3 +105,29 @@ def read_stream(spark: SparkSession, topics: Topics) -> Callable[[str], DataStre
         return made.option("subscribe", topic).option("startingOffsets", "earliest")
 
     return reader
+
+
+@pytest.fixture(scope="module")
+def start(spark: SparkSession, topics: Topics) -> Callable[..., AbstractContextManager[Any]]:
+    """Starts a query on a topic from where it would by itself, with a checkpoint and options."""
+
+    @contextmanager
+    def started(
+        topic: str,
+        checkpoint: Path,
+        take: Callable[[DataFrame, int], None],
+        *,
+        trigger: dict[str, Any] | None = None,
+        **options: str,
+    ) -> Iterator[StreamingQuery]:
+        trigger = trigger or {"processingTime": "0 seconds"}
+        stream = spark.readStream.format("rocketmq").option("nameServer", topics.namesrv)
+        stream = stream.option("subscribe", topic).options(**options)
+        writer = stream.load().writeStream.option("checkpointLocation", str(checkpoint))
+        query = writer.foreachBatch(take).trigger(**trigger).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    return started

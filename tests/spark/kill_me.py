@@ -1,7 +1,8 @@
-"""A streaming query that a test kills: topic → Parquet, in small batches, until it dies.
+"""A driver that a test kills: two queries in their first batch, one that writes batch by batch.
 
-Arguments: name server, topic, output, checkpoint, rows of a batch, where it starts; and with
-``stuck`` as the last one the first batch never ends.
+Arguments: name server, a topic that is written to, a topic of numbers, a folder, rows of a batch of
+numbers. The first batches, from ``latest`` and from ``earliest``, never end; when both have begun,
+the numbers go to Parquet. Each query has a folder of its name, with its checkpoint in it.
 """
 
 import sys
@@ -10,34 +11,36 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-
-def never_end(_frame: object, _batch_id: int) -> None:
-    Path(output).with_suffix(".stuck").touch()
-    threading.Event().wait()
-
+from tests.support.clients.spark import QUICK
 
 if __name__ == "__main__":
-    name_server, topic, output, checkpoint, rows, starting, *stuck = sys.argv[1:]
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    stream = (
-        session.readStream.format("rocketmq")
-        .option("nameServer", name_server)
-        .option("subscribe", topic)
-        .option("startingOffsets", starting)
-        .option("maxOffsetsPerTrigger", rows)
-        .option("columns", "queueId,queueOffset,body")
-        .load()
-    )
-    writer = stream.writeStream.option("checkpointLocation", checkpoint)
-    if stuck:
-        query = writer.foreachBatch(never_end).start()
-    else:
-        query = writer.format("parquet").start(output)
-    query.awaitTermination()
+    name_server, busy, numbers, folder, rows = sys.argv[1:]
+    session = SparkSession.builder.master("local[2]").config(map=QUICK).getOrCreate()
+
+    def writer(name: str, **options: str):
+        stream = session.readStream.format("rocketmq").options(nameServer=name_server, **options)
+        checkpoint = Path(folder) / name / "checkpoint"
+        return stream.load().writeStream.option("checkpointLocation", str(checkpoint))
+
+    def start_stuck(starting: str) -> threading.Event:
+        begun = threading.Event()
+
+        def never_end(_frame: object, _batch_id: int) -> None:
+            begun.set()
+            threading.Event().wait()
+
+        stream = writer(starting, subscribe=busy, startingOffsets=starting)
+        stream.foreachBatch(never_end).start()
+        return begun
+
+    begun = [start_stuck(starting) for starting in ("latest", "earliest")]
+    while not all(each.wait(0.1) for each in begun):
+        if len(session.streams.active) < len(begun):
+            # One has failed: this raises why.
+            session.streams.awaitAnyTermination()
+    (Path(folder) / "stuck").touch()
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
+    options |= {"subscribe": numbers, "columns": "queueId,queueOffset,body"}
+    query = writer("numbers", **options).format("parquet")
+    query.start(str(Path(folder) / "numbers" / "table"))
+    session.streams.awaitAnyTermination()

@@ -1,5 +1,6 @@
 """A topic that is deleted and made again while a query knows its first life."""
 
+import shutil
 import uuid
 
 import pytest
@@ -8,17 +9,17 @@ from pyspark.errors import StreamingQueryException
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
-from tests.spark.test_stream import numbers_of, run_to_end
+from tests.support.clients.spark import read_to_end
 
-FIRST, SECOND = 1_000, 1_200
+FIRST = 1_000
 
 
 @pytest.fixture
 def twice_made(topics, read_stream, tmp_path):
-    """A topic whose 1,000 messages were read, made again with 1,200 others; and its name."""
+    """A topic made again, empty now, of whose first life a query in ``once`` has read all."""
     topic = topics.create(f"lives-{uuid.uuid4().hex[:12]}")
     topics.send_numbers(topic, range(FIRST))
-    run_to_end(read_stream(topic), tmp_path)
+    assert read_to_end(read_stream(topic), tmp_path / "once") == list(range(FIRST))
     for address, code in (
         (topics.broker, RequestCode.DELETE_TOPIC_IN_BROKER),
         (topics.namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV),
@@ -29,20 +30,18 @@ def twice_made(topics, read_stream, tmp_path):
     return topic
 
 
-@pytest.mark.parametrize("sent", [SECOND, FIRST, 20])
-def test_a_topic_made_again_is_an_error_that_says_what_to_do(
-    topics, read_stream, twice_made, tmp_path, sent
+def test_a_topic_made_again_is_an_error_or_is_read_from_its_beginning(
+    topics, read_stream, twice_made, tmp_path
 ):
-    topics.send_numbers(twice_made, range(FIRST, FIRST + sent))
-    with pytest.raises(StreamingQueryException, match=r"created again.*failOnDataLoss=false"):
-        run_to_end(read_stream(twice_made), tmp_path)
-
-
-@pytest.mark.parametrize("sent", [SECOND, FIRST, 20])
-def test_a_topic_made_again_is_read_from_its_beginning_when_loss_is_no_error(
-    spark, topics, read_stream, twice_made, tmp_path, sent
-):
-    topics.send_numbers(twice_made, range(FIRST, FIRST + sent))
-    stream = read_stream(twice_made).option("failOnDataLoss", "false")
-    run_to_end(stream, tmp_path)
-    assert numbers_of(spark, tmp_path / "table") == list(range(FIRST + sent))
+    sent = 0
+    # Fewer messages than before, as many, and more.
+    for total in (20, FIRST, FIRST + 200):
+        topics.send_numbers(twice_made, range(sent, total))
+        sent = total
+        fails, goes_on = (tmp_path / f"{total}-{name}" for name in ("fails", "goes-on"))
+        for folder in (fails, goes_on):
+            shutil.copytree(tmp_path / "once", folder)
+        with pytest.raises(StreamingQueryException, match=r"created again.*failOnDataLoss=false"):
+            read_to_end(read_stream(twice_made), fails)
+        stream = read_stream(twice_made).option("failOnDataLoss", "false")
+        assert read_to_end(stream, goes_on) == list(range(total))

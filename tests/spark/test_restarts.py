@@ -6,12 +6,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.support.clients.spark import Gathered, Sending, Topics
+from tests.support.clients.spark import SECONDS_OF_SPARK, Gathered, Sending, Topics
 from tests.support.eventually import wait_until
 from tests.support.servers.command import Server
 from tests.support.servers.up import free_port
-
-SECONDS_MAX = 240
 
 
 class Servers:
@@ -58,7 +56,8 @@ def running(spark, servers: Servers, topic: str, folder, take, **options):
     stream = spark.readStream.format("rocketmq").option("nameServer", servers.name_server)
     stream = stream.option("subscribe", topic).options(startingOffsets="earliest", **options)
     writer = stream.load().writeStream.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.foreachBatch(take).start()
+    # Batches without a pause would only take time from the servers that start meanwhile.
+    query = writer.foreachBatch(take).trigger(processingTime="500 milliseconds").start()
     try:
         yield query
     finally:
@@ -76,7 +75,7 @@ class Scenario:
         count = len(self.sending.acknowledged) + more
         wait_until(
             lambda: len(self.sending.acknowledged) > count,
-            seconds=SECONDS_MAX,
+            seconds=SECONDS_OF_SPARK,
             what="messages that the broker takes",
         )
         place = self.sending.acknowledged[-1]
@@ -85,26 +84,39 @@ class Scenario:
             assert self.query.exception() is None, self.query.exception()
             return place in self.gathered.places
 
-        wait_until(taken, seconds=SECONDS_MAX, what="rows up to the sender's place")
+        wait_until(taken, seconds=SECONDS_OF_SPARK, what="rows up to the sender's place")
+
+
+@pytest.fixture(scope="module")
+def scenarios(spark, servers, tmp_path_factory):
+    """Gives the scenario that goes on, or a new one if there is none or its query has ended."""
+    topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
+    made: list[Scenario] = []
+    with ExitStack() as stack:
+
+        def current() -> Scenario:
+            if not made or not made[-1].query.isActive:
+                topic = topics.create(f"restarts-{os.getpid()}-{len(made)}")
+                gathered, folder = Gathered(), tmp_path_factory.mktemp("scenario")
+                sending = stack.enter_context(Sending(topics.broker, topic))
+                query = running(spark, servers, topic, folder, gathered.take)
+                made.append(Scenario(stack.enter_context(query), gathered, sending))
+            return made[-1]
+
+        yield current
 
 
 @pytest.fixture
-def scenario(spark, servers, request, tmp_path):
-    topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
-    topic = topics.create(f"restarts-{os.getpid()}-{abs(hash(request.node.name))}")
-    gathered = Gathered()
-    with (
-        Sending(f"127.0.0.1:{servers.port}", topic) as sending,
-        running(spark, servers, topic, tmp_path, gathered.take) as query,
-    ):
-        made = Scenario(query, gathered, sending)
-        made.catch_up()
-        yield made
-        made.catch_up()
-        sent = list(sending.acknowledged)
-        wait_until(lambda: gathered.has_all(sent), seconds=SECONDS_MAX, what="the rest")
-        assert query.exception() is None, query.exception()
-    assert set(gathered.places.values()) == {1}
+def scenario(scenarios):
+    made = scenarios()
+    made.catch_up()
+    yield made
+    made.catch_up()
+    sent = list(made.sending.acknowledged)
+    gathered = made.gathered
+    wait_until(lambda: gathered.has_all(sent), seconds=SECONDS_OF_SPARK, what="the rest")
+    assert made.query.exception() is None, made.query.exception()
+    assert set(list(gathered.places.values())) == {1}
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -141,7 +153,7 @@ def test_a_query_outlives_a_broker_that_is_silent_for_a_while(scenario, servers)
     try:
         wait_until(
             lambda: scenario.sending.failures >= failures + 2,
-            seconds=SECONDS_MAX,
+            seconds=SECONDS_OF_SPARK,
             what="a sender that got no answer",
         )
         assert scenario.query.isActive
@@ -164,4 +176,4 @@ def test_a_query_that_is_started_while_all_is_down_waits(spark, servers, tmp_pat
             assert query.exception() is None, query.exception()
             return len(gathered.places) == 40
 
-        wait_until(taken, seconds=SECONDS_MAX, what="all rows")
+        wait_until(taken, seconds=SECONDS_OF_SPARK, what="all rows")

@@ -1,8 +1,9 @@
-"""Topics and messages for the Spark tests, made over blocking connections."""
+"""Topics and messages for the Spark tests, made over blocking connections; their Spark."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import Counter
@@ -19,13 +20,35 @@ from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from typing import Self
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
-__all__ = ["Gathered", "Sending", "Sent", "Topics"]
+__all__ = ["QUICK", "SECONDS_OF_SPARK", "Gathered", "Sending", "Sent", "Topics", "read_to_end"]
 
 IN_FLIGHT_MAX = 256
+
+SECONDS_OF_SPARK = 240
+"""A deadline for what takes Spark some seconds on a machine that does nothing else."""
+
+QUICK = {
+    # Quickly compiled code, no second look at the jars' bytecode: a session lives for a minute.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    ),
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    # Without checksums: for each file of a checkpoint Hadoop starts processes (chmod, readlink),
+    # and as many again for the file of its checksum.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+"""Settings of a Spark session that costs little."""
 
 
 @dataclass
@@ -92,8 +115,8 @@ class Topics:
 class Sending:
     """Sends to a topic as long as the context lasts, whatever happens to the broker."""
 
-    def __init__(self, broker: str, topic: str, *, queues: int = 4, pause: float = 0.002) -> None:
-        self._broker, self._topic = broker, topic
+    def __init__(self, broker: str, topic: str, *, queues: int = 4, pause: float = 0.01) -> None:
+        self._broker, self.topic = broker, topic
         self._queues, self._pause = queues, pause
         self.acknowledged: list[tuple[int, int]] = []
         """(queue id, queue offset)"""
@@ -118,7 +141,7 @@ class Sending:
                 while not self._ending.wait(self._pause):
                     number += 1
                     sent = Sent(str(number).encode(), queue_id=number % self._queues)
-                    answer = connection.invoke(_request(self._topic, sent), 3.0)
+                    answer = connection.invoke(_request(self.topic, sent), 3.0)
                     if answer.code == ResponseCode.SUCCESS:
                         offset = int(answer.ext_fields["queueOffset"])
                         self.acknowledged.append((sent.queue_id, offset))
@@ -146,6 +169,44 @@ class Gathered:
         return all(
             place in self.places for place in acknowledged if place[1] >= first.get(place[0], 0)
         )
+
+    def catch_up(self, query: StreamingQuery, sending: Sending) -> None:
+        """Wait until the query has rows, and then all up to where the sender is, each once."""
+
+        def lives() -> bool:
+            assert query.exception() is None, query.exception()
+            return True
+
+        wait_until(lambda: lives() and self.places, seconds=SECONDS_OF_SPARK, what="a row")
+        # What was sent before the query began is behind its first row, if it starts at latest.
+        sent = sending.acknowledged[-200:]
+        wait_until(
+            lambda: lives() and self.has_all(sent),
+            seconds=SECONDS_OF_SPARK,
+            what="rows up to the sender's place",
+        )
+        assert set(self.places.values()) == {1}
+
+
+def read_to_end(
+    stream: DataStreamReader, folder: Path, sizes: list[int] | None = None
+) -> list[int]:
+    """All that is there now, with a checkpoint in ``folder``: the numbers that the bodies are.
+
+    Args:
+        sizes: gets the rows of each batch that is not empty.
+    """
+    batches: list[list[int]] = []
+
+    def take(frame: DataFrame, _batch_id: int) -> None:
+        batches.append([int(bytes(row.body)) for row in frame.select("body").collect()])
+
+    writer = stream.load().writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.foreachBatch(take).trigger(availableNow=True).start()
+    assert query.awaitTermination(SECONDS_OF_SPARK)
+    if sizes is not None:
+        sizes += [len(batch) for batch in batches if batch]
+    return sorted(itertools.chain.from_iterable(batches))
 
 
 def _request(topic: str, message: Sent) -> RemotingCommand:
