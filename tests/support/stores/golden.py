@@ -7,7 +7,10 @@ opening a store changes files.
 
 from __future__ import annotations
 
+import functools
+import io
 import json
+import lzma
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +52,15 @@ class Golden:
                 yield json.loads(line)
 
 
+@functools.cache
+def _inflated() -> bytes:
+    """The archive, of which a process needs many copies."""
+    return lzma.decompress(ARCHIVE.read_bytes())
+
+
 def copy_golden(target: Path) -> Golden:
     """Unpack the golden store below ``target``."""
-    with tarfile.open(ARCHIVE) as file:
+    with tarfile.open(fileobj=io.BytesIO(_inflated())) as file:
         file.extractall(target, filter="data")
     return Golden(target / "golden")
 
