@@ -43,8 +43,6 @@ _Body = TypeVar("_Body")
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
 
-_INTERNAL_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")
-
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
@@ -81,7 +79,7 @@ def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
     after clusters and brokers."""
     return (
         is_system_topic(topic)
-        or topic.startswith(_INTERNAL_PREFIXES)
+        or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
         or topic in info.clusters
         or topic in info.brokers
         or topic.removesuffix(REPLY_TOPIC_SUFFIX) in info.clusters

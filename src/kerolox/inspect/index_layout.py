@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from kerolox.kernel.settings import StoreSettings
 from kerolox.store.index.index_file import ENTRY, ENTRY_BYTES, HEADER, HEADER_BYTES, SLOT_BYTES
-
-DEFAULT_SLOTS = 5_000_000
-DEFAULT_ENTRIES = 20_000_000
 
 _PROBED_ENTRIES = 64
 _SEARCH_BYTES = 4 << 20
@@ -44,6 +42,12 @@ class IndexShape(NamedTuple):
         return HEADER_BYTES + self.slots * SLOT_BYTES
 
 
+DEFAULTS = StoreSettings(store_path_root_dir="")
+"""The store's settings where nobody changes them."""
+
+DEFAULT_SHAPE = IndexShape(DEFAULTS.max_hash_slot_num, DEFAULTS.max_index_num)
+
+
 def read_header(descriptor: int) -> IndexHeader:
     """The header of an open file; zeros where it is too short."""
     data = os.pread(descriptor, HEADER_BYTES, 0).ljust(HEADER_BYTES, b"\0")
@@ -58,7 +62,7 @@ def find_shape(
     The number of slots is that with which the first entries make sense: they lie after the slots,
     have rising offsets, and each is reached from its slot. None: no number fits.
     """
-    for shape in (hint, IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)):
+    for shape in (hint, DEFAULT_SHAPE):
         if shape.slots and shape.entries and shape.size == size:
             return shape
     candidates = [(size - HEADER_BYTES) // 84]

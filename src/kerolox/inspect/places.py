@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,17 +17,15 @@ from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.deletions import Deletions
+from kerolox.store.files.mapped_file import OFFSET_NAME
+from kerolox.store.index.index_file import INDEX_NAME
 from kerolox.store.layout import delay_levels_ms
+from kerolox.store.log.folders import PATH_SPLITTER
 
 if TYPE_CHECKING:
     from typing import Self
 
-PATH_SEPARATOR = ","
-"""Between the folders of ``storePathCommitLog`` (``MULTI_PATH_SPLITTER``)."""
-
 _SYSTEM_PREFIXES = (b"RMQ_SYS_", b"rmq_sys_", b"SCHEDULE_TOPIC_", b"TRANS_CHECK_", b"%LMQ%")
-_OFFSET_NAME = re.compile(r"[0-9]{20}\Z")
-_INDEX_NAME = re.compile(r"[0-9]{17}\Z")
 _FLOCK = struct.Struct("hhqqi4x")
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 
@@ -66,7 +63,7 @@ class StoreOptions:
             values.get("storePathCommitLog", ""),
             values.get("readOnlyCommitLogStorePaths", ""),
         )
-        listed = [each.strip() for text in folders for each in text.split(PATH_SEPARATOR)]
+        listed = [each.strip() for text in folders for each in text.split(PATH_SPLITTER)]
         try:
             return cls(
                 log_folders=tuple(dict.fromkeys(each for each in listed if each)),
@@ -199,9 +196,7 @@ class StorePlaces:
     def index_paths(self) -> list[str]:
         """The files of the index, oldest first."""
         with contextlib.suppress(FileNotFoundError):
-            names = sorted(
-                name for name in os.listdir(self.index_folder) if _INDEX_NAME.match(name)
-            )
+            names = sorted(name for name in os.listdir(self.index_folder) if INDEX_NAME.match(name))
             return [os.path.join(self.index_folder, name) for name in names]
         return []
 
@@ -252,7 +247,7 @@ def offset_files(folder: str) -> tuple[list[LogFile], list[str]]:
     others: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not _OFFSET_NAME.match(entry.name) or not entry.is_file():
+            if not OFFSET_NAME.match(entry.name) or not entry.is_file():
                 others.append(entry.path)
                 continue
             # Deleted meanwhile: the broker beside us cleans up.
@@ -289,7 +284,7 @@ def _no_store(root: str, folders: list[str], default: str) -> str:
     if folders != [default]:
         return f"none of the commit log's folders is there: {', '.join(folders)}"
     names = os.listdir(root)
-    if os.path.basename(root) == "commitlog" or any(_OFFSET_NAME.match(name) for name in names):
+    if os.path.basename(root) == "commitlog" or any(OFFSET_NAME.match(name) for name in names):
         return f"{root} holds a commit log; give the folder above it, which storePathRootDir names"
     return (
         f"{root} is no store: it has no folder commitlog; give the folder that storePathRootDir "

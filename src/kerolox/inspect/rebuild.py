@@ -19,8 +19,8 @@ from kerolox.errors import StoreError
 from kerolox.inspect.check_queues import TagCodes, further_entries
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.index_layout import (
-    DEFAULT_ENTRIES,
-    DEFAULT_SLOTS,
+    DEFAULT_SHAPE,
+    DEFAULTS,
     IndexShape,
     find_shape,
     read_header,
@@ -35,12 +35,12 @@ from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import sync_path
 from kerolox.store.index.index_file import Index
+from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 
 if TYPE_CHECKING:
     from kerolox.store.log.commit_log import CommitLog
 
-QUEUE_FILE_BYTES = 300_000 * 20
 PENDING_BYTES_MAX = 8 << 20
 """Queue entries that wait in memory, over all queues."""
 INDEX_RUN_RECORDS = 512
@@ -103,7 +103,7 @@ class _Rebuild:
         self._further = places.options.multi_dispatch is not False
         self._queues: dict[tuple[bytes, int], QueueWriter] = {}
         self._file_bytes = places.options.queue_file_bytes or _queue_file_bytes(places)
-        self._file_bytes = -(-self._file_bytes // 20) * 20
+        self._file_bytes = -(-self._file_bytes // ENTRY_BYTES) * ENTRY_BYTES
         self._pending = 0
         shape = index_shape(places) if places.options.has_index else None
         self._index = Index(_new(places.index_folder), *shape) if shape is not None else None
@@ -273,9 +273,9 @@ def _queue_file_bytes(places: StorePlaces) -> int:
     """Size of the present queue files; RocketMQ's default when there are none."""
     for folder in places.queue_folders():
         for file in offset_files(folder.path)[0]:
-            if file.size >= 20:
+            if file.size >= ENTRY_BYTES:
                 return file.size
-    return QUEUE_FILE_BYTES
+    return DEFAULTS.mapped_file_size_consume_queue
 
 
 def index_shape(places: StorePlaces) -> IndexShape:
@@ -302,5 +302,6 @@ def index_shape(places: StorePlaces) -> IndexShape:
             "maxHashSlotNum and maxIndexNum"
         )
     return IndexShape(
-        options.index_slots or DEFAULT_SLOTS, options.index_entries or DEFAULT_ENTRIES
+        options.index_slots or DEFAULT_SHAPE.slots,
+        options.index_entries or DEFAULT_SHAPE.entries,
     )

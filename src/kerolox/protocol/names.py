@@ -75,6 +75,10 @@ NOT_SENDABLE_TOPICS = frozenset(
 )
 """Topics that clients may not send to (``TopicValidator``)."""
 SYSTEM_TOPICS = NOT_SENDABLE_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+"""What names of the broker's own topics may begin with (``TopicValidator``)."""
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+"""What names of the broker's own groups begin with (``MixAll``)."""
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of command-line tools, which every broker knows."""
 

@@ -18,7 +18,7 @@ from kerolox.errors import BrokerError
 from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import Perm, ResponseCode
-from kerolox.protocol.names import LMQ_PREFIX, TOOLS_GROUP, length_fault
+from kerolox.protocol.names import LMQ_PREFIX, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, length_fault
 
 BUILT_IN_GROUPS = (
     TOOLS_GROUP,
@@ -29,7 +29,6 @@ BUILT_IN_GROUPS = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 MASTER_ID = 0
 

@@ -34,6 +34,7 @@ from kerolox.protocol.names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
@@ -41,8 +42,6 @@ from kerolox.protocol.names import (
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
-
-SYSTEM_PREFIX = "rmq_sys_"
 
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
@@ -169,7 +168,7 @@ class TopicTable:
 
     def is_system(self, topic: str) -> bool:
         """``TopicValidator.isSystemTopic``."""
-        return topic in self._system or topic.startswith(SYSTEM_PREFIX)
+        return topic in self._system or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     def snapshot(self) -> TopicConfigTable:
         """The whole table, as ``topics.json`` holds it."""

@@ -12,13 +12,12 @@ import re
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.validate import is_system_topic
-from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
 SEPARATOR = "%"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 _INSTANCE_ENDPOINT = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\..*")
 

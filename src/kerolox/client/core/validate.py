@@ -10,6 +10,7 @@ from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
     NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
@@ -39,7 +40,7 @@ def check_send_topic(topic: str) -> None:
 
 def is_system_topic(topic: str) -> bool:
     """The topic belongs to RocketMQ itself."""
-    return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def check_new_topic(topic: str) -> None:

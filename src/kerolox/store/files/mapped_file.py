@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILE_NAME_DIGITS = 20
-_FILE_NAME = re.compile(r"[0-9]{20}\Z")
+OFFSET_NAME = re.compile(r"[0-9]{20}\Z")
 _ZERO_BLOCK_BYTES = 256 << 10
 """What is compared with zeros at a time stays in the processor's cache."""
 _SEGMENT_BYTES = 8 << 20
@@ -81,7 +81,7 @@ def list_sizes(folder: str) -> tuple[dict[int, int], list[str]]:
     others: list[str] = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            if _FILE_NAME.match(entry.name) and entry.is_file():
+            if OFFSET_NAME.match(entry.name) and entry.is_file():
                 sizes[int(entry.name)] = entry.stat().st_size
             else:
                 others.append(entry.name)

@@ -52,7 +52,7 @@ ENTRY_BYTES = 20
 RESERVE_BYTES = 4 << 20
 """Blocks reserved at a time for entries."""
 SECONDS_MAX = 0x7FFFFFFF
-_FILE_NAME = re.compile(r"[0-9]{17}\Z")
+INDEX_NAME = re.compile(r"[0-9]{17}\Z")
 
 _POWERS_COUNT = 256
 _POWERS: tuple[int, ...] = tuple(
@@ -402,7 +402,7 @@ class Index:
         names: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
-                if _FILE_NAME.match(entry.name) and entry.is_file():
+                if INDEX_NAME.match(entry.name) and entry.is_file():
                     names[entry.name] = entry.stat().st_size
                 else:
                     notes.append(f"index: {entry.name} is no file of the index, left alone")
