@@ -15,6 +15,7 @@ from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
 from tests.support.kernels import KERNELS
+from tests.support.stores.memory import tmp_path as memory_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pytest
 
     from kerolox.protocol.command import RemotingCommand
+
+__all__ = ["broker", "memory_path", "peer"]
 
 
 class Neighbour:
@@ -73,8 +76,8 @@ async def served(broker: Broker) -> AsyncIterator[Neighbour]:
 
 
 @pytest_asyncio.fixture(params=KERNELS)
-async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
-    config = small_config(tmp_path)
+async def broker(request: pytest.FixtureRequest, memory_path: Path) -> AsyncIterator[Broker]:
+    config = small_config(memory_path)
     async with Broker(config, kernel=request.param) as started, served(started):
         yield started
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import importlib
 import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,24 +36,13 @@ PHASES = (Phase.generate, Phase.shrink) if GIVEN_SEED else (Phase.generate,)
 PAIRS = [(name,) for name in KERNELS] + ([("python", "native")] if len(KERNELS) > 1 else [])
 
 
-@pytest.fixture
-def fast_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a scenario waits for the disk a hundred times."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="kerolox-model-") as folder:
-        yield Path(folder)
-
-
 @pytest.mark.parametrize("first_seed", SEEDS.values(), ids=SEEDS)
 @pytest.mark.parametrize("names", PAIRS, ids="-".join)
 def test_a_store_does_what_its_model_does(
-    names: tuple[str, ...], first_seed: int, fast_path: Path
+    names: tuple[str, ...], first_seed: int, tmp_path: Path
 ) -> None:
     machine = machine_of(
-        tuple(importlib.import_module(MODULES[name]) for name in names), fast_path / "store"
+        tuple(importlib.import_module(MODULES[name]) for name in names), tmp_path / "store"
     )
     StoreMachine.steps = 0
     number = first_seed

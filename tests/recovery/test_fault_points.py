@@ -169,14 +169,14 @@ def check_onward(crashable: Crashable) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.kernel}-{point.name}")
 def test_a_kill_at_a_named_point_loses_nothing(
-    runner: ScenarioRunner, point: Point, seed: int, tmp_path: Path
+    runner: ScenarioRunner, point: Point, seed: int, memory_path: Path
 ) -> None:
     if point.kernel not in KERNELS:
         return
     actions = ["kill-before", "kill-after", *(["kill-torn"] if point.is_write else [])]
     for number, action in enumerate(actions):
         chance = random.Random(f"{point}{seed}{action}")
-        folder, notes = tmp_path / f"{number}" / "store", tmp_path / f"{number}.notes"
+        folder, notes = memory_path / f"{number}" / "store", memory_path / f"{number}.notes"
         nth = chance.randint(1, point.calls_min)
         rule = f"{point.call}:{point.part}:{nth}:{action}"
         assert runner.run(point.kernel, folder, notes, 0, rule), f"{rule} did not fire"
@@ -198,10 +198,10 @@ def test_a_kill_at_a_named_point_loses_nothing(
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("seed", range(KILLS_BY_TIME * SEEDS))
 def test_a_kill_at_any_time_loses_nothing(
-    runner: ScenarioRunner, kernel: str, seed: int, tmp_path: Path
+    runner: ScenarioRunner, kernel: str, seed: int, memory_path: Path
 ) -> None:
     chance = random.Random(seed)
-    folder, notes = tmp_path / "store", tmp_path / "notes"
+    folder, notes = memory_path / "store", memory_path / "notes"
     lives = chance.randint(1, 3)
     for life in range(lives):
         runner.run(kernel, folder, notes, life, kill_ms=chance.randint(10, 120))

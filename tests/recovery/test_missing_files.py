@@ -76,9 +76,9 @@ RECOGNIZED_AFTER_A_KILL = [name for name in DAMAGES if "first file" not in name]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_was_deleted_is_made_again_from_the_log(
-    stopped: Stopped, damage: str, tmp_path: Path
+    stopped: Stopped, damage: str, memory_path: Path
 ) -> None:
-    crashable, ledger = copied(stopped.crashable, tmp_path / "store"), stopped.ledger.copy()
+    crashable, ledger = copied(stopped.crashable, memory_path / "store"), stopped.ledger.copy()
     DAMAGES[damage](crashable.folder)
     report = crashable.open()
     assert report.clean
@@ -88,9 +88,9 @@ def test_what_was_deleted_is_made_again_from_the_log(
 
 @pytest.mark.parametrize("damage", RECOGNIZED_AFTER_A_KILL)
 def test_what_was_deleted_after_a_kill_is_made_again_from_the_log(
-    stopped: Stopped, damage: str, tmp_path: Path
+    stopped: Stopped, damage: str, memory_path: Path
 ) -> None:
-    crashable, ledger = copied(stopped.crashable, tmp_path / "store"), stopped.ledger.copy()
+    crashable, ledger = copied(stopped.crashable, memory_path / "store"), stopped.ledger.copy()
     crashable.open()
     ledger.fill(crashable, 20)
     crashable.kill()
@@ -102,9 +102,9 @@ def test_what_was_deleted_after_a_kill_is_made_again_from_the_log(
 
 
 def test_a_topic_that_another_broker_deleted_stays_deleted(
-    stopped: Stopped, tmp_path: Path
+    stopped: Stopped, memory_path: Path
 ) -> None:
-    crashable = copied(stopped.crashable, tmp_path / "store")
+    crashable = copied(stopped.crashable, memory_path / "store")
     # RocketMQ writes the lock file whenever it starts, and knows of no inventory.
     (crashable.folder / "lock").write_bytes(b"lock")
     shutil.rmtree(crashable.folder / "consumequeue/B")
@@ -115,8 +115,8 @@ def test_a_topic_that_another_broker_deleted_stays_deleted(
     crashable.close()
 
 
-def test_queues_that_we_deleted_are_not_looked_for(stopped: Stopped, tmp_path: Path) -> None:
-    crashable = copied(stopped.crashable, tmp_path / "store")
+def test_queues_that_we_deleted_are_not_looked_for(stopped: Stopped, memory_path: Path) -> None:
+    crashable = copied(stopped.crashable, memory_path / "store")
     crashable.open()
     assert (crashable.folder / "inventory").exists()
     assert crashable.store.delete_queues("B") == 1
@@ -127,8 +127,10 @@ def test_queues_that_we_deleted_are_not_looked_for(stopped: Stopped, tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_inventory_that_lies_does_no_harm(stopped: Stopped, seed: int, tmp_path: Path) -> None:
-    crashable, ledger = copied(stopped.crashable, tmp_path / "store"), stopped.ledger.copy()
+def test_an_inventory_that_lies_does_no_harm(
+    stopped: Stopped, seed: int, memory_path: Path
+) -> None:
+    crashable, ledger = copied(stopped.crashable, memory_path / "store"), stopped.ledger.copy()
     chance = random.Random(seed)
     path = crashable.folder / "inventory"
     data = bytearray(path.read_bytes())

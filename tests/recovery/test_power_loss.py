@@ -38,8 +38,10 @@ def lose_power_once(crashable: Crashable, ledger: Ledger, disk: Disk, seed: int)
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_was_flushed_survives_a_loss_of_power(kernel: str, seed: int, tmp_path: Path) -> None:
-    crashable, ledger = Crashable(kernel, tmp_path / "store"), Ledger(seed)
+def test_what_was_flushed_survives_a_loss_of_power(
+    kernel: str, seed: int, memory_path: Path
+) -> None:
+    crashable, ledger = Crashable(kernel, memory_path / "store"), Ledger(seed)
     disk = Disk(crashable.folder)
     crashable.open()
     disk.flushed()

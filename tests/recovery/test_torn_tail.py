@@ -140,8 +140,10 @@ class Case:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_tail_that_is_torn_costs_what_was_torn(killed: Killed, seed: int, tmp_path: Path) -> None:
-    case = Case(killed, tmp_path / "store", seed)
+def test_a_tail_that_is_torn_costs_what_was_torn(
+    killed: Killed, seed: int, memory_path: Path
+) -> None:
+    case = Case(killed, memory_path / "store", seed)
     chance, record = case.random, case.choose()
     at = chance.randrange(record.physical_offset, record.end)
     kind = seed % 6
@@ -167,8 +169,8 @@ LENGTHS = [-1, -(2**31), 0, 1, 8, 90, 91, 2**31 - 1, 2**30, FILE_BYTES, FILE_BYT
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_length_that_lies_is_not_followed(killed: Killed, seed: int, tmp_path: Path) -> None:
-    case = Case(killed, tmp_path / "store", 1_000 + seed)
+def test_a_length_that_lies_is_not_followed(killed: Killed, seed: int, memory_path: Path) -> None:
+    case = Case(killed, memory_path / "store", 1_000 + seed)
     chance, record = case.random, case.choose()
     size = len(record.record)
     left = FILE_BYTES - (record.physical_offset - case.start)
@@ -196,9 +198,9 @@ def test_a_length_that_lies_is_not_followed(killed: Killed, seed: int, tmp_path:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_flipped_bit_is_found_or_in_no_protected_field(
-    killed: Killed, seed: int, tmp_path: Path
+    killed: Killed, seed: int, memory_path: Path
 ) -> None:
-    case = Case(killed, tmp_path / "store", 2_000 + seed)
+    case = Case(killed, memory_path / "store", 2_000 + seed)
     chance, record = case.random, case.choose()
     size = len(record.record)
     (body_size,) = struct.unpack_from(">i", record.record, HEAD_BYTES - 4)

@@ -3,7 +3,7 @@
 A ``conftest.py`` that imports ``tmp_path`` from here gives its tests a folder in memory, where the
 system has one with room. A broker's start and stop wait for a disk some ten times, and half of a
 small test's time is that. What a disk does to a store is asked elsewhere, with real files on it:
-``tests/recovery``, ``tests/model``, ``tests/cli`` and all that runs ``kerolox`` as a process.
+by what of ``tests/recovery`` runs ``kerolox`` as a process, and ``tests/cli``.
 """
 
 from __future__ import annotations
