@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use crate::error::{During, StoreError};
 use crate::files::dirty::DirtyRange;
-use crate::files::folder::{create_folder, offset_name, sync_folder};
+use crate::files::folder::sync_folder;
 use crate::files::map::{MappedFile, PAGE};
 use crate::files::preallocate::Preallocator;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
+use crate::queues::files::QueueFiles;
 use crate::queues::queue_ext::QueueExt;
 
 /// The setting that fixes the size of the files.
@@ -27,12 +28,6 @@ pub(super) const READ_ENTRIES: u64 = 3_277;
 /// Bytes backed in advance in a busy queue (3,276 messages).
 const BUSY_WINDOW: u64 = 64 << 10;
 
-pub(super) struct QueueFile {
-    pub(super) start: u64,
-    pub(super) path: PathBuf,
-    pub(super) map: Option<Arc<MappedFile>>,
-}
-
 /// The size of a queue's files: the setting, rounded up to whole entries as RocketMQ does.
 pub(crate) fn queue_file_size(setting: u64) -> u64 {
     setting.max(1).next_multiple_of(ENTRY_SIZE)
@@ -41,9 +36,7 @@ pub(crate) fn queue_file_size(setting: u64) -> u64 {
 /// One queue of one topic.
 #[derive(Default)]
 pub(crate) struct ConsumeQueue {
-    pub(super) folder: PathBuf,
-    pub(super) file_size: u64,
-    pub(super) files: Vec<QueueFile>,
+    pub(super) files: QueueFiles,
     /// The file that the next entry goes to, once it was written to.
     tail: Option<Arc<MappedFile>>,
     pub(super) min: i64,
@@ -64,21 +57,8 @@ pub(crate) struct ConsumeQueue {
 impl ConsumeQueue {
     /// An empty queue; touches no file.
     pub(crate) fn new(folder: PathBuf, file_size: u64) -> Self {
-        ConsumeQueue {
-            folder,
-            file_size,
-            files: Vec::new(),
-            tail: None,
-            min: 0,
-            max: 0,
-            safe_end: 0,
-            asked: 0,
-            page_ms: 0,
-            flushed: 0,
-            max_physical: 0,
-            listed: false,
-            ext: None,
-        }
+        let files = QueueFiles::new(folder, file_size, SIZE_SETTING);
+        ConsumeQueue { files, ..ConsumeQueue::default() }
     }
 
     /// Takes every entry for not flushed, as far back as a killed run may have left some.
@@ -96,9 +76,7 @@ impl ConsumeQueue {
     pub(crate) fn unmap(&mut self) {
         self.tail = None;
         self.asked = 0;
-        for file in &mut self.files {
-            file.map = None;
-        }
+        self.files.unmap();
         if let Some(ext) = &mut self.ext {
             ext.unmap();
         }
@@ -108,14 +86,8 @@ impl ConsumeQueue {
     /// when the log has grown again.
     pub(super) fn cut_files_for_good(&mut self, keep: usize) {
         if keep < self.files.len() {
-            self.cut_files(keep);
-            sync_folder(&self.folder);
-        }
-    }
-
-    fn cut_files(&mut self, keep: usize) {
-        for file in self.files.drain(keep.min(self.files.len())..) {
-            let _ = fs::remove_file(&file.path);
+            self.files.cut(keep);
+            sync_folder(&self.files.folder);
         }
     }
 
@@ -152,10 +124,10 @@ impl ConsumeQueue {
     /// looked at once and never touched again.
     fn read_entries(&self, offset: i64, count: u64) -> Result<Vec<u8>, StoreError> {
         let byte = offset as u64 * ENTRY_SIZE;
-        let Some(file) = self.index_of(byte).and_then(|index| self.files.get(index)) else {
+        let Some(file) = self.files.at(byte) else {
             return Ok(Vec::new());
         };
-        let end = (file.start + self.file_size).min(self.max as u64 * ENTRY_SIZE);
+        let end = (file.start + self.files.size).min(self.max as u64 * ENTRY_SIZE);
         let mut bytes = vec![0_u8; (count * ENTRY_SIZE).min(end.saturating_sub(byte)) as usize];
         File::open(&file.path)
             .and_then(|opened| opened.read_exact_at(&mut bytes, byte - file.start))
@@ -231,27 +203,13 @@ impl ConsumeQueue {
 
     /// Entries of one file.
     pub(crate) fn entries_per_file(&self) -> i64 {
-        (self.file_size / ENTRY_SIZE) as i64
+        (self.files.size / ENTRY_SIZE) as i64
     }
 
     /// Start of the file after the one that holds a queue offset.
     pub(crate) fn roll_next_file(&self, offset: i64) -> i64 {
         let count = self.entries_per_file();
         offset + count - offset.rem_euclid(count)
-    }
-
-    fn map(&mut self, index: usize) -> Result<Option<&Arc<MappedFile>>, StoreError> {
-        let Some(file) = self.files.get_mut(index) else { return Ok(None) };
-        if file.map.is_none() {
-            let map = MappedFile::open(&file.path, file.start, self.file_size, SIZE_SETTING)?;
-            file.map = Some(Arc::new(map));
-        }
-        Ok(file.map.as_ref())
-    }
-
-    fn index_of(&self, byte: u64) -> Option<usize> {
-        let first = self.files.first()?.start;
-        Some((byte.checked_sub(first)? / self.file_size) as usize)
     }
 
     /// The entries from an offset to the end of its file or of the queue; empty outside.
@@ -264,8 +222,7 @@ impl ConsumeQueue {
             return Ok(&[]);
         }
         let (byte, end) = (offset as u64 * ENTRY_SIZE, self.max as u64 * ENTRY_SIZE);
-        let Some(index) = self.index_of(byte) else { return Ok(&[]) };
-        let Some(file) = self.map(index)? else { return Ok(&[]) };
+        let Some(file) = self.files.map_at(byte)? else { return Ok(&[]) };
         let length = end.min(file.end()) - byte;
         Ok(file.bytes(byte - file.start(), length as usize).as_chunks().0)
     }
@@ -299,9 +256,9 @@ impl ConsumeQueue {
         let byte = self.max as u64 * ENTRY_SIZE;
         let end = byte + count * ENTRY_SIZE;
         if self.files.is_empty() {
-            self.create_file(byte / self.file_size * self.file_size)?;
+            self.open_file(byte / self.files.size * self.files.size)?;
             // Without them the file would look as if it started with nothing.
-            self.fill_pre_blank(byte).inspect_err(|_| self.cut_files(0))?;
+            self.fill_pre_blank(byte).inspect_err(|_| self.files.cut(0))?;
         }
         if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
             self.open_tail(byte)?;
@@ -314,11 +271,7 @@ impl ConsumeQueue {
         // A batch may go on in the next file, and an immense one in those after it.
         let mut start = tail.end();
         while end > start {
-            if self.index_of(start).is_none_or(|index| index >= self.files.len()) {
-                self.create_file(start)?;
-            }
-            let Some(index) = self.index_of(start) else { return Err(StoreError::Closed) };
-            let Some(next) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
+            let next = self.open_file(start)?;
             next.back((end - start).min(next.size())).during("writing", tail.path())?;
             start = next.end();
         }
@@ -344,12 +297,8 @@ impl ConsumeQueue {
 
     /// Maps the file that the entry at `byte` goes to, clearing what an earlier life left there.
     fn open_tail(&mut self, byte: u64) -> Result<(), StoreError> {
-        if self.index_of(byte).is_none_or(|index| index >= self.files.len()) {
-            self.create_file(byte)?;
-        }
-        let Some(index) = self.index_of(byte) else { return Err(StoreError::Closed) };
         let is_first = self.tail.is_none();
-        let Some(file) = self.map(index)?.cloned() else { return Err(StoreError::Closed) };
+        let file = self.open_file(byte)?;
         let position = byte - file.start();
         if is_first {
             // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
@@ -362,22 +311,19 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    fn create_file(&mut self, start: u64) -> Result<(), StoreError> {
-        if self.files.is_empty() {
-            create_folder(&self.folder)?;
+    /// The map of the file that holds a byte, which is its first one when the file is new.
+    fn open_file(&mut self, byte: u64) -> Result<Arc<MappedFile>, StoreError> {
+        if self.files.at(byte).is_none() {
+            self.files.create(byte)?.advise_random();
         }
-        let path = self.folder.join(offset_name(start));
-        let map = Arc::new(MappedFile::create(&path, start, self.file_size)?);
-        map.advise_random();
-        self.files.push(QueueFile { start, path, map: Some(map) });
-        Ok(())
+        self.files.map_at(byte)?.cloned().ok_or(StoreError::Closed)
     }
 
     /// Fills the start of the first file when the queue starts at a higher offset.
     fn fill_pre_blank(&mut self, byte: u64) -> Result<(), StoreError> {
         self.min = self.max;
-        self.flushed = byte / self.file_size * self.file_size;
-        let Some(file) = self.map(0)?.cloned() else { return Ok(()) };
+        self.flushed = byte / self.files.size * self.files.size;
+        let Some(file) = self.files.map_at(byte)?.cloned() else { return Ok(()) };
         let bytes = Entry::PRE_BLANK.encode().repeat(((byte - file.start()) / ENTRY_SIZE) as usize);
         // SAFETY: a file just created under the store's lock.
         unsafe { file.patch(0, &bytes) }.during("writing", file.path())
@@ -388,10 +334,7 @@ impl ConsumeQueue {
     pub(crate) fn push(&mut self, entry: Entry) {
         let byte = self.max as u64 * ENTRY_SIZE;
         if self.tail.as_ref().is_none_or(|tail| byte >= tail.end()) {
-            self.tail = self
-                .index_of(byte)
-                .and_then(|index| self.files.get(index))
-                .and_then(|file| file.map.clone());
+            self.tail = self.files.at(byte).and_then(|file| file.map.clone());
         }
         if let Some(tail) = &self.tail {
             // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
@@ -434,8 +377,7 @@ impl ConsumeQueue {
     /// Overwrites an entry that exists (recovery).
     pub(crate) fn rewrite(&mut self, offset: i64, entry: Entry) -> Result<(), StoreError> {
         let byte = offset as u64 * ENTRY_SIZE;
-        let Some(index) = self.index_of(byte) else { return Ok(()) };
-        let Some(file) = self.map(index)? else { return Ok(()) };
+        let Some(file) = self.files.map_at(byte)? else { return Ok(()) };
         // SAFETY: recovery: nobody reads yet.
         unsafe { file.patch(byte - file.start(), &entry.encode()) }
             .during("writing", file.path())?;
@@ -474,12 +416,9 @@ impl ConsumeQueue {
             return Ok(dropped);
         }
         let byte = end as u64 * ENTRY_SIZE;
-        let keep = self.files.iter().take_while(|file| file.start < byte).count();
-        self.cut_files_for_good(keep);
+        self.cut_files_for_good(self.files.count_before(byte));
         // Cleared at once: once the log has grown again they would pass for entries of it.
-        if let Some(index) = self.index_of(byte).filter(|&index| index < self.files.len())
-            && let Some(file) = self.map(index)?.cloned()
-        {
+        if let Some(file) = self.files.map_at(byte)?.cloned() {
             // SAFETY: recovery: nobody reads yet.
             unsafe { file.clear_from(byte - file.start()) }?;
         }
@@ -502,9 +441,9 @@ impl ConsumeQueue {
 
     /// Deletes the files.
     pub(crate) fn delete(&mut self) {
-        self.cut_files(0);
+        self.files.cut(0);
         self.tail = None;
-        let _ = fs::remove_dir(&self.folder);
+        let _ = fs::remove_dir(&self.files.folder);
         if let Some(ext) = &mut self.ext {
             ext.delete();
         }
@@ -518,27 +457,17 @@ impl ConsumeQueue {
         if end <= self.flushed {
             return true;
         }
-        let is_full = end.is_multiple_of(self.file_size);
+        let is_full = end.is_multiple_of(self.files.size);
         if !is_full && least_pages > 0 && end / PAGE - self.flushed / PAGE < least_pages {
             return false;
         }
         let is_whole = is_full || least_pages == 0;
         // Without the page that is being written: an append would have to ask for the right to write
         // it again, and perhaps to wait for the file system.
-        let start = end / self.file_size * self.file_size;
+        let start = end / self.files.size * self.files.size;
         let target = if is_whole { end } else { start + (end - start) / PAGE * PAGE };
         let end = target.max(self.flushed);
-        let mut at = self.flushed;
-        while at < end {
-            let Some(index) = self.index_of(at) else { break };
-            let Some(file) = self.files.get(index) else { break };
-            let to = end.min(file.start + self.file_size);
-            ranges.push(match &file.map {
-                Some(map) => DirtyRange::Mapped(Arc::clone(map), at - file.start, to - file.start),
-                None => DirtyRange::Unmapped(file.path.clone()),
-            });
-            at = to;
-        }
+        self.files.add_dirty(self.flushed, end, ranges);
         self.flushed = end;
         if let Some(ext) = &mut self.ext {
             ext.drain_dirty(ranges);

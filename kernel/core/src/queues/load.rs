@@ -8,10 +8,9 @@ use crate::error::{During, StoreError};
 use crate::files::folder::offset_files;
 use crate::files::holes::data_ranges;
 use crate::files::map::check_size;
-use crate::queues::consume_queue::{
-    ConsumeQueue, FILES_SCANNED, QueueFile, READ_ENTRIES, SIZE_SETTING,
-};
+use crate::queues::consume_queue::{ConsumeQueue, FILES_SCANNED, READ_ENTRIES, SIZE_SETTING};
 use crate::queues::entry::{ENTRY_SIZE, Entry};
+use crate::queues::files::QueueFile;
 
 /// What may be taken for true of the entries that are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ impl ConsumeQueue {
     ) -> Result<Loaded, StoreError> {
         let mut queue = ConsumeQueue::new(folder, file_size);
         let mut loaded = Loaded { queue: ConsumeQueue::default(), ..Loaded::default() };
-        let found = offset_files(&queue.folder, &mut loaded.notes)?;
+        let found = offset_files(&queue.files.folder, &mut loaded.notes)?;
         let count = found.len();
         for (index, (start, path, length)) in found.into_iter().enumerate() {
             if length > file_size {
@@ -93,7 +92,7 @@ impl ConsumeQueue {
             if let Some(last) = last {
                 self.set_end((self.files[index].start / ENTRY_SIZE) as i64 + count, last);
             }
-            if count < (self.file_size / ENTRY_SIZE) as i64 {
+            if count < (self.files.size / ENTRY_SIZE) as i64 {
                 self.cut_files_for_good(index + usize::from(count > 0));
                 break;
             }
@@ -131,9 +130,9 @@ impl ConsumeQueue {
     fn last_entry(&self, file: &QueueFile) -> Result<Option<(i64, Entry)>, StoreError> {
         let opened = File::open(&file.path).during("reading", &file.path)?;
         let mut buffer = vec![0_u8; (ENTRY_SIZE * 256) as usize];
-        for &(from, to) in data_ranges(&opened, 0, self.file_size).iter().rev() {
+        for &(from, to) in data_ranges(&opened, 0, self.files.size).iter().rev() {
             let from = from / ENTRY_SIZE * ENTRY_SIZE;
-            let mut end = to.next_multiple_of(ENTRY_SIZE).min(self.file_size);
+            let mut end = to.next_multiple_of(ENTRY_SIZE).min(self.files.size);
             while end > from {
                 let begin = end.saturating_sub(buffer.len() as u64).max(from);
                 let bytes = &mut buffer[..(end - begin) as usize];
@@ -153,12 +152,12 @@ impl ConsumeQueue {
     fn scan(&self, index: usize) -> Result<(i64, Option<Entry>), StoreError> {
         let path = &self.files[index].path;
         let file = File::open(path).during("reading", path)?;
-        let data = data_ranges(&file, 0, self.file_size);
+        let data = data_ranges(&file, 0, self.files.size);
         let Some(&(0, data_end)) = data.first() else { return Ok((0, None)) };
         let mut buffer = vec![0_u8; (ENTRY_SIZE * READ_ENTRIES) as usize];
         let (mut count, mut last, mut at) = (0, None, 0);
         // An entry may straddle the end of the data; what is after is zero then.
-        let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.file_size);
+        let end = data_end.next_multiple_of(ENTRY_SIZE).min(self.files.size);
         while at < end {
             let length = (end - at).min(buffer.len() as u64) as usize;
             file.read_exact_at(&mut buffer[..length], at).during("reading", path)?;

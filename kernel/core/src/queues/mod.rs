@@ -3,6 +3,7 @@
 pub(crate) mod consume_queue;
 pub(crate) mod entry;
 mod extended;
+mod files;
 pub(crate) mod load;
 pub(crate) mod multi_dispatch;
 pub(crate) mod names;

@@ -17,13 +17,13 @@
 //! never given twice while entries may hold it.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::dirty::DirtyRange;
-use crate::files::folder::{create_folder, offset_files, offset_name};
+use crate::files::folder::offset_files;
 use crate::files::map::{MappedFile, PAGE, check_size};
+use crate::queues::files::{QueueFile, QueueFiles};
 use crate::settings::Settings;
 
 const SIZE_SETTING: &str = "mappedFileSizeConsumeQueueExt";
@@ -99,19 +99,11 @@ struct UnitView<'a> {
     bit_map: &'a [u8],
 }
 
-struct ExtFile {
-    start: u64,
-    path: PathBuf,
-    map: Option<Arc<MappedFile>>,
-}
-
 /// The units of one queue; offsets count bytes.
 pub(crate) struct QueueExt {
-    folder: PathBuf,
-    file_size: u64,
+    files: QueueFiles,
     /// Bytes of the maps that recovery writes.
     map_size: usize,
-    files: Vec<ExtFile>,
     /// Where the next unit goes.
     max: u64,
     flushed: u64,
@@ -124,11 +116,10 @@ impl QueueExt {
     pub(crate) fn new(settings: &Settings, topic: &str, queue_id: i32) -> Self {
         let root = settings.store_path_root_dir.join("consumequeue_ext");
         let folder = root.join(topic).join(queue_id.to_string());
+        let size = settings.mapped_file_size_consume_queue_ext.max(1);
         QueueExt {
-            folder,
-            file_size: settings.mapped_file_size_consume_queue_ext.max(1),
+            files: QueueFiles::new(folder, size, SIZE_SETTING),
             map_size: settings.bit_map_length_consume_queue_ext / 8,
-            files: Vec::new(),
             max: 0,
             flushed: 0,
             readable: u64::MAX,
@@ -137,20 +128,21 @@ impl QueueExt {
 
     /// Finds the files; [`Self::end_at`] must follow.
     pub(crate) fn load(&mut self, notes: &mut Vec<String>) -> Result<(), StoreError> {
-        for (start, path, length) in offset_files(&self.folder, notes)? {
+        for (start, path, length) in offset_files(&self.files.folder, notes)? {
             if length == 0 {
                 // A kill between creating a file and giving it its size.
                 let _ = fs::remove_file(&path);
                 continue;
             }
-            check_size(&path, length, self.file_size, SIZE_SETTING)?;
-            let follows = self.files.last().is_none_or(|last| last.start + self.file_size == start);
-            if !follows || start % self.file_size != 0 {
+            check_size(&path, length, self.files.size, SIZE_SETTING)?;
+            let follows =
+                self.files.last().is_none_or(|last| last.start + self.files.size == start);
+            if !follows || start % self.files.size != 0 {
                 notes.push(format!("files before {} do not join it", path.display()));
                 self.files.clear();
             }
-            if start % self.file_size == 0 {
-                self.files.push(ExtFile { start, path, map: None });
+            if start % self.files.size == 0 {
+                self.files.push(QueueFile { start, path, map: None });
             }
         }
         Ok(())
@@ -159,31 +151,24 @@ impl QueueExt {
     /// The map of the file that starts at an offset; made when it is new.
     fn open(&mut self, start: u64) -> Result<Option<Arc<MappedFile>>, StoreError> {
         if self.files.last().is_none_or(|last| start > last.start) {
-            create_folder(&self.folder)?;
-            let path = self.folder.join(offset_name(start));
-            let map = Arc::new(MappedFile::create(&path, start, self.file_size)?);
-            self.files.push(ExtFile { start, path, map: Some(map) });
+            return self.files.create(start).cloned().map(Some);
         }
-        let size = self.file_size;
-        let Some(file) = self.files.iter_mut().find(|file| file.start == start) else {
-            return Ok(None);
-        };
-        if file.map.is_none() {
-            file.map = Some(Arc::new(MappedFile::open(&file.path, start, size, SIZE_SETTING)?));
+        match self.files.iter().position(|file| file.start == start) {
+            Some(index) => self.files.map(index).cloned().map(Some),
+            None => Ok(None),
         }
-        Ok(file.map.clone())
     }
 
     /// Writes a unit; its address. `None`: it can't be written, or no file could hold it.
     pub(crate) fn put(&mut self, tags_code: i64, store_time: i64, bit_map: &[u8]) -> Option<i64> {
         let size = UNIT_SIZE + bit_map.len() as u64;
-        if size > UNIT_SIZE_MAX || size + END_SIZE > self.file_size {
+        if size > UNIT_SIZE_MAX || size + END_SIZE > self.files.size {
             return None;
         }
         let mut at = self.max;
-        if size + END_SIZE > self.file_size - at % self.file_size {
+        if size + END_SIZE > self.files.size - at % self.files.size {
             self.write(at, &(-1_i16).to_be_bytes())?;
-            at = at - at % self.file_size + self.file_size;
+            at = at - at % self.files.size + self.files.size;
         }
         let mut unit = Vec::with_capacity(size as usize);
         unit.extend_from_slice(&(size as i16).to_be_bytes());
@@ -204,7 +189,7 @@ impl QueueExt {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Option<()> {
-        let position = offset % self.file_size;
+        let position = offset % self.files.size;
         let map = self.open(offset - position).ok()??;
         // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
         unsafe { map.patch(position, bytes) }.ok()
@@ -244,16 +229,8 @@ impl QueueExt {
     }
 
     fn unit_at(&mut self, offset: u64) -> Option<UnitView<'_>> {
-        let position = offset % self.file_size;
-        let start = offset - position;
-        let first = self.files.first()?.start;
-        let index = (start.checked_sub(first)? / self.file_size) as usize;
-        let file = self.files.get_mut(index)?;
-        if file.map.is_none() {
-            let map = MappedFile::open(&file.path, start, self.file_size, SIZE_SETTING).ok()?;
-            file.map = Some(Arc::new(map));
-        }
-        let map = file.map.as_ref()?;
+        let position = offset % self.files.size;
+        let map = self.files.map_at(offset).ok()??;
         let page = offset / PAGE;
         if self.readable != page && !map.is_readable(position) {
             return None;
@@ -288,16 +265,13 @@ impl QueueExt {
             None => self.scan_end(),
             Some(address) => {
                 let offset = address.wrapping_sub(ADDRESS_BASE) as u64;
-                let after = offset - offset % self.file_size + self.file_size;
+                let after = offset - offset % self.files.size + self.files.size;
                 self.unit_at(offset).map_or(after, |unit| offset + unit.size)
             }
         };
-        let keep = self.files.iter().take_while(|file| file.start < end).count();
-        for file in self.files.drain(keep..) {
-            let _ = fs::remove_file(&file.path);
-        }
+        self.files.cut(self.files.count_before(end));
         if let Some(start) = self.files.last().map(|file| file.start)
-            && end < start + self.file_size
+            && end < start + self.files.size
             && let Some(map) = self.open(start)?
         {
             // SAFETY: the store's lock is held (`&mut self`), readers get nothing after `max`.
@@ -312,7 +286,7 @@ impl QueueExt {
     fn scan_end(&mut self) -> u64 {
         let Some(start) = self.files.last().map(|file| file.start) else { return 0 };
         let mut at = start;
-        while at < start + self.file_size
+        while at < start + self.files.size
             && let Some(unit) = self.unit_at(at)
         {
             at += unit.size;
@@ -326,7 +300,7 @@ impl QueueExt {
             return;
         }
         let offset = first_address.wrapping_sub(ADDRESS_BASE) as u64;
-        while self.files.len() > 1 && self.files[0].start + self.file_size < offset {
+        while self.files.len() > 1 && self.files[0].start + self.files.size < offset {
             let _ = fs::remove_file(&self.files[0].path);
             self.files.remove(0);
         }
@@ -334,37 +308,22 @@ impl QueueExt {
 
     /// Deletes the files and the folders that are empty then; the next unit is the first.
     pub(crate) fn delete(&mut self) {
-        for file in self.files.drain(..) {
-            let _ = fs::remove_file(&file.path);
-        }
+        self.files.cut(0);
         (self.max, self.flushed) = (0, 0);
-        let _ = fs::remove_dir(&self.folder);
-        if let Some(topic) = self.folder.parent() {
+        let _ = fs::remove_dir(&self.files.folder);
+        if let Some(topic) = self.files.folder.parent() {
             let _ = fs::remove_dir(topic);
         }
     }
 
     /// Lets the maps go; they come back when they are needed.
     pub(crate) fn unmap(&mut self) {
-        for file in &mut self.files {
-            file.map = None;
-        }
+        self.files.unmap();
     }
 
     /// Adds what is not on the disk yet, which counts as being there from now on.
     pub(crate) fn drain_dirty(&mut self, ranges: &mut Vec<DirtyRange>) {
-        for file in &self.files {
-            let (from, to) =
-                (self.flushed.max(file.start), self.max.min(file.start + self.file_size));
-            if from < to {
-                ranges.push(match &file.map {
-                    Some(map) => {
-                        DirtyRange::Mapped(Arc::clone(map), from - file.start, to - file.start)
-                    }
-                    None => DirtyRange::Unmapped(file.path.clone()),
-                });
-            }
-        }
+        self.files.add_dirty(self.flushed, self.max, ranges);
         self.flushed = self.max;
     }
 }

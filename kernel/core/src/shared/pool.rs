@@ -94,6 +94,7 @@ struct Staged {
 }
 
 /// The buffers, and how far the log is committed.
+#[derive(Default)]
 pub(crate) struct Pool {
     size: usize,
     is_fast_failing: bool,
@@ -111,17 +112,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(size: usize, is_fast_failing: bool) -> Self {
-        Pool {
-            size,
-            is_fast_failing,
-            free: Mutex::default(),
-            free_count: AtomicUsize::new(0),
-            staged: Mutex::default(),
-            committing: Mutex::default(),
-            committed: Position::default(),
-            stuck: AtomicBool::new(false),
-            wait: Waiter::default(),
-        }
+        Pool { size, is_fast_failing, ..Pool::default() }
     }
 
     /// Starts anew with a log that ends there.
