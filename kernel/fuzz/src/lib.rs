@@ -19,7 +19,7 @@ use std::path::Path;
 
 use kerolox_core::columns::bodies::StoredBody;
 use kerolox_core::columns::{Window, decode_columns, names};
-use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, FastPath, NewIdentity, Subscription};
+use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, FastPath, Identity, Subscription};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
 use tempfile::TempDir;
@@ -58,13 +58,7 @@ impl Side {
         let fast = FastPath::new(settings(folder.path()));
         fast.store().open().expect("an empty folder opens");
         fast.store().set_clock(Some(1_763_715_347_123));
-        fast.set_identity(&NewIdentity {
-            cluster: "c",
-            region: "r",
-            trace_on: true,
-            store_host: &HOST,
-            broker_id: 0,
-        });
+        fast.set_identity(Identity::new("c", "r", true, &HOST, 0));
         fast.set_topic("T", 4, 4, 6, true);
         fast.set_topic("%RETRY%G", 1, 1, 6, false);
         fast.set_group("G", true, 1);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    Commit, Encoding, FastPath, GroupStats, Lag, NewHold, NewIdentity, NewWait, Subscription,
+    Commit, Encoding, FastPath, GroupStats, Identity, Lag, NewHold, NewWait, Subscription,
 };
 use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -125,7 +125,7 @@ impl Store {
         broker_id: i64,
     ) -> PyResult<()> {
         let store_host = checked_host(store_host)?;
-        self.fast.set_identity(&NewIdentity { cluster, region, trace_on, store_host, broker_id });
+        self.fast.set_identity(Identity::new(cluster, region, trace_on, store_host, broker_id));
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub struct Connection {
 }
 
 /// What is remembered from frame to frame, because the next one is mostly alike.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Memory {
     last_topic: u32,
     last_group: u32,
@@ -63,12 +63,7 @@ impl Connection {
             error: None,
             closed: false,
             header: Header::default(),
-            memory: Memory {
-                last_topic: NO_SLOT,
-                last_group: NO_SLOT,
-                tag_codes: Vec::new(),
-                answer_header: AnswerHeader::default(),
-            },
+            memory: Memory { last_topic: NO_SLOT, last_group: NO_SLOT, ..Memory::default() },
         }
     }
 

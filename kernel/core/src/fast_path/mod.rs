@@ -22,10 +22,10 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
-pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewIdentity, NewWait};
+pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
-pub use self::policy::Subscription;
+pub use self::policy::{Identity, Subscription};
 pub use self::state::ANSWER_BYTES_MAX;
 pub use crate::protocol::{FRAME_BYTES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
 pub use crate::wire::frame::FrameError;

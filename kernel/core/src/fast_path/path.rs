@@ -14,24 +14,12 @@ use crate::settings::Settings;
 use crate::state::Core;
 use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, QueueHandle, ReadOutcome};
 use crate::store::Store;
-use crate::wire::answer::Pieces;
 use crate::wire::header::Encoding;
 
 /// The store together with the tables and waiting rooms of the fast path.
 pub struct FastPath {
     pub(super) store: Store,
     pub(super) state: Mutex<State>,
-}
-
-/// What the broker says of itself.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the names are those of the Python interface
-pub struct NewIdentity<'a> {
-    pub cluster: &'a str,
-    pub region: &'a str,
-    pub trace_on: bool,
-    pub store_host: &'a [u8],
-    pub broker_id: i64,
 }
 
 /// A pull that the slow path wants held.
@@ -97,14 +85,8 @@ impl FastPath {
     }
 
     /// Sets what goes into records and answers.
-    pub fn set_identity(&self, identity: &NewIdentity<'_>) {
-        let cluster_item = [b"\x02CLUSTER\x01", identity.cluster.as_bytes()].concat();
-        self.state.lock().tables.identity = Some(Identity {
-            store_host: identity.store_host.into(),
-            broker_id: identity.broker_id,
-            cluster_item,
-            pieces: Pieces::new(identity.region, identity.trace_on, identity.store_host),
-        });
+    pub fn set_identity(&self, identity: Identity) {
+        self.state.lock().tables.identity = Some(identity);
     }
 
     /// Puts a topic into the table.

@@ -110,11 +110,27 @@ pub struct Group {
 /// Who the broker is: what goes into records and answers.
 #[derive(Debug, Default)]
 pub struct Identity {
-    pub store_host: Box<[u8]>,
-    pub broker_id: i64,
+    pub(super) store_host: Box<[u8]>,
+    pub(super) broker_id: i64,
     /// `CLUSTER`, 0x01, the name, with 0x02 before it.
-    pub cluster_item: Vec<u8>,
-    pub pieces: Pieces,
+    pub(super) cluster_item: Vec<u8>,
+    pub(super) pieces: Pieces,
+}
+
+impl Identity {
+    /// The broker of this host in its cluster; `region` and `trace_on` are told to whoever sends.
+    #[must_use]
+    pub fn new(
+        cluster: &str,
+        region: &str,
+        trace_on: bool,
+        store_host: &[u8],
+        broker_id: i64,
+    ) -> Self {
+        let pieces = Pieces::new(region, trace_on, store_host);
+        let cluster_item = [b"\x02CLUSTER\x01", cluster.as_bytes()].concat();
+        Self { store_host: store_host.into(), broker_id, cluster_item, pieces }
+    }
 }
 
 /// Which slots something names; the others may be given back.

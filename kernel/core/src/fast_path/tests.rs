@@ -14,13 +14,7 @@ fn open(folder: &std::path::Path) -> FastPath {
     settings.max_index_num = 400;
     let fast = FastPath::new(settings);
     fast.store().open().unwrap();
-    fast.set_identity(&NewIdentity {
-        cluster: "c",
-        region: "r",
-        trace_on: true,
-        store_host: &HOST,
-        broker_id: 0,
-    });
+    fast.set_identity(Identity::new("c", "r", true, &HOST, 0));
     fast.set_topic("T", 4, 4, 6, true);
     fast.set_group("G", true, 1);
     fast

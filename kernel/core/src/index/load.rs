@@ -77,6 +77,20 @@ impl Index {
         Ok(())
     }
 
+    /// Removes a file that can't be trusted; those after it go, too.
+    fn remove(
+        &mut self,
+        path: &Path,
+        reason: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        self.is_cut = true;
+        fs::remove_file(path).during("removing", path)?;
+        let path = path.display();
+        notes.push(format!("removed the index file {path}: {reason}; it is built again"));
+        Ok(())
+    }
+
     fn load_file(
         &mut self,
         path: &Path,
@@ -101,21 +115,11 @@ impl Index {
             return Ok(());
         }
         let size = file_size(self.slots, self.capacity);
-        let mut remove = |reason: &str| {
-            fs::remove_file(path).during("removing", path)?;
-            notes.push(format!(
-                "removed the index file {}: {reason}; it is built again",
-                path.display()
-            ));
-            Ok(())
-        };
         if is_after_gap || self.is_cut {
-            self.is_cut = true;
-            return remove("a file before it is missing");
+            return self.remove(path, "a file before it is missing", notes);
         }
         if metadata.len() < size && may_be_short {
-            self.is_cut = true;
-            return remove("it is too short");
+            return self.remove(path, "it is too short", notes);
         }
         let map = MappedFile::open(path, 0, size, SIZE_SETTING)?;
         let file = IndexFile::new(map, self.slots, self.capacity);
@@ -126,17 +130,14 @@ impl Index {
             Ordering::Greater => true,
         };
         if not_after.is_some_and(is_late) {
-            self.is_cut = true;
-            return remove("it goes on behind the checkpoint");
+            return self.remove(path, "it goes on behind the checkpoint", notes);
         }
         if not_after.is_some() && file.header.end_timestamp == 0 && !self.files.is_empty() {
             // Nothing of it reached the disk, and nothing of a later one.
-            self.is_cut = true;
-            return remove("it is empty");
+            return self.remove(path, "it is empty", notes);
         }
         if !file.is_sound() {
-            self.is_cut = true;
-            return remove("its header is damaged");
+            return self.remove(path, "its header is damaged", notes);
         }
         self.files.push(file);
         Ok(())
