@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
-from functools import partial
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
@@ -50,9 +49,7 @@ class Ports:
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
         try:
-            self._main = await self._listen(
-                config.listen_port, partial(ROUTER.dispatch, self._broker), self._feeder
-            )
+            self._main = await self._listen(config.listen_port, self._handle, self._feeder)
         except ConfigError as error:
             if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                 raise
@@ -108,6 +105,11 @@ class Ports:
         await server.start()
         self._cleanup.push_async_callback(server.stop)
         return server
+
+    async def _handle(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        return await ROUTER.dispatch(self._broker, command, connection)
 
     async def _handle_vip(
         self, command: RemotingCommand, connection: ServerConnection
