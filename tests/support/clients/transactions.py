@@ -8,6 +8,7 @@ killed.
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from kerolox.protocol.names import HALF_TOPIC
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.servers import forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +53,11 @@ class ProducerProcess:
 
     def __init__(self, name_server: str, first: int, count: int, output: Path) -> None:
         self.output = output
-        command = [sys.executable, "-m", __name__, name_server, str(first), str(count)]
+        given = [name_server, first, count]
         with output.open("wb") as file:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file)
+            self._process = forked.start(
+                __name__, given, os.environ, stdin=subprocess.DEVNULL, stdout=file
+            )
 
     @property
     def acknowledged(self) -> list[int]:
