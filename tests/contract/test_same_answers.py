@@ -28,6 +28,9 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.java]
 SENT_TO_QUEUE_0 = 8
 """Messages of the first queue; the Java broker shows them a little after it acknowledged them."""
 
+LATER = " ".join(["1h"] * 18)
+"""Delays by level: no delayed message arrives meanwhile, however long the requests take."""
+
 SILENCE_SECONDS, ANSWER_SECONDS_MAX = 3.0, 30.0
 SILENT = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
 """What a broker may not answer at all."""
@@ -131,10 +134,12 @@ async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
         broker_name="broker-a",
         max_message_size=4 << 20,
         mapped_file_size_commit_log=64 << 20,
+        message_delay_level=LATER,
     )
     heard_of_theirs: list[RemotingCommand] = []
     heard_of_ours: list[RemotingCommand] = []
-    with JavaPeer(tmp_path / "java", with_namesrv=False) as java:
+    delays = (f"messageDelayLevel={LATER}",)
+    with JavaPeer(tmp_path / "java", settings=delays, with_namesrv=False) as java:
         theirs = await answers(f"127.0.0.1:{java.port}", heard_of_theirs)
     async with Broker(config) as broker:
         ours = await answers(f"127.0.0.1:{broker.port}", heard_of_ours)
