@@ -47,9 +47,9 @@ from kerolox.protocol.names import (
     TRACE_TOPIC,
 )
 from kerolox.role_settings import LATER, LIVE, RoleSettings
+from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
-QUEUE_ENTRY_BYTES = 20
 TRANSFER_BYTES_MAX = 15 << 20
 """Of messages in one answer to a pull, whatever the settings say: a frame has 16 MiB."""
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -467,10 +467,10 @@ def _check_names(config: BrokerConfig) -> None:
 
 
 def _check_sizes(config: BrokerConfig) -> None:
-    if config.mapped_file_size_consume_queue % QUEUE_ENTRY_BYTES:
+    if config.mapped_file_size_consume_queue % ENTRY_BYTES:
         raise ConfigError(
             f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}: "
-            f"must be a multiple of {QUEUE_ENTRY_BYTES}"
+            f"must be a multiple of {ENTRY_BYTES}"
         )
     if not config.log_folders:
         raise ConfigError(

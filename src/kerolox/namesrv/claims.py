@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 
 from kerolox.errors import KeroloxError
 from kerolox.protocol.bodies import DataVersion
+from kerolox.protocol.codes import MASTER_ID
 from kerolox.text import printable
-
-MASTER_ID = 0
 
 TAKEOVER_MS = 90_000
 """A broker that was silent for so long loses its place to who claims it. Brokers register every 10

@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kerolox.namesrv.claims import (
-    MASTER_ID,
     Claim,
     ContradictionError,
     LiveBroker,
@@ -44,7 +43,7 @@ from kerolox.namesrv.claims import (
 )
 from kerolox.namesrv.memory_limiter import MemoryLimiter
 from kerolox.protocol.bodies import DataVersion, TopicConfig
-from kerolox.protocol.codes import Perm
+from kerolox.protocol.codes import MASTER_ID, Perm
 from kerolox.text import printable
 
 BROKER_EXPIRY_MS = 120_000

@@ -16,7 +16,16 @@ import msgspec
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
-from kerolox.protocol.names import Address, Expression, Keys, Name, TopicName, text_fault
+from kerolox.protocol.names import (
+    Address,
+    Expression,
+    Int32,
+    Int64,
+    Keys,
+    Name,
+    TopicName,
+    text_fault,
+)
 
 REQUEST_BODY_BYTES_MAX = 1024 * 1024
 """Longest JSON body of a client's request: some ten thousand subscriptions or locks."""
@@ -33,8 +42,6 @@ LENIENT_BODY_VALUES_MAX = 10_000
 
 _Body = TypeVar("_Body")
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """Java's widths: no number may come in that could not go out again to a Java peer or a kernel."""
 
 
@@ -49,8 +56,8 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class DataVersion(_Struct, frozen=True, kw_only=True):
     """Version of a table: a count of its changes and the time of the last one."""
 
-    counter: _Int64 = 0
-    timestamp: _Int64 = 0
+    counter: Int64 = 0
+    timestamp: Int64 = 0
 
     def next(self, now_ms: int) -> DataVersion:
         """The version after one more change."""
@@ -61,12 +68,12 @@ class TopicConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a topic."""
 
     order: bool = False
-    perm: _Int32 = 6
-    read_queue_nums: _Int32 = 16
+    perm: Int32 = 6
+    read_queue_nums: Int32 = 16
     topic_filter_type: Name = "SINGLE_TAG"
     topic_name: TopicName
-    topic_sys_flag: _Int32 = 0
-    write_queue_nums: _Int32 = 16
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
 
     def __str__(self) -> str:
         """As RocketMQ prints it in remarks."""
@@ -88,15 +95,15 @@ class TopicConfigTable(_Struct, frozen=True, kw_only=True):
 class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a consumer group."""
 
-    broker_id: _Int64 = 0
+    broker_id: Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     group_name: Name
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: _Int32 = 16
-    retry_queue_nums: _Int32 = 1
-    which_broker_when_consume_slowly: _Int32 = 1
+    retry_max_times: Int32 = 16
+    retry_queue_nums: Int32 = 1
+    which_broker_when_consume_slowly: Int32 = 1
 
 
 class SubscriptionGroupTable(_Struct, frozen=True, kw_only=True):
@@ -110,10 +117,10 @@ class SubscriptionData(_Struct, frozen=True, kw_only=True):
     """One topic that a consumer subscribes to."""
 
     class_filter_mode: bool = False
-    code_set: list[_Int32] = []
+    code_set: list[Int32] = []
     expression_type: Name | None = "TAG"
     sub_string: Expression | None = ALL_TAGS
-    sub_version: _Int64 = 0
+    sub_version: Int64 = 0
     tags_set: list[Keys] = []
     topic: TopicName
 
@@ -161,12 +168,12 @@ class Connection(_Struct, frozen=True, kw_only=True):
     client_addr: Address
     client_id: Name
     language: Name
-    version: _Int32
+    version: Int32
 
 
 class _QueueMember(_Struct, frozen=True, kw_only=True):
     broker_name: Name | None = ""
-    queue_id: _Int32
+    queue_id: Int32
     topic: TopicName
 
 

@@ -196,6 +196,10 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
 
 
+MASTER_ID = 0
+"""The broker id of a master; others are those of its slaves."""
+
+
 class PullSysFlag(IntFlag):
     """``sysFlag`` of a pull request."""
 

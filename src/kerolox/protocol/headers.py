@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Self
 
 import msgspec
 
@@ -18,6 +18,8 @@ from kerolox.protocol.command import wire_fields
 from kerolox.protocol.names import (
     Address,
     Expression,
+    Int32,
+    Int64,
     Keys,
     Name,
     Names,
@@ -25,9 +27,6 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
-
-Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _AT_FIELD = re.compile(r"\$\.(\w+)")

@@ -100,6 +100,9 @@ class TextBound:
     """A prefix of retries or dead letters does not count."""
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""Java's ``int`` and ``long``: no other number fits a member."""
 Name = Annotated[str, TextBound(NAME_BYTES_MAX)]
 """A group, client id, broker, cluster, key of a key-value ..."""
 TopicName = Annotated[str, TextBound(NAME_BYTES_MAX, is_topic=True)]

@@ -6,8 +6,8 @@ the body of a registration is in :mod:`kerolox.protocol.registration`.
 
 from __future__ import annotations
 
-from kerolox.protocol.headers import Header, Int32, Int64
-from kerolox.protocol.names import Address, LongText, Name, TopicName
+from kerolox.protocol.headers import Header
+from kerolox.protocol.names import Address, Int32, Int64, LongText, Name, TopicName
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace of the key-values that say how many queues of which brokers an ordered topic has."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import HEADER_BYTES_MAX, LanguageCode
+from kerolox.protocol.names import Int32
 
 REPAIRED_BYTES_MAX = 256 * 1024
 """Longest JSON header whose text is repaired."""
@@ -48,15 +49,12 @@ class HeaderFields(NamedTuple):
     ext_fields: dict[str, str]
 
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-
-
 class _JsonHeader(msgspec.Struct):
-    code: _Int32
-    flag: _Int32 = 0
+    code: Int32
+    flag: Int32 = 0
     language: str | int | None = None
-    opaque: _Int32 = 0
-    version: _Int32 = 0
+    opaque: Int32 = 0
+    version: Int32 = 0
     remark: str | None = None
     # Texts, but clients in other languages write numbers and booleans too, and fastjson takes them.
     extFields: dict[str, str | bool | int | float | None] | None = None

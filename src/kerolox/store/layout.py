@@ -9,6 +9,7 @@ A queue entry: physical offset 8, record size 4, tags code 8.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Callable
 
@@ -125,3 +126,8 @@ def good_entries(data: bytes) -> int:
         text = signs.to_bytes(count, "big")
         good = min(good, text.find(b"\x80"))
     return good
+
+
+def memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

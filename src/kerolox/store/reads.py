@@ -6,14 +6,13 @@ out of the maps; records that lie side by side are copied at once.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
-from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker
+from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker, memory_bytes
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.queues.consume_queue_ext import BitFilter, ConsumeQueueExt, is_ext_address
 from kerolox.store.store_files import StoreFiles
@@ -53,8 +52,9 @@ class StoreReader:
         """The longest read."""
         self.last_behind = -1
         self.last_read_ms = 0
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.memory_bytes = memory * self._settings.access_message_in_memory_max_ratio // 100
+        self.memory_bytes = (
+            memory_bytes() * self._settings.access_message_in_memory_max_ratio // 100
+        )
         """Of the end of the log that is taken to be in memory."""
 
     def read(

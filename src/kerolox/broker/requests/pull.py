@@ -38,12 +38,17 @@ from kerolox.kernel import (
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
-from kerolox.protocol.codes import PULL_COUNT_MAX, Perm, PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.codes import (
+    MASTER_ID,
+    PULL_COUNT_MAX,
+    Perm,
+    PullSysFlag,
+    RequestCode,
+    ResponseCode,
+)
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.remoting.router import Reply, Request, Router
-
-MASTER_ID = 0
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
-from kerolox.broker.services.writer import memory_bytes
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
@@ -21,6 +20,7 @@ from kerolox.protocol.headers import (
 )
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
+from kerolox.store.layout import memory_bytes
 
 UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.services.writer import memory_bytes
 from kerolox.kernel import OFFSET_WAITS_MAX, OffsetWaits, Read, RecordReader
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.protocol.records import decode_record
+from kerolox.store.layout import memory_bytes
 
 READ_COUNT = 32
 """Records of one read of the kernel."""

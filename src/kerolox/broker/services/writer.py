@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -275,11 +274,6 @@ class RecordWriter:
         if await self.flush_waits.wait(end_offset):
             return done
         return done._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
-
-
-def memory_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _resolve(future: asyncio.Future[bool], value: bool) -> None:

@@ -17,7 +17,7 @@ from kerolox.broker.tables.json_file import (
 from kerolox.errors import BrokerError
 from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
-from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.protocol.codes import MASTER_ID, Perm, ResponseCode
 from kerolox.protocol.names import LMQ_PREFIX, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, length_fault
 
 BUILT_IN_GROUPS = (
@@ -29,8 +29,6 @@ BUILT_IN_GROUPS = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-
-MASTER_ID = 0
 
 GROUPS_MAX = 100_000
 """Groups that a broker has; further ones are refused."""

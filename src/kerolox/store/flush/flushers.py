@@ -25,6 +25,7 @@ from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.mapped_file import opened, sync_path
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.index.index_file import Index
+from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.queues.consume_queue import ConsumeQueue
 
@@ -283,7 +284,7 @@ class ConsumeQueueFlusher(StoreThread):
                     self._checkpoint.flush()
 
     def _is_due(self, queue: ConsumeQueue) -> bool:
-        pages = (queue.max_offset - queue.flushed_offset) * 20 // PAGE_BYTES
+        pages = (queue.max_offset - queue.flushed_offset) * ENTRY_BYTES // PAGE_BYTES
         return pages >= self._least_pages
 
     def _flush_index(self, *, everything: bool) -> None:
@@ -299,8 +300,8 @@ class ConsumeQueueFlusher(StoreThread):
     def _sync_queue(self, queue: ConsumeQueue) -> None:
         end = queue.max_offset
         size = queue.file_size
-        first = queue.flushed_offset * 20 // size * size
-        for start in range(first, end * 20, size):
+        first = queue.flushed_offset * ENTRY_BYTES // size * size
+        for start in range(first, end * ENTRY_BYTES, size):
             # Deleted meanwhile, with its topic: nothing to flush.
             with (
                 contextlib.suppress(FileNotFoundError),

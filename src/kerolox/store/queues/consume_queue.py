@@ -427,7 +427,7 @@ class ConsumeQueue:
         self.next_offset = self.flushed_offset = self.max_offset
         last = self.entry(self.max_offset - 1)
         self.max_physical_offset = -1 if last is None else last[0] + last[1]
-        if last is not None and last[1] == 0x7FFFFFFF:
+        if last is not None and last[1] == PRE_BLANK_SIZE:
             self.max_physical_offset = -1
         self.close()
 
