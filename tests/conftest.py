@@ -21,6 +21,14 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE))
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
+LONG_FIRST = (
+    *("spark", "tests/spark", "java-versions", "java", "tests/store_compat", "wheels", "go"),
+    *("contract", "tests/docs", "tests/interop", "node", "tests/abuse", "tests/recovery"),
+    *("tests/differential", "tests/model", "tests/malformed", "tests/cli", "tests/property"),
+)
+"""Groups of xdist and folders whose tests take longest: begun last, one of them would keep a single
+worker busy when all others are done. The order of those that follow does not matter."""
+
 
 def pytest_configure() -> None:
     """Hypothesis's profile.
@@ -47,6 +55,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
                 item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
+        items.sort(key=place_of)
+
+
+def place_of(item: pytest.Item) -> int:
+    """Where in the order of a run with workers a test belongs: its first place in `LONG_FIRST`."""
+    names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    names += [name for name in LONG_FIRST if item.nodeid.startswith(name)]
+    return min((LONG_FIRST.index(name) for name in names if name in LONG_FIRST), default=10_000)
 
 
 @pytest.hookimpl(wrapper=True)
