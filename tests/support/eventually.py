@@ -12,8 +12,11 @@ __all__ = ["SECONDS_MAX", "until", "wait_until"]
 SECONDS_MAX = 60.0
 """A deadline for whatever comes in the end; no judgement of how soon it does."""
 
-PAUSE_SECONDS = 0.002
-"""Between two looks."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.002, 0.02
+"""Between two looks. It grows with the wait, so that a long one leaves the processor to others."""
+
+PAUSE_SHARE = 0.02
+"""Of the time waited so far: so much later than needed a wait may end."""
 
 
 async def until(
@@ -23,10 +26,10 @@ async def until(
     what: str = "the condition",
 ) -> None:
     """Let the loop run until ``condition`` holds; it may be a coroutine function."""
-    deadline = time.monotonic() + seconds
+    started = time.monotonic()
     while not (await met if inspect.isawaitable(met := condition()) else met):
-        assert time.monotonic() < deadline, f"{what} did not hold within {seconds:g} s"
-        await asyncio.sleep(PAUSE_SECONDS)
+        pause = _pause(started, seconds, what)
+        await asyncio.sleep(pause)
 
 
 def wait_until(
@@ -36,7 +39,12 @@ def wait_until(
     what: str = "the condition",
 ) -> None:
     """Look until ``condition`` holds."""
-    deadline = time.monotonic() + seconds
+    started = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not hold within {seconds:g} s"
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(_pause(started, seconds, what))
+
+
+def _pause(started: float, seconds: float, what: str) -> float:
+    waited = time.monotonic() - started
+    assert waited < seconds, f"{what} did not hold within {seconds:g} s"
+    return min(max(PAUSE_SECONDS, waited * PAUSE_SHARE), PAUSE_SECONDS_MAX)
