@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.mqadmin import MqAdmin, MqAdminProcess
 from tests.support.programs import RUNS_ALL
 from tests.support.servers.software import Servers, servers_of
+from tests.support.servers.up import Up
 
 
 @pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
@@ -17,3 +19,16 @@ def servers(
     """A name server and a broker: ours, and with ``KEROLOX_SOFTWARE=all`` Java's in turn."""
     with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
         yield started
+
+
+@pytest.fixture(scope="package")
+def mqadmin_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqAdminProcess]:
+    """One Java process for the commands of all modules."""
+    with MqAdminProcess(tmp_path_factory.mktemp("mqadmin")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def mqadmin(mqadmin_process: MqAdminProcess, up: Up) -> MqAdmin:
+    """mqadmin, told of the module's servers."""
+    return MqAdmin(mqadmin_process, up)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support.programs import java_command
 
@@ -12,23 +13,26 @@ if TYPE_CHECKING:
 
     from tests.support.servers.up import Up
 
-__all__ = ["MqAdmin"]
+__all__ = ["MqAdmin", "MqAdminProcess"]
 
 END = "\x04"
 STOP_SECONDS_MAX = 30
 
 
-class MqAdmin:
-    """Runs commands against a name server: ``MqAdmin(up)("topicList")`` is what it printed."""
+class MqAdminProcess:
+    """Runs commands, each against a name server of its own.
 
-    def __init__(self, up: Up) -> None:
-        self.up = up
+    Args:
+        home: folder for what it writes.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
 
     def __enter__(self) -> Self:
-        home = self.up.data / "mqadmin-home"
-        (home / "conf").mkdir(parents=True, exist_ok=True)
-        (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-        options = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
+        (self.home / "conf").mkdir(parents=True, exist_ok=True)
+        (self.home / "conf" / "logback_tools.xml").write_text("<configuration/>")
+        options = (f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}")
         self._process = subprocess.Popen(
             java_command("interop.Admin", options=options),
             stdin=subprocess.PIPE,
@@ -48,12 +52,11 @@ class MqAdmin:
             if self._process.stdout is not None:
                 self._process.stdout.close()
 
-    def __call__(self, command: str, *arguments: str) -> str:
+    def run(self, command: str, *arguments: str) -> str:
         """What it printed. It says nothing else of its success, so the text is what counts."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        line = "\t".join((command, "-n", self.up.namesrv, *arguments))
-        self._process.stdin.write(line + "\n")
+        self._process.stdin.write("\t".join((command, *arguments)) + "\n")
         self._process.stdin.flush()
         printed: list[str] = []
         while (text := self._process.stdout.readline()).strip("\n") != END:
@@ -62,3 +65,13 @@ class MqAdmin:
         output = "".join(printed)
         assert "Exception" not in output, output
         return output
+
+
+class MqAdmin(NamedTuple):
+    """Commands to one name server: ``mqadmin("topicList")`` is what it printed."""
+
+    process: MqAdminProcess
+    up: Up
+
+    def __call__(self, command: str, *arguments: str) -> str:
+        return self.process.run(command, "-n", self.up.namesrv, *arguments)

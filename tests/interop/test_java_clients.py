@@ -49,12 +49,6 @@ def test_a_java_application_works_unmodified(scenario: str, outcomes: dict[str, 
     assert outcomes[scenario] == "ok"
 
 
-@pytest.fixture(scope="module")
-def mqadmin(up: Up) -> Iterator[MqAdmin]:
-    with MqAdmin(up) as commands:
-        yield commands
-
-
 def test_mqadmin_cluster_list_shows_the_broker(up: Up, mqadmin: MqAdmin) -> None:
     rows = [line.split() for line in mqadmin("clusterList").splitlines()]
     row = next(row for row in rows if row and row[0] == "DefaultCluster")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageExt
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java-features")]
 
 SCENARIOS = (
     "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves "

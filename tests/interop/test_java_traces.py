@@ -68,7 +68,8 @@ def message_ids(up: Up) -> Iterator[dict[str, str]]:
             assert len(ids) == 4, ids
             yield ids
         finally:
-            process.stdin.close()
+            # Those that close would wait for seconds to tell more traces.
+            process.kill()
 
 
 async def test_traces_of_a_java_producer_and_consumer_are_read(
@@ -106,7 +107,7 @@ async def test_the_trace_of_a_java_transaction_is_read(up: Up, message_ids: dict
     assert (end.state, end.is_from_check) == (TransactionState.COMMIT, False)
 
 
-async def test_mqadmin_shows_the_traces_of_our_clients(up: Up) -> None:
+async def test_mqadmin_shows_the_traces_of_our_clients(up: Up, mqadmin: MqAdmin) -> None:
     topic = "OurTraced"
     got: list[MessageExt] = []
 
@@ -125,8 +126,7 @@ async def test_mqadmin_shows_the_traces_of_our_clients(up: Up) -> None:
             await until(lambda: got)
             # A client that closes has a second to tell the rest: a machine may pause for longer.
             await traces_of(up, sent.message_id, 3)
-    with MqAdmin(up) as mqadmin:
-        text = await asyncio.to_thread(mqadmin, "queryMsgTraceById", "-i", sent.message_id)
+    text = await asyncio.to_thread(mqadmin, "queryMsgTraceById", "-i", sent.message_id)
     assert re.search(r"^Pub +our-traced +127\.0\.0\.1 .* success", text, re.MULTILINE), text
     assert re.search(r"^Sub +our-traced-group +127\.0\.0\.1 .* success", text, re.MULTILINE), text
 

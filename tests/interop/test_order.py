@@ -22,7 +22,7 @@ from tests.support.servers.up import Up
 if TYPE_CHECKING:
     from typing import Self
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java-order")]
 
 TOPIC, GROUP = "Ordered", "ordered"
 QUEUES = 4
