@@ -76,13 +76,7 @@ impl Shared {
         Shared {
             is_flush_woken: settings.flush_disk_type == FlushDiskType::Async
                 && !settings.flush_commit_log_timed,
-            pool: settings.has_pool().then(|| {
-                let (size, fast) = (
-                    settings.transient_store_pool_size,
-                    settings.fast_fail_if_no_buffer_in_store_pool,
-                );
-                Arc::new(Pool::new(size, fast))
-            }),
+            pool: settings.has_pool().then(|| Arc::new(Pool::new(&settings))),
             settings,
             notify: EventFd::new(),
             preallocator: Preallocator::default(),

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::error::StoreError;
 use crate::files::map::{MappedFile, PAGE};
+use crate::settings::Settings;
 use crate::shared::position::Position;
 use crate::shared::waiter::Waiter;
 
@@ -111,8 +112,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(size: usize, is_fast_failing: bool) -> Self {
-        Pool { size, is_fast_failing, ..Pool::default() }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let is_fast_failing = settings.fast_fail_if_no_buffer_in_store_pool;
+        Pool { size: settings.transient_store_pool_size, is_fast_failing, ..Pool::default() }
     }
 
     /// Starts anew with a log that ends there.
