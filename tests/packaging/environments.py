@@ -14,6 +14,7 @@ __all__ = ["OWN", "PYTHONS", "Environment", "build"]
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 600
+BIN = Path(sys.executable).parent
 OWN = "{}.{}".format(*sys.version_info)
 """The Python of this run."""
 
@@ -75,21 +76,22 @@ class Environment:
 
     def install(self, *wheels: Path, extra: str = "") -> None:
         """Install wheels, and what they ask for in the locked versions."""
-        # pip wants no hashes here: it would ask for those of the wheels and of their ranges, too.
+        # No hashes here: those of the wheels and of their ranges would be asked for, too.
         locked = (ROOT / "constraints.txt").read_text()
         versions = self.folder / "versions.txt"
         versions.write_text("\n".join(re.findall(r"^\w[^\\\n]+", locked, re.MULTILINE)))
-        command = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install"]
-        command += ["--quiet", "-c", str(versions), *(f"{wheel}{extra}" for wheel in wheels)]
-        if not extra:
-            command.append("--only-binary=:all:")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-        assert done.returncode == 0, done.stderr
-
-    def borrow(self, packages: str) -> None:
-        """Let it see the packages of a folder, behind its own; editable ones are not seen."""
-        [own] = self.folder.glob("lib/python3*/site-packages")
-        (own / "borrowed.pth").write_text(packages)
+        python = str(self.bin / "python")
+        asked = ["--quiet", "-c", str(versions), *(f"{wheel}{extra}" for wheel in wheels)]
+        uv = [str(BIN / "uv"), "pip", "install", "--python", python]
+        pip = [sys.executable, "-m", "pip", "--python", python, "install"]
+        # What the set-up has brought needs no network. uv links files; pip copies them.
+        for command in ([*uv, "--offline"], uv, pip) if Path(uv[0]).exists() else [pip]:
+            done = subprocess.run(
+                [*command, *asked], capture_output=True, text=True, timeout=SECONDS_MAX
+            )
+            if done.returncode == 0:
+                return
+        raise AssertionError(done.stderr)
 
     def start(self, command: str, *arguments: object, log: Path) -> subprocess.Popen[bytes]:
         """Start one of its commands; all that it prints goes to the log."""
