@@ -4,6 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_SOURCES := $(shell find kernel -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.pyi' \) -print 2>/dev/null)
 
+# Modules are compiled when they are first imported, see tests/conftest.py; not at installation.
+PIP := $(BIN)/python -m pip install --quiet --no-compile
+# Without --no-deps uv builds pyspark, an sdist, anew each time.
+UV := $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python $(if $(PIP_INDEX_URL),--default-index $(PIP_INDEX_URL))
+
 STARTED := $(shell date +%s)
 
 .PHONY: help setup demo check unit test test-loaded lint fmt coverage bench docs dist lock clean
@@ -31,14 +36,17 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 	  { echo "Kerolox needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "setup: installing the locked packages into $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r constraints.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > $(VENV)/uv.txt
+	@$(PIP) --require-hashes --no-deps -r $(VENV)/uv.txt || echo "setup: uv can't be had; pip goes on alone"
+	@$(UV) --require-hashes -r constraints.txt || { \
+	  echo "setup: pip installs what uv could not (slower)"; $(PIP) --require-hashes -r constraints.txt; }
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
 	@if [ "$$(uname)" = Linux ] && command -v cargo >/dev/null 2>&1; then \
 	  echo "setup: building the native kernel"; \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation ./kernel; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-deps --no-build-isolation ./kernel; \
 	else \
 	  echo "setup: this is not Linux, or cargo is not here, so the pure-Python kernel is used: complete, but several times slower."; \
 	  echo "setup: install Rust (rustup) and run make setup again for the native one."; \
@@ -54,10 +62,11 @@ check: setup
 unit: setup
 	@$(BIN)/pytest -q -n auto tests/unit
 
-test: setup
+# run_tests.py builds the native kernel beside the checks that do without it.
+test: $(VENV)/.installed
 	@KEROLOX_STARTED=$(STARTED) $(BIN)/python tools/run_tests.py
 
-test-loaded: setup
+test-loaded: $(VENV)/.installed
 	@$(BIN)/python tools/run_loaded.py
 
 lint: setup
@@ -80,8 +89,7 @@ docs: setup
 dist: setup
 	@$(BIN)/python tools/build_dist.py
 
-lock:
-	$(BIN)/python -m pip install --quiet uv
+lock: $(VENV)/.installed
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev --group docs \
 	  pyproject.toml -o constraints.txt

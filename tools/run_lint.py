@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 from steps import BIN, ROOT, Outcome, Step, has_rust, lane
 
-__all__ = ["kernel_checks", "python_checks", "quick_checks"]
+__all__ = ["built_checks", "kernel_checks", "python_checks", "quick_checks"]
 
 PYTHON_FOLDERS = ("src", "tests", "tools", "benchmarks")
 
@@ -35,15 +35,19 @@ def quick_checks() -> list[Step]:
 
 
 def python_checks() -> list[Step]:
-    """Types."""
+    """Types, as far as nothing needs to be built."""
     steps = [Step("mypy strict", [str(BIN / "mypy")])]
+    if shutil.which("node") is not None:  # what pyright is written for; it would download one
+        steps.append(Step("public types", [sys.executable, "tools/check_public_types.py"]))
+    return steps
+
+
+def built_checks() -> list[Step]:
+    """Types that depend on the built kernel, or on its absence."""
+    steps = [Step("mypy on tests and tools", [str(BIN / "mypy"), "tools", "benchmarks", "tests"])]
     if find_spec("kerolox_kernel") is not None:
         stubtest = [sys.executable, "-m", "mypy.stubtest", "kerolox_kernel"]
         steps.append(Step("stub of the kernel", stubtest))
-    others = ["tools", "benchmarks", "tests"]
-    steps.append(Step("mypy on tests and tools", [str(BIN / "mypy"), *others]))
-    if shutil.which("node") is not None:  # what pyright is written for; it would download one
-        steps.append(Step("public types", [sys.executable, "tools/check_public_types.py"]))
     return steps
 
 
@@ -71,7 +75,8 @@ def main() -> int:
     if not kernel and not has_rust():
         print("lint: cargo is not here; the kernel's checks (clippy, rustfmt) are left out")
     with ThreadPoolExecutor() as pool:
-        lanes = [lane(pool, [*quick_checks(), *python_checks()], told), lane(pool, kernel, told)]
+        python = [*quick_checks(), *python_checks(), *built_checks()]
+        lanes = [lane(pool, python, told), lane(pool, kernel, told)]
     failed = [each.name for one in lanes for each in one.result() if not each.succeeded]
     if failed:
         print(f"lint: failed: {', '.join(failed)}")

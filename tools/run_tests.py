@@ -1,7 +1,8 @@
 """Lint, then every test that this machine can run; says what is left out and how to get it.
 
-What needs one processor (types, clippy, the kernel's own tests) runs beside pytest. The summary
-tells the time of each part. With ``CI=true`` nothing may be left out: a missing tool is a failure.
+Types are checked while the native kernel is built; what needs one processor (types, clippy, the
+kernel's own tests) goes on beside pytest. The summary tells the time of each part. With ``CI=true``
+nothing may be left out: a missing tool is a failure.
 
     python tools/run_tests.py [--quick] [PYTEST OPTION ...]
 
@@ -10,17 +11,20 @@ tells the time of each part. With ``CI=true`` nothing may be left out: a missing
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
-from run_lint import kernel_checks, python_checks, quick_checks
+from run_lint import built_checks, kernel_checks, python_checks, quick_checks
 from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 
 sys.path.insert(0, str(ROOT))
@@ -63,9 +67,26 @@ def kernel_tests() -> list[Step]:
     target.mkdir(parents=True)
     environment = {"KEROLOX_GOLDEN": str(copy_golden(target).folder)}
     command = ["cargo", "test", "--quiet", "--profile", "suite"]
-    command += ["-p", "kerolox-core", "-p", "kerolox-fuzz"]
+    command += ["-p", "kerolox-core", "-p", "kerolox-fuzz", "--lib", "--tests"]
     command += ["--", "--include-ignored"]
     return [Step("cargo test", command, ROOT / "kernel", environment)]
+
+
+def build_kernel() -> Outcome:
+    """``make setup``, which builds the native kernel when its sources have changed."""
+    outcome = run_step(Step("native kernel", ["make", "--no-print-directory", "setup"]))
+    print(outcome.output, end="", flush=True)
+    importlib.invalidate_caches()
+    if outcome.succeeded and has_rust() and find_spec("kerolox_kernel") is None:
+        return replace(outcome, succeeded=False, output="the kernel was not built (make setup)")
+    return outcome
+
+
+def type_checks(kernel: Future[Outcome]) -> Iterator[Step]:
+    """All checks of types; the last ones wait for the kernel."""
+    yield from python_checks()
+    if kernel.result().succeeded:
+        yield from built_checks()
 
 
 def run_pytest(*options: str) -> Outcome:
@@ -90,8 +111,12 @@ def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
     if missing:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
     with ThreadPoolExecutor() as pool:
-        lanes = [lane(pool, python_checks()), lane(pool, [*kernel_checks(), *kernel_tests()])]
-        outcomes = [run_pytest(*options, *options_given())]
+        kernel = pool.submit(build_kernel)
+        lanes = [lane(pool, type_checks(kernel))]
+        outcomes = [kernel.result()]
+        if outcomes[0].succeeded:
+            lanes.append(lane(pool, [*kernel_checks(), *kernel_tests()]))
+            outcomes.append(run_pytest(*options, *options_given()))
         return outcomes + [outcome for one in lanes for outcome in one.result()]
 
 
@@ -108,9 +133,6 @@ def main() -> int:
         print(f"tests: the {marker} tests are left out: {why}")
     if missing and os.environ.get("CI") == "true":
         print("tests: CI=true, so nothing may be left out")
-        return 1
-    if has_rust() and find_spec("kerolox_kernel") is None:
-        print("tests: the kernel was not built (make setup)")
         return 1
     outcomes = [Outcome("set-up", True, before, "")]
     for step in quick_checks():
