@@ -33,11 +33,13 @@ if __name__ == "__main__":
         stream.foreachBatch(never_end).start()
         return begun
 
-    begun = [start_stuck(starting) for starting in ("latest", "earliest")]
-    while not all(each.wait(0.1) for each in begun):
-        if len(session.streams.active) < len(begun):
-            # One has failed: this raises why.
-            session.streams.awaitAnyTermination()
+    # One after the other: Spark gives the Python process of each ten seconds to start.
+    for count, starting in enumerate(("latest", "earliest"), 1):
+        begun = start_stuck(starting)
+        while not begun.wait(0.1):
+            if len(session.streams.active) < count:
+                # One has failed: this raises why.
+                session.streams.awaitAnyTermination()
     (Path(folder) / "stuck").touch()
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
     options |= {"subscribe": numbers, "columns": "queueId,queueOffset,body"}

@@ -22,7 +22,7 @@ ROUNDS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "0"))
 KILLS = ROUNDS or 1
 TOTAL, PER_BATCH = 12_000, 400
 
-pytestmark = pytest.mark.timeout(900 + 90 * ROUNDS)
+pytestmark = pytest.mark.timeout(1200 + 90 * ROUNDS)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def kill_a_driver(namesrv: str, busy: str, numbers: str, folder: Path) -> None:
         try:
             wait_until(
                 lambda p=process: midway() or p.poll() is not None,
-                seconds=SECONDS_OF_SPARK,
+                seconds=2 * SECONDS_OF_SPARK,
                 what="first batches that are stuck, and four batches of numbers",
             )
             # Spark gives a Python process ten seconds to start: then another driver has to do it.
