@@ -68,7 +68,7 @@ class ClientConnection(FrameConnection):
         super().__init__(shared)
         self.address = address
         """The address as the caller gave it."""
-        self.received_at = 0.0
+        self.received_at: float = 0.0
         """When bytes arrived last (``loop.time()``)."""
         self._handler = on_request
         self._on_lost = on_lost

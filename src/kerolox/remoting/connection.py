@@ -193,15 +193,16 @@ class FrameConnection(asyncio.BufferedProtocol):
     """Answers requests of the peer; set by whoever inherits."""
 
     def __init__(self, shared: Shared) -> None:
-        self.loop = loop = shared.loop
+        self.loop: asyncio.AbstractEventLoop = shared.loop
+        loop = self.loop
         self.peer: tuple[str, int] = ("", 0)
-        self.remote_address = ""
+        self.remote_address: str = ""
         """``ip:port`` of the peer."""
-        self.closed = False
-        self.active = True
+        self.closed: bool = False
+        self.active: bool = True
         """Set by every read and write, cleared by :class:`IdleWatch`."""
-        self.idle_since = 0.0
-        self.calls = OpenCalls(loop)
+        self.idle_since: float = 0.0
+        self.calls: OpenCalls = OpenCalls(loop)
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
         self.blocked: asyncio.Future[None] | None = None
