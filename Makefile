@@ -11,6 +11,11 @@ UV := $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python $(if $(PIP_
 
 STARTED := $(shell date +%s)
 
+# Compiled modules are kept, beside those of the tests, even where the environment forbids it: each
+# tool would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
+
 .PHONY: help setup demo check unit test test-loaded lint fmt coverage bench docs dist lock clean
 
 help:
