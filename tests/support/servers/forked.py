@@ -2,9 +2,9 @@
 
 An interpreter that imports the command line costs a third of a second of a processor, and tests
 start hundreds. :func:`start` gives a process with arguments, environment, files, folder, umask and
-exit status of its own for a tenth of that: the *nursery*, which has imported everything and done
-nothing else, forks it, and it becomes a child of whoever asked, as any other. Tests of the start
-itself ask for a ``fresh`` interpreter.
+exit status of its own for a tenth of that: the *fork server*, which has imported everything and
+done nothing else, forks it, and it becomes a child of whoever asked, as any other. Tests of the
+start itself ask for a ``fresh`` interpreter.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ IMPORTED = (
 """Whatever of these is here."""
 
 INHERITED = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
-"""Begins of the names of variables that are read when an interpreter starts, or before: there is a
-nursery for each set of them."""
+"""Prefixes of the names of variables that are read when an interpreter starts, or before: each set
+of them has a fork server."""
 
 REQUEST_BYTES_MAX = 1 << 17
 STANDARD_FILES = 3
@@ -70,7 +70,7 @@ def start(
 
 
 class _Forked(subprocess.Popen[Any]):
-    """A ``Popen`` whose child comes from the nursery."""
+    """A ``Popen`` whose child comes from the fork server."""
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:
         """What ``Popen`` calls to have its child, in each version of Python so far."""
@@ -78,13 +78,13 @@ class _Forked(subprocess.Popen[Any]):
         stdin, _, _, stdout, _, stderr = pipes
         files = [own if pipe == -1 else pipe for own, pipe in enumerate((stdin, stdout, stderr))]
         inherited = {n: v for n, v in environment.items() if n.startswith(INHERITED)}
-        nursery = _nursery(tuple(sorted(inherited.items())))
-        self.pid = nursery.fork(args, environment, files)
+        server = _fork_server(tuple(sorted(inherited.items())))
+        self.pid = server.fork(args, environment, files)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
-class _Nursery:
+class _ForkServer:
     """The process that forks; it ends when its socket does."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -110,14 +110,14 @@ class _Nursery:
         with _adopting():
             socket.send_fds(self._socket, [request], files)
             answer = self._socket.recv(REQUEST_BYTES_MAX)
-        assert answer, "the nursery ended"
+        assert answer, "the fork server ended"
         return int(answer)
 
 
 @functools.cache
-def _nursery(inherited: tuple[tuple[str, str], ...]) -> _Nursery:
+def _fork_server(inherited: tuple[tuple[str, str], ...]) -> _ForkServer:
     others = {n: v for n, v in os.environ.items() if not n.startswith(INHERITED)}
-    return _Nursery(others | dict(inherited))
+    return _ForkServer(others | dict(inherited))
 
 
 _one_at_a_time = threading.Lock()
@@ -135,7 +135,7 @@ def _adopting() -> Iterator[None]:
             prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-# -- the nursery --------------------------------------------------------------------------------
+# -- the fork server ----------------------------------------------------------------------------
 def main() -> None:
     """Fork as asked; each child goes on from here as the program that was asked for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
