@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -237,7 +237,7 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
 
 
 def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
-    loaded: Any = None
+    loaded: object = None
     try:
         loaded = fastjson.loads(data, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)
         return msgspec.convert(loaded, body_type, strict=False)
@@ -276,8 +276,10 @@ _ENUMS = {
 """Names by number, as Java declares them."""
 
 
-def _lower(*structs: Any) -> dict[str, str]:  # noqa: ANN401 - struct types
-    return {name.lower(): name for each in structs for name in each.__struct_encode_fields__}
+def _lower(*structs: type) -> dict[str, str]:
+    """The members of structs as a body names them, by their names in lower case."""
+    fields = (getattr(each, "__struct_encode_fields__", ()) for each in structs)
+    return {name.lower(): name for names in fields for name in names}
 
 
 _INNER_NAMES = _lower(ConsumerData, SubscriptionData, _QueueMember)
@@ -323,10 +325,10 @@ def _wire_names(struct: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     return tuple(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
 
 
-def wire_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def wire_value(value: object) -> object:
     """``value`` with its structs turned into mappings of wire names; None members are left out."""
     if isinstance(value, msgspec.Struct):
-        members: dict[str, Any] = {}
+        members: dict[str, object] = {}
         for wire, name in _wire_names(type(value)):
             member = getattr(value, name)
             if member is not None:

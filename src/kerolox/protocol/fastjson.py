@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
@@ -44,28 +44,28 @@ class FastjsonError(ValueError):
     """The text is neither JSON nor what fastjson writes; says at which character."""
 
 
-def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+def dumps(value: object) -> bytes:
     """Write as fastjson does: no spaces, bare number keys, queues as object keys."""
     parts: list[str] = []
     _write(value, parts, bare_keys=True)
     return "".join(parts).encode()
 
 
-def dumps_strict(value: Any) -> bytes:  # noqa: ANN401
+def dumps_strict(value: object) -> bytes:
     """Write standard JSON: keys quoted and sorted."""
     parts: list[str] = []
     _write(value, parts, bare_keys=False)
     return "".join(parts).encode()
 
 
-def dumps_pretty(value: Any) -> bytes:  # noqa: ANN401
+def dumps_pretty(value: object) -> bytes:
     """Write as fastjson's PrettyFormat does: tab-indented, bare number keys."""
     parts: list[str] = []
     _write_pretty(value, parts, 0)
     return "".join(parts).encode()
 
 
-def write_pretty(value: Any, texts: _Texts) -> None:  # noqa: ANN401
+def write_pretty(value: object, texts: _Texts) -> None:
     """Write as :func:`dumps_pretty`, piece by piece: no copy of a large table is made. Structs are
     written without their None members."""
     _write_pretty(value, texts, 0)
@@ -136,7 +136,7 @@ def _queue_members(queue: MessageQueue) -> dict[str, object]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
-def _is_flat(value: object) -> bool:
+def _is_flat(value: object) -> TypeGuard[dict[str, object]]:
     """A map that standard JSON writes as fastjson does: no number keys, nothing nested. Most of a
     large table is such maps, and the encoder in C writes them many times faster."""
     return (
@@ -146,7 +146,7 @@ def _is_flat(value: object) -> bool:
     )
 
 
-def _write(value: Any, parts: _Texts, *, bare_keys: bool) -> None:  # noqa: ANN401
+def _write(value: object, parts: _Texts, *, bare_keys: bool) -> None:
     if bare_keys and _is_flat(value):
         parts.append(str(_encode(value), "utf-8"))
         return
@@ -175,7 +175,7 @@ def _write(value: Any, parts: _Texts, *, bare_keys: bool) -> None:  # noqa: ANN4
         parts.append(str(_encode(value), "utf-8"))
 
 
-def _write_pretty(value: Any, parts: _Texts, depth: int) -> None:  # noqa: ANN401
+def _write_pretty(value: object, parts: _Texts, depth: int) -> None:
     if isinstance(value, msgspec.Struct):
         value = _members(value)
     elif isinstance(value, MessageQueue):
@@ -205,7 +205,7 @@ def _write_pretty(value: Any, parts: _Texts, depth: int) -> None:  # noqa: ANN40
         _write(value, parts, bare_keys=True)
 
 
-def _members(struct: msgspec.Struct) -> dict[str, Any]:
+def _members(struct: msgspec.Struct) -> dict[str, object]:
     names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
     members = ((wire, getattr(struct, name)) for wire, name in names)
     return {wire: member for wire, member in members if member is not None}
@@ -244,9 +244,9 @@ class _Reader:
             return self._list(depth)
         return self._scalar(bare_text=False)
 
-    def _map(self, depth: int) -> dict[Any, Any]:
+    def _map(self, depth: int) -> dict[object, object]:
         self._expect("{")
-        result: dict[Any, Any] = {}
+        result: dict[object, object] = {}
         if self._peek() == "}":
             self.position += 1
             return result
@@ -265,9 +265,9 @@ class _Reader:
             self._expect("}")
             return result
 
-    def _list(self, depth: int) -> list[Any]:
+    def _list(self, depth: int) -> list[object]:
         self._expect("[")
-        result: list[Any] = []
+        result: list[object] = []
         if self._peek() == "]":
             self.position += 1
             return result
@@ -293,7 +293,7 @@ class _Reader:
             raise FastjsonError(f"{error} at character {match.start()}") from None
 
 
-def _hashable(key: Any) -> Any:  # noqa: ANN401
+def _hashable(key: object) -> object:
     if isinstance(key, dict):
         if key.keys() >= {"topic", "brokerName", "queueId"}:
             return MessageQueue(key["topic"], key["brokerName"], key["queueId"])

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, TypeGuard, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -171,12 +171,12 @@ def text_fault(value: object, *, member_format: str = "{}") -> str | None:
         As :func:`length_fault`; None when all are short enough.
     """
     # Those of one type together: a body has tens of thousands, of which few texts are long.
-    pending: list[list[Any]] = [value if isinstance(value, list) else [value]]
+    pending: list[list[object]] = [value if isinstance(value, list) else [value]]
     while pending:
         structs = pending.pop()
         if not structs:
             continue
-        struct_type: Any = type(structs[0])
+        struct_type = cast("type[msgspec.Struct]", type(structs[0]))
         for field, wire, bound, is_nested in text_bounds(struct_type):
             members = list(map(attrgetter(field), structs))
             if bound is not None:
@@ -190,7 +190,7 @@ def text_fault(value: object, *, member_format: str = "{}") -> str | None:
     return None
 
 
-def _texts_longer_than(characters: int, members: list[Any]) -> list[str]:
+def _texts_longer_than(characters: int, members: list[object]) -> list[str]:
     """Of texts, lists of texts and maps by texts."""
     texts = [each for each in members if type(each) is str]
     if len(texts) < len(members):
@@ -200,12 +200,12 @@ def _texts_longer_than(characters: int, members: list[Any]) -> list[str]:
     return [text for text in texts if len(text) > characters]
 
 
-def _is_filled_container(member: object) -> bool:
+def _is_filled_container(member: object) -> TypeGuard[Iterable[str]]:
     return bool(member) and type(member) is not str
 
 
-def _inner_structs(members: list[Any]) -> list[Any]:
-    found: list[Any] = []
+def _inner_structs(members: list[object]) -> list[object]:
+    found: list[object] = []
     for member in members:
         if isinstance(member, dict):
             found.extend(member.values())
@@ -217,7 +217,9 @@ def _inner_structs(members: list[Any]) -> list[Any]:
 
 
 @functools.cache
-def text_bounds(struct: Any) -> tuple[tuple[str, str, TextBound | None, bool], ...]:  # noqa: ANN401
+def text_bounds(
+    struct: type[msgspec.Struct],
+) -> tuple[tuple[str, str, TextBound | None, bool], ...]:
     """The members of a struct that :func:`text_fault` looks at.
 
     Returns:
@@ -235,7 +237,7 @@ def text_bounds(struct: Any) -> tuple[tuple[str, str, TextBound | None, bool], .
     return tuple(found)
 
 
-def _parts(hint: Any) -> Iterator[Any]:  # noqa: ANN401 - any type
+def _parts(hint: object) -> Iterator[object]:
     """A type and all that it is made of, with what ``Annotated`` adds."""
     yield hint
     for part in get_args(hint):

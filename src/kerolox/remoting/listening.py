@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import Any
+from typing import cast
 
 from kerolox.addresses import ALL_HOSTS, is_wildcard, split_hosts
 from kerolox.errors import ConfigError
@@ -14,7 +14,8 @@ TRIES_MAX = 20
 """Free ports that are tried until one is free on all addresses."""
 
 _MISSING = frozenset((errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
-_Place = tuple[socket.AddressFamily, Any]
+_Address = tuple[str, int] | tuple[str, int, int, int]
+_Place = tuple[socket.AddressFamily, _Address]
 """Family and socket address."""
 
 
@@ -56,7 +57,9 @@ async def _places(host: str) -> list[_Place]:
         found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(_listen_error(error, host, 0)) from error
-    return list(dict.fromkeys((socket.AddressFamily(family), at) for family, _, _, _, at in found))
+    families = (each for each in found if each[0] in (socket.AF_INET, socket.AF_INET6))
+    places = ((family, cast("_Address", at)) for family, _, _, _, at in families)
+    return list(dict.fromkeys(places))
 
 
 def _without_covered(places: dict[str, list[_Place]]) -> dict[str, list[_Place]]:
@@ -98,7 +101,7 @@ def _open_all(places: dict[str, list[_Place]], port: int, backlog: int) -> list[
     return opened
 
 
-def _open(family: socket.AddressFamily, at: Any, backlog: int) -> socket.socket:  # noqa: ANN401
+def _open(family: socket.AddressFamily, at: _Address, backlog: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
