@@ -6,6 +6,11 @@ opens a new one. Nothing is sent twice here: whether a request may be repeated i
 to know. A connection that brings not one byte while a request waits ``SILENT_SECONDS_MAX`` for its
 response leads nowhere: the peer's machine is gone, or a firewall has forgotten us. It is closed
 (clientCloseSocketIfTimeout), so that the next request opens another.
+
+Requests of one turn of the loop leave in one write. While a connection has no room, that is while
+``OPEN_CALLS_MAX`` requests wait for a response, ``TURN_BYTES_MAX`` are to be written in this turn,
+or the peer has left ``WRITE_HIGH_WATER_BYTES`` unread, further requests wait in the order in which
+they came, each within its own time limit. So unsent are at most 5 MiB and two frames.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,13 +27,21 @@ from kerolox.errors import (
     ClientClosedError,
     ConnectError,
     ConnectionLostError,
+    LocalProtocolError,
     RemoteProtocolError,
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import FLAG_ONEWAY
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.connection import FrameConnection, Handling, IdleWatch, Opaques, Shared
+from kerolox.remoting.connection import (
+    FrameConnection,
+    Handling,
+    IdleWatch,
+    Opaques,
+    OpenCalls,
+    Shared,
+)
 
 __all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
@@ -40,6 +54,12 @@ IDLE_SECONDS_MAX = 120.0
 OPEN_CALLS_MAX = 65535
 """Requests of one connection that may wait for a response (clientAsyncSemaphoreValue)."""
 
+TURN_BYTES_MAX = 1024 * 1024
+"""Bytes of requests that a connection gathers in one turn of the loop."""
+
+ONEWAY_PER_TURN_MAX = 64
+"""One-way requests after which their sender lets the loop have a turn."""
+
 REQUESTS_IN_FLIGHT_MAX = 1024
 """Requests of a server whose handlers may be waiting at the same time."""
 
@@ -50,7 +70,11 @@ SILENT_SECONDS_MAX = 2.5
 """A connection on which nothing arrived while a request timed out after so long is closed."""
 
 _SECOND_LOOK_SECONDS = 0.1
-_POLL_SECONDS = 0.005
+
+_NO_ROOM = (
+    "no room in time for {}: the peer takes no more, or leaves too many requests unanswered; it is"
+    " stopped or overloaded, or more is sent than it can take. The request was not sent"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +88,7 @@ class ClientConnection(FrameConnection):
         address: str,
         on_request: RequestHandler,
         on_lost: Callable[[ClientConnection], None],
+        open_calls_max: int = OPEN_CALLS_MAX,
     ) -> None:
         super().__init__(shared)
         self.address = address
@@ -72,15 +97,33 @@ class ClientConnection(FrameConnection):
         """When bytes arrived last (``loop.time()``)."""
         self._handler = on_request
         self._on_lost = on_lost
+        self._open_calls_max = open_calls_max
         self._decoder = FrameDecoder()
-        # uvloop gathers the writes of one turn of the loop by itself; asyncio sends each at once.
-        self._gathers = not type(shared.loop).__module__.startswith("uvloop")
         self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._queue: OrderedDict[int, Queued] = OrderedDict()
+        self._queued_calls = OpenCalls(shared.loop, _NO_ROOM)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed."""
         self._on_lost(self)
         super().connection_lost(exc)
+        self._queue.clear()
+        self._queued_calls.fail(
+            lambda what: ConnectionLostError(
+                f"connection to {self.address} closed before {what} was sent"
+            )
+        )
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the peer does not take what is written, so requests wait. What it
+        sends is read: answers that nobody takes would stop it for good."""
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer took enough of it."""
+        super().resume_writing()
+        self.admit()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
@@ -97,15 +140,87 @@ class ClientConnection(FrameConnection):
         if self._decoder.error is not None:
             self._refuse(str(self._decoder.error))
 
+    # -- writing ------------------------------------------------------------------------------
+    def has_room(self) -> bool:
+        """A request may be written at once."""
+        return not (
+            self.blocked
+            or self._gathered_bytes >= TURN_BYTES_MAX
+            or self._queue
+            or len(self.calls) >= self._open_calls_max
+        )
+
+    def is_open(self, opaque: int) -> bool:
+        """A request with this opaque waits for its response, or to be written."""
+        return opaque in self.calls or opaque in self._queue
+
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""
-        if not self._gathers:
-            self.send(data)
-            return
         if not self._gathered:
-            self.loop.call_soon(self._write_gathered)
+            self.loop.call_soon(self._end_turn)
         self._gathered.append(data)
+        self._gathered_bytes += len(data)
 
+    def is_turn_full(self) -> bool:
+        """So many one-way requests are written in this turn that the loop should have another."""
+        return len(self._gathered) >= ONEWAY_PER_TURN_MAX
+
+    def queue(self, command: RemotingCommand, deadline: float, what: str) -> Queued:
+        """Let a request wait until there is room; :meth:`forget` it whatever comes.
+
+        Its future ends with its response, or, if it is one-way, when it is written.
+        """
+        future = self._queued_calls.open(command.opaque, deadline, what)
+        queued = self._queue[command.opaque] = Queued(command, future)
+        return queued
+
+    def forget(self, opaque: int) -> None:
+        """A request is answered, or its caller went away; those that wait may go on."""
+        self.calls.drop(opaque)
+        if self._queue:
+            self._queued_calls.drop(opaque)
+            self._queue.pop(opaque, None)
+            self.admit()
+
+    def admit(self) -> None:
+        """Write requests that wait, those that came first first, as far as there is room."""
+        calls, queue = self.calls, self._queue
+        while (
+            queue
+            and not self.blocked
+            and not self.closed
+            and self._gathered_bytes < TURN_BYTES_MAX
+            and len(calls) < self._open_calls_max
+        ):
+            opaque, queued = queue.popitem(last=False)
+            if queued.future.done() or opaque not in self._queued_calls:
+                continue  # its time is over, or its caller went away
+            command = queued.command
+            try:
+                data = command.encode()
+            except LocalProtocolError as error:
+                self._queued_calls.refuse(opaque, error)
+                continue
+            queued.written_at = self.loop.time()
+            self.write(data)
+            if command.is_oneway:
+                self._queued_calls.complete(command)
+            else:
+                self._queued_calls.hand_over(opaque, calls)
+
+    def _write_gathered(self) -> None:
+        if self._gathered:
+            data = b"".join(self._gathered)
+            self._gathered.clear()
+            self._gathered_bytes = 0
+            self.send(data)
+
+    def _end_turn(self) -> None:
+        self._write_gathered()
+        if self._queue:
+            self.admit()
+
+    # -- closing ------------------------------------------------------------------------------
     def timed_out(self, asked_at: float) -> None:
         """A request had no response; close when nothing at all came since (``loop.time()``)."""
         if self.received_at > asked_at or self.loop.time() - asked_at < SILENT_SECONDS_MAX:
@@ -125,11 +240,17 @@ class ClientConnection(FrameConnection):
             )
             self.abort()
 
-    def _write_gathered(self) -> None:
-        if self._gathered:
-            data = b"".join(self._gathered)
-            self._gathered.clear()
-            self.send(data)
+
+class Queued:
+    """A request that waits until its connection has room for it."""
+
+    __slots__ = ("command", "future", "written_at")
+
+    def __init__(self, command: RemotingCommand, future: asyncio.Future[RemotingCommand]) -> None:
+        self.command = command
+        self.future = future
+        self.written_at: float | None = None
+        """When it was written (``loop.time()``)."""
 
 
 RequestHandler = Callable[[RemotingCommand, ClientConnection], Handling]
@@ -165,7 +286,8 @@ class RemotingClient:
 
         Args:
             connect_timeout_seconds: time limit of opening a connection.
-            on_request: answers requests of servers; without it they get no answer.
+            on_request: answers requests of servers, each in a task of its own; without it they
+                get no answer.
             on_disconnect: called with the address after one of the connections closed.
             rpc_hook: sees each request and its response, of either side.
             idle_seconds_max: a connection without traffic for so long is closed.
@@ -177,6 +299,7 @@ class RemotingClient:
         self._rpc_hook = rpc_hook
         if rpc_hook is not None:
             self._on_request = _hooked(self._on_request, rpc_hook)
+        self._on_request = _in_task(self._on_request)
         self._idle_seconds_max = idle_seconds_max
         self._open_calls_max = open_calls_max
         self._opaques = Opaques()
@@ -210,18 +333,26 @@ class RemotingClient:
         hook = self._rpc_hook
         if hook is not None:
             hook.before_request(address, command)
-        data = command.encode()
         what = f"request {command.code} to {address}"
-        future = connection.calls.open(opaque, deadline, what)
-        asked_at = self._loop.time()
-        try:
+        asked_at: float | None = self._loop.time()
+        queued: Queued | None = None
+        if connection.has_room():
+            data = command.encode()
+            future = connection.calls.open(opaque, deadline, what)
             connection.write(data)
+        else:
+            queued = connection.queue(command, deadline, what)
+            future = queued.future
+        try:
             response = await future
         except RequestTimeoutError:
-            connection.timed_out(asked_at)
+            if queued is not None:
+                asked_at = queued.written_at
+            if asked_at is not None:
+                connection.timed_out(asked_at)
             raise
         finally:
-            connection.calls.drop(opaque)
+            connection.forget(opaque)
         if hook is not None:
             hook.after_response(address, command, response)
         return response
@@ -230,14 +361,24 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
     ) -> None:
         """Send a request that gets no response; waits only for the connection and for room in
-        it. Sets the opaque and the one-way flag. Errors as those of :meth:`invoke`.
+        it, and lets the loop have a turn after ``ONEWAY_PER_TURN_MAX`` of them. Sets the opaque
+        and the one-way flag. Errors as those of :meth:`invoke`.
         """
-        connection, _deadline = await self._ready(address, timeout_seconds)
+        connection, deadline = await self._ready(address, timeout_seconds)
         command.opaque = self._opaque_for(connection)
         command.flag |= FLAG_ONEWAY
         if self._rpc_hook is not None:
             self._rpc_hook.before_request(address, command)
-        connection.write(command.encode())
+        if connection.has_room():
+            connection.write(command.encode())
+            if connection.is_turn_full():
+                await asyncio.sleep(0)
+            return
+        what = f"one-way request {command.code} to {address}"
+        try:
+            await connection.queue(command, deadline, what).future
+        finally:
+            connection.forget(command.opaque)
 
     def connection(self, address: str) -> ClientConnection | None:
         """The open connection to an address; None: the next request opens another."""
@@ -274,7 +415,7 @@ class RemotingClient:
 
     # -- connections --------------------------------------------------------------------------
     async def _ready(self, address: str, timeout_seconds: float) -> tuple[ClientConnection, float]:
-        """The connection to an address, with room for one more request; and the deadline."""
+        """The connection to an address, and the deadline."""
         if self._closed:
             raise ClientClosedError("the remoting client is closed")
         if self._shared is None:
@@ -287,14 +428,6 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self._connected(address, deadline)
-        if connection.blocked is not None:
-            await connection.writable(deadline)
-        while len(connection.calls) >= self._open_calls_max:
-            if self._loop.time() > deadline:
-                raise RequestTimeoutError(
-                    f"{len(connection.calls)} requests to {address} are still without a response"
-                )
-            await asyncio.sleep(_POLL_SECONDS)
         if connection.closed:
             raise ConnectionLostError(f"connection to {address} closed before the request was sent")
         return connection, deadline
@@ -327,7 +460,9 @@ class RemotingClient:
         try:
             async with asyncio.timeout(seconds):
                 _transport, connection = await self._loop.create_connection(
-                    lambda: ClientConnection(self._shared, address, self._on_request, self._forget),
+                    lambda: ClientConnection(
+                        self._shared, address, self._on_request, self._forget, self._open_calls_max
+                    ),
                     host,
                     port,
                 )
@@ -351,7 +486,7 @@ class RemotingClient:
 
     def _opaque_for(self, connection: ClientConnection) -> int:
         opaque = self._opaques.allocate()
-        while opaque in connection.calls:
+        while connection.is_open(opaque):
             opaque = self._opaques.allocate()
         return opaque
 
@@ -367,6 +502,18 @@ def _hooked(on_request: RequestHandler, hook: RpcHook) -> RequestHandler:
         if response is not None:
             hook.after_response(connection.remote_address, command, response)
         return response
+
+    return handle
+
+
+def _in_task(on_request: RequestHandler) -> RequestHandler:
+    """A handler that may use all of asyncio at once; until its first wait it has no task."""
+
+    async def handle(
+        command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        await asyncio.sleep(0)
+        return await on_request(command, connection)
 
     return handle
 

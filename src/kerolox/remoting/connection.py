@@ -14,7 +14,8 @@ connections of a server or client share, and are fed at once. Frames for Python 
 Three things can stop the reading of a connection, each for as long as it lasts: bytes that the
 peer does not take (``WRITE_HIGH_WATER_BYTES``), handlers that do not finish (``in_flight_max``,
 ``IN_FLIGHT_BYTES_MAX``), and frames that wait for their turn. A peer that takes nothing at all
-while others make bytes for it (held pulls, notices) is cut off at ``WRITE_BYTES_MAX``.
+while others make bytes for it (held pulls, notices) is cut off at ``WRITE_BYTES_MAX``. A client
+goes on reading while its own requests wait to be taken: their answers are among what comes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ TURN_SECONDS_MAX = 0.002
 FAILED_AT_ONCE_MAX = 200
 """Calls that end with an error in one turn of the loop, when a connection with thousands closes."""
 
-_TIMER_SECONDS_MIN = 0.01
+OVERDUE = "no response in time to {}; it is stopped, overloaded or out of reach"
+
+_TIMER_SECONDS_MIN, _TIMER_SECONDS_PER_CALL = 0.01, 1e-6
 
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
@@ -98,14 +101,17 @@ class Opaques:
 
 
 class OpenCalls:
-    """Requests that wait for a response, by opaque, each with a deadline.
+    """Requests that wait for a response, or for their turn, by opaque, each with a deadline.
 
     One timer serves them all: it is armed for the earliest deadline and looks at every call when
-    it fires, which is rare, since most calls are answered long before.
+    it fires, which is rare, since most calls are answered long before. Where they are many it
+    fires seldomer, so that those that come due one by one cost no more than a tenth of the loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, overdue: str = OVERDUE) -> None:
+        """``overdue``: the text of the error of one whose time is over; ``{}`` is the request."""
         self._loop = loop
+        self._overdue = overdue
         self._calls: dict[int, tuple[asyncio.Future[RemotingCommand], float, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -129,6 +135,18 @@ class OpenCalls:
         call = self._calls.pop(response.opaque, None)
         if call is not None and not call[0].done():
             call[0].set_result(response)
+
+    def hand_over(self, opaque: int, others: OpenCalls) -> None:
+        """Let a call wait among others from now on, with the same future and deadline."""
+        call = others._calls[opaque] = self._calls.pop(opaque)
+        if others._timer is None or call[1] < others._timer_at:
+            others._arm(call[1])
+
+    def refuse(self, opaque: int, error: RemotingError) -> None:
+        """End one call with an error."""
+        call = self._calls.pop(opaque, None)
+        if call is not None and not call[0].done():
+            call[0].set_exception(error)
 
     def drop(self, opaque: int) -> None:
         """Forget a call whose caller went away."""
@@ -157,7 +175,8 @@ class OpenCalls:
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = max(deadline, self._loop.time() + _TIMER_SECONDS_MIN)
+        least = max(_TIMER_SECONDS_MIN, len(self._calls) * _TIMER_SECONDS_PER_CALL)
+        self._timer_at = max(deadline, self._loop.time() + least)
         self._timer = self._loop.call_at(self._timer_at, self._expire)
 
     def _expire(self) -> None:
@@ -166,9 +185,7 @@ class OpenCalls:
         overdue = [opaque for opaque, call in self._calls.items() if call[1] <= now]
         self._fail_some(
             [self._calls.pop(opaque) for opaque in overdue],
-            lambda what: RequestTimeoutError(
-                f"no response in time to {what}; it is stopped, overloaded or out of reach"
-            ),
+            lambda what: RequestTimeoutError(self._overdue.format(what)),
         )
         if self._calls:
             self._arm(min(call[1] for call in self._calls.values()))
@@ -205,8 +222,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.calls: OpenCalls = OpenCalls(loop)
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
-        self.blocked: asyncio.Future[None] | None = None
-        """There while the peer does not take what is written; done when it does again."""
+        self.blocked: bool = False
+        """The peer does not take what is written, for now."""
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connected
         self._read_buffer = shared.read_buffer
         self._in_flight = 0
@@ -263,19 +280,15 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written."""
+        self.blocked = True
         self._pause(PAUSED_BY_WRITES)
-        if self.blocked is None:
-            self.blocked = self.loop.create_future()
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough of it."""
+        self.blocked = False
         self._resume(PAUSED_BY_WRITES)
         if self._waiting and not self._drains_soon and not self.closed:
             self._drain_soon()
-        if self.blocked is not None:
-            if not self.blocked.done():
-                self.blocked.set_result(None)
-            self.blocked = None
 
     # -- what users of a connection call ------------------------------------------------------
     def send(self, data: bytes) -> None:
@@ -284,7 +297,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         self.active = True
         self._transport.write(data)
-        if self._paused & PAUSED_BY_WRITES:
+        if self.blocked:
             unsent = self._transport.get_write_buffer_size()
             if unsent > WRITE_BYTES_MAX:
                 _log.warning(
@@ -302,18 +315,6 @@ class FrameConnection(asyncio.BufferedProtocol):
             LocalProtocolError: no frame can hold it.
         """
         self.send(command.encode())
-
-    async def writable(self, deadline: float) -> None:
-        """Wait until the peer has taken enough of what was written.
-
-        Raises:
-            RequestTimeoutError: it has not by ``deadline`` (a ``loop.time()``).
-        """
-        while self.blocked is not None:
-            seconds = deadline - self.loop.time()
-            done, _ = await asyncio.wait([self.blocked], timeout=max(seconds, 0.0))
-            if not done:
-                raise RequestTimeoutError(f"{self.remote_address} takes no more bytes")
 
     def close(self) -> None:
         """Send what is buffered (at most ``CLOSE_SECONDS_MAX``), then close. Idempotent."""
