@@ -5,9 +5,9 @@
 
 Each public class of the asyncio sources gets a twin with the same name, base, signatures and
 docstrings. A twin has the asyncio client and a portal (``_portal.py``): ``async def`` methods run
-in the portal's loop, plain ones are called there, properties are read through. A callback type
-``Callable[..., Awaitable[T]]`` becomes ``Callable[..., T]``, and arguments of such a type are run
-in listener threads.
+in the portal's loop, plain ones are called there, properties that compute something are
+read there. Arguments of a
+callback type (one that may give an ``Awaitable``) are called in listener threads.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Generator:
 
     def _callback(self, module: Module, name: str) -> str:
         node = module.callbacks[name]
-        value = re.sub(r"Awaitable\[(.*)\]\]$", r"\1]", ast.unparse(node.value))
+        value = ast.unparse(node.value)
         self._use(module, ast.parse(value))
         return f'{name} = {value}\n"""{_reworded(module.texts[name])}"""'
 
@@ -192,7 +192,8 @@ class Generator:
         if name == "close":
             return f"        self._portal.shut({call})"
         if is_property:
-            return f"        return {call}"
+            is_field = re.fullmatch(r"return self\._?\w+", ast.unparse(node.body[-1]))
+            return f"        return {call if is_field else f'self._portal.read(lambda: {call})'}"
         returned = "" if node.returns and ast.unparse(node.returns) == "None" else "return "
         if isinstance(node, ast.AsyncFunctionDef):
             return f"        {returned}self._portal.run({call}({arguments}))"

@@ -1,8 +1,8 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
-from kerolox.client.aio.consumers.consuming import ConsumeStatus, MessageListener
+from kerolox.client.aio.consumers.consuming import MessageListener, OneMessageListener
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
-from kerolox.client.aio.consumers.push_consumer import OneMessageListener, PushConsumer
+from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.producers.producer import Producer, QueueSelector
 from kerolox.client.aio.producers.transaction import (
     LocalTransaction,
@@ -14,6 +14,7 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.hooks import (
     ConsumeContext,

@@ -25,6 +25,7 @@ from typing import Protocol
 from kerolox.addresses import split_address
 from kerolox.errors import (
     ClientClosedError,
+    ClientError,
     ConnectError,
     ConnectionLostError,
     LocalProtocolError,
@@ -332,7 +333,7 @@ class RemotingClient:
         command.opaque = opaque = self._opaque_for(connection)
         hook = self._rpc_hook
         if hook is not None:
-            hook.before_request(address, command)
+            _run(hook.before_request, address, command)
         what = f"request {command.code} to {address}"
         asked_at: float | None = self._loop.time()
         queued: Queued | None = None
@@ -354,7 +355,7 @@ class RemotingClient:
         finally:
             connection.forget(opaque)
         if hook is not None:
-            hook.after_response(address, command, response)
+            _run(hook.after_response, address, command, response)
         return response
 
     async def invoke_oneway(
@@ -368,7 +369,7 @@ class RemotingClient:
         command.opaque = self._opaque_for(connection)
         command.flag |= FLAG_ONEWAY
         if self._rpc_hook is not None:
-            self._rpc_hook.before_request(address, command)
+            _run(self._rpc_hook.before_request, address, command)
         if connection.has_room():
             connection.write(command.encode())
             if connection.is_turn_full():
@@ -491,16 +492,26 @@ class RemotingClient:
         return opaque
 
 
+def _run(hook: Callable[..., None], *arguments: object) -> None:
+    """Call a hook of the user's; it waits for nothing, so a CancelledError of its is a failure and
+    must not end whoever sends the request."""
+    try:
+        hook(*arguments)
+    except asyncio.CancelledError as error:
+        name = getattr(hook, "__qualname__", repr(hook))
+        raise ClientError(f"{name} raised CancelledError; a hook must not wait") from error
+
+
 def _hooked(on_request: RequestHandler, hook: RpcHook) -> RequestHandler:
     """A handler that runs the hook around another one."""
 
     async def handle(
         command: RemotingCommand, connection: ClientConnection
     ) -> RemotingCommand | None:
-        hook.before_request(connection.remote_address, command)
+        _run(hook.before_request, connection.remote_address, command)
         response = await on_request(command, connection)
         if response is not None:
-            hook.after_response(connection.remote_address, command, response)
+            _run(hook.after_response, connection.remote_address, command, response)
         return response
 
     return handle

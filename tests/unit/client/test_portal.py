@@ -4,7 +4,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -183,3 +183,29 @@ def test_a_consumer_that_was_never_started_can_be_closed() -> None:
     consumer.close()
     with pytest.raises(ClientClosedError):
         consumer.start()
+
+
+def test_properties_that_look_at_tables_are_read_in_the_loops_thread(portal: Portal) -> None:
+    consumer = PushConsumer("g", "127.0.0.1:1")
+    consumer._portal = portal
+
+    class Table(dict[str, int]):
+        """Says which threads went through it."""
+
+        seen: ClassVar[list[str]] = []
+
+        def __iter__(self) -> Iterator[str]:
+            self.seen.append(threading.current_thread().name)
+            return super().__iter__()
+
+    table = Table()
+    consumer._client._assignments = table  # type: ignore[assignment]
+    assert consumer.assigned_queues == []
+    assert Table.seen == ["test-loop"]
+
+
+def test_properties_can_be_read_before_the_start_and_after_the_end() -> None:
+    consumer = PushConsumer("g", "127.0.0.1:1")
+    assert (consumer.assigned_queues, consumer.client_id) == ([], consumer._client.client_id)
+    consumer.close()
+    assert consumer.assigned_queues == []

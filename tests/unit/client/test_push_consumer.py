@@ -33,9 +33,18 @@ PULL = RequestCode.PULL_MESSAGE
 RETRY = "%RETRY%g"
 
 
-def record(offset: int, body: bytes = b"x", properties: str = "", sys_flag: int = 0) -> bytes:
+def record(
+    offset: int,
+    body: bytes = b"x",
+    properties: str = "",
+    sys_flag: int = 0,
+    *,
+    topic: str = "T",
+    tries: int = 0,
+) -> bytes:
     message = MessageExt(
-        topic="T",
+        topic=topic,
+        reconsume_times=tries,
         body=body,
         queue_id=0,
         queue_offset=offset,
@@ -540,21 +549,6 @@ async def test_after_unsubscribing_the_queues_are_given_up(broker: QueueBroker) 
         consumer.unsubscribe("T")
         await until(lambda: not consumer.assigned_queues)
         await until(lambda: b'"topic":"T"' not in broker.seen[RequestCode.HEART_BEAT][-1].body)
-
-
-async def test_a_listener_of_one_message_stops_at_the_first_failure(broker: QueueBroker) -> None:
-    consumer = Consumer(broker, consume_batch_max=3)
-    seen: list[bytes] = []
-
-    async def listen(message: MessageExt) -> ConsumeStatus | None:
-        seen.append(message.body)
-        return ConsumeStatus.RECONSUME_LATER if message.body == b"1" else None
-
-    consumer.subscribe_each("T", "*", listen)
-    broker.count = 3
-    async with consumer:
-        await until(lambda: len(broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]) == 3)
-    assert seen == [b"0", b"1"]
 
 
 async def test_a_wrong_answer_of_a_listener_counts_as_a_failure(broker: QueueBroker) -> None:

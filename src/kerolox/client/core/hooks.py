@@ -163,5 +163,7 @@ def run_hooks(hooks: Iterable[Callable[[_Context], None]], context: _Context) ->
     for hook in hooks:
         try:
             hook(context)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # also CancelledError: what does not wait is not cancelled itself
             _log.warning("hook %s failed", getattr(hook, "__qualname__", hook), exc_info=True)

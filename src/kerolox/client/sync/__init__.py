@@ -4,13 +4,13 @@ Each client runs its asyncio twin in a thread of its own. It may be used from ma
 listeners are plain functions that run in threads of the consumer.
 """
 
-from kerolox.client.aio.consumers.consuming import ConsumeStatus
 from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import (
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.hooks import (
     ConsumeContext,

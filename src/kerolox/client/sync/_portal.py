@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import queue
 import threading
 import time
@@ -205,18 +206,29 @@ class Portal:
             return function(*args, **named)
         return self.run(call())
 
+    def read(self, look: Callable[[], _Result]) -> _Result:
+        """What a property says, looked at in the loop while it runs: elsewhere the tables behind
+        it change during the look."""
+        try:
+            return self.call(look)
+        except ClientClosedError:
+            return look()
+
     def listener(
-        self, function: Callable[[_Argument], _Result]
+        self, function: Callable[[_Argument], Awaitable[_Result] | _Result]
     ) -> Callable[[_Argument], Awaitable[_Result]]:
-        """The asyncio listener that runs a plain one in a listener thread."""
+        """The asyncio listener that runs a plain one in a listener thread; what an async one
+        returns there is awaited in the loop."""
 
         async def listen(argument: _Argument) -> _Result:
             assert self._threads is not None
             threads = self._threads
             loop = asyncio.get_running_loop()
-            future: asyncio.Future[_Result] = loop.create_future()
+            future: asyncio.Future[Awaitable[_Result] | _Result] = loop.create_future()
 
-            def finish(result: _Result | None, error: BaseException | None) -> None:
+            def finish(
+                result: Awaitable[_Result] | _Result | None, error: BaseException | None
+            ) -> None:
                 threads.finished()
                 if future.done():
                     return
@@ -226,19 +238,21 @@ class Portal:
                     future.set_result(result)  # type: ignore[arg-type]  # its own type
 
             def act() -> None:
-                result: _Result | None = None
+                result: Awaitable[_Result] | _Result | None = None
                 failure: BaseException | None = None
                 try:
                     result = function(argument)
-                except Exception as error:
+                except BaseException as error:
                     failure = error
-                except BaseException as error:  # SystemExit and the like end no thread of ours
-                    failure = ClientError(f"listener raised {type(error).__name__}: {error}")
+                    # SystemExit and the like end no thread of ours; no future takes StopIteration.
+                    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                        failure = ClientError(f"listener raised {type(error).__name__}: {error}")
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                     loop.call_soon_threadsafe(finish, result, failure)
 
             threads.submit(act)
-            return await future
+            result = await future
+            return await result if inspect.isawaitable(result) else result
 
         return listen
 

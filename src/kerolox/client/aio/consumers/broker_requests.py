@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.consumers.consuming import ConsumeStatus
+from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.heartbeat import running_info_body
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue

@@ -12,10 +12,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox import clock
+from kerolox.client.aio.user_code import call_user
+from kerolox.client.core.consuming.outcome import (
+    ConsumeStatus,
+    ListenerResult,
+    Unheard,
+    failed_positions,
+    unheard,
+)
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.client.core.consuming.stats import TopicStats
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
@@ -24,7 +31,13 @@ from kerolox.client.core.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kerolox.client.core.sending.send import SendHeader, retry_message, send_result
+from kerolox.client.core.sending.send import (
+    OutgoingMessage,
+    SendHeader,
+    passed_on_message,
+    retry_message,
+    send_result,
+)
 from kerolox.errors import BrokerError, ClientError, KeroloxError
 from kerolox.message import MessageExt, MessageModel, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode
@@ -49,8 +62,15 @@ EXPIRED_PER_QUEUE_MAX = 16
 
 EXPIRED_DELAY_LEVEL = 3
 
+UNHEARD_DELAY_LEVEL = 14
+"""A retried message without listener here comes again so much later (10 minutes by default)."""
+
 REASONS_LOGGED_MAX = 16
-"""Different reasons why bodies can't be read that are warned of, each once."""
+"""Different reasons why bodies can't be read that are warned of, each once; and as many topics
+without listener."""
+
+WORKER_BACK_SECONDS = 1.0
+"""A worker that was cancelled, but not by us, is replaced so much later."""
 
 TURN_SECONDS_MAX = 0.005
 """A worker whose listeners never wait lets others run after so long."""
@@ -58,15 +78,35 @@ TURN_SECONDS_MAX = 0.005
 _log = logging.getLogger(__name__)
 
 
-class ConsumeStatus(Enum):
-    """What a listener says about its messages."""
-
-    CONSUME_SUCCESS = "CONSUME_SUCCESS"
-    RECONSUME_LATER = "RECONSUME_LATER"
+MessageListener = Callable[[list[MessageExt]], Awaitable[ListenerResult] | ListenerResult]
+"""Takes messages of one queue; returning None means success, raising means to try again later. It
+may also return a list with a status (or None) for each message: only what failed comes again."""
 
 
-MessageListener = Callable[[list[MessageExt]], Awaitable[ConsumeStatus | None]]
-"""Takes messages of one queue; returning None means success, raising means to try again later."""
+OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None] | ConsumeStatus | None]
+"""Takes one message; returning None means success, raising means to try again later."""
+
+
+def each(listener: OneMessageListener) -> MessageListener:
+    """The listener that gives its messages one by one to another; each has its own outcome."""
+
+    async def listen(messages: list[MessageExt]) -> ListenerResult:
+        if len(messages) == 1:
+            return await call_user(listener, messages[0])
+        return [await one(message) for message in messages]
+
+    async def one(message: MessageExt) -> ConsumeStatus | None:
+        try:
+            status = await call_user(listener, message)
+        except Exception:
+            _log.warning("listener failed for message %s", message.message_id, exc_info=True)
+            return ConsumeStatus.RECONSUME_LATER
+        if status is None or isinstance(status, ConsumeStatus):
+            return status
+        _log.warning("listener returned %.200r; return None or a ConsumeStatus", status)
+        return ConsumeStatus.RECONSUME_LATER
+
+    return listen
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +158,8 @@ class Consuming:
         self._closing = False
         self._unreadable: set[str] = set()
         """Reasons for unreadable bodies that were logged as warnings."""
+        self._unheard: set[str] = set()
+        """Topics without listener that were logged as warnings."""
 
     @property
     def max_reconsume_times(self) -> int:
@@ -185,6 +227,10 @@ class Consuming:
             self._running += 1
             try:
                 await self._consume(work)
+            except asyncio.CancelledError:
+                if not self._closing:
+                    self._replace_worker(work)
+                raise
             except Exception:
                 _log.exception("consuming of %s failed", work.assignment.queue)
             finally:
@@ -194,6 +240,20 @@ class Consuming:
                 await asyncio.sleep(0)
                 turn_ends = clock() + TURN_SECONDS_MAX
 
+    def _replace_worker(self, work: _Work) -> None:
+        """A listener had the very task that runs it cancelled, or the whole loop is about to end:
+        nothing tells the two apart but time. Later, so that no task is born into a loop's end."""
+
+        def replace() -> None:
+            self._later.discard(timer)
+            _log.warning("a listener of %s had its worker cancelled", work.assignment.queue)
+            self._workers = [worker for worker in self._workers if not worker.done()]
+            self._workers.append(asyncio.ensure_future(self._work()))
+
+        timer = asyncio.get_running_loop().call_later(WORKER_BACK_SECONDS, replace)
+        self._later.add(timer)
+        self._consume_later(work)
+
     async def _consume(self, work: _Work) -> None:
         assignment, messages = work
         process_queue = assignment.process_queue
@@ -201,23 +261,30 @@ class Consuming:
         start_ms = clock.now_ms()
         if self._namespace or topic.startswith(RETRY_PREFIX):
             self._restore_topics(messages)
+        if messages[0].topic not in self.listeners and not messages[0].body_error:
+            await self._unheard_messages(work)
+            return
         started = str(start_ms)
         for message in messages:
             message.properties[PropertyKey.CONSUME_START_TIME] = started
         if self._hooks and not messages[0].body_error:
-            status = await self._listen_hooked(work)
+            failed = await self._listen_hooked(work)
         else:
-            status = (await self._listen(messages))[0]
+            failed = (await self._listen(messages))[0]
         now_ms = clock.now_ms()
         process_queue.last_consume_ms = now_ms
         stats = self.stats_of(topic)
         if process_queue.is_dropped:
             return
-        if status is ConsumeStatus.CONSUME_SUCCESS:
-            stats.consumed.add(now_ms, len(messages), now_ms - start_ms)
-        else:
-            stats.failed.add(now_ms, len(messages), now_ms - start_ms)
-            messages = await self._give_back(assignment, messages)
+        if len(failed) < len(messages):
+            stats.consumed.add(now_ms, len(messages) - len(failed), now_ms - start_ms)
+        if failed:
+            stats.failed.add(now_ms, len(failed), now_ms - start_ms)
+            lost = [messages[position] for position in failed]
+            done = [m for position, m in enumerate(messages) if position not in failed]
+            # What went well counts at once: a broker may be slow to take back the rest.
+            self._finish(assignment, done)
+            messages = await self._give_back(assignment, lost)
         self._finish(assignment, messages)
 
     def _finish(self, assignment: Assignment, messages: list[MessageExt]) -> None:
@@ -227,44 +294,72 @@ class Consuming:
         if offset >= 0 and not process_queue.is_dropped:
             self._offsets.table.update(assignment.queue, offset, increase_only=True)
 
-    async def _listen_hooked(self, work: _Work) -> ConsumeStatus:
-        """The listener with hooks around it."""
+    async def _listen_hooked(self, work: _Work) -> list[int]:
+        """The listener with hooks around it; see :meth:`_listen`."""
         assignment, messages = work
         queue = queue_without_namespace(self._namespace, assignment.queue)
         context = ConsumeContext(self._group, self._namespace, queue, messages)
         run_hooks((hook.before_consume for hook in self._hooks), context)
         start_ms = clock.now_ms()
-        status, return_type = await self._listen(messages)
+        failed, return_type = await self._listen(messages)
         answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
         limit_ms = self._settings.consume_timeout_minutes * 60_000
         if answered and clock.now_ms() - start_ms >= limit_ms:
             return_type = ConsumeReturnType.TIME_OUT
         context.return_type = return_type
-        context.is_success = status is ConsumeStatus.CONSUME_SUCCESS
+        context.is_success = not failed
         run_hooks((hook.after_consume for hook in self._hooks), context)
-        return status
+        return failed
 
-    async def _listen(self, messages: list[MessageExt]) -> tuple[ConsumeStatus, ConsumeReturnType]:
-        """What to do with the messages, and how the listener ended."""
-        later = ConsumeStatus.RECONSUME_LATER
+    async def _listen(self, messages: list[MessageExt]) -> tuple[list[int], ConsumeReturnType]:
+        """Positions of the messages to be tried again, and how the listener ended."""
+        everything = list(range(len(messages)))
         if messages[0].body_error:
             self._log_unreadable(messages[0])
-            return later, ConsumeReturnType.EXCEPTION
-        listener = self.listeners.get(messages[0].topic)
-        if listener is None:
-            _log.warning("no listener for topic %s", messages[0].topic)
-            return later, ConsumeReturnType.EXCEPTION
+            return everything, ConsumeReturnType.EXCEPTION
         try:
-            status = await listener(messages)
+            result = await call_user(self.listeners[messages[0].topic], messages)
         except Exception:
             _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
-            return later, ConsumeReturnType.EXCEPTION
-        if status is None or status is ConsumeStatus.CONSUME_SUCCESS:
-            return ConsumeStatus.CONSUME_SUCCESS, ConsumeReturnType.SUCCESS
-        if not isinstance(status, ConsumeStatus):
-            _log.warning("listener returned %r, which is no ConsumeStatus", status)
-            return later, ConsumeReturnType.RETURN_NULL
-        return later, ConsumeReturnType.FAILED
+            return everything, ConsumeReturnType.EXCEPTION
+        failed = failed_positions(result, len(messages))
+        if failed is None:
+            _log.warning(
+                "listener returned %.200r for %d messages; return None, a ConsumeStatus or a list"
+                " of them, one for each message",
+                result,
+                len(messages),
+            )
+            return everything, ConsumeReturnType.RETURN_NULL
+        return failed, ConsumeReturnType.FAILED if failed else ConsumeReturnType.SUCCESS
+
+    async def _unheard_messages(self, work: _Work) -> None:
+        """Messages of a topic that has no listener here."""
+        assignment, messages = work
+        topic = messages[0].topic
+        what = unheard(assignment.queue.topic)
+        is_new = topic not in self._unheard and len(self._unheard) < REASONS_LOGGED_MAX
+        if is_new:
+            self._unheard.add(topic)
+        _log.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "no listener for topic %s in this member of group %s: message %s %s; subscribe to the"
+            " topic, all members of a group need the same subscriptions",
+            topic,
+            self._group,
+            messages[0].message_id,
+            "goes back to the retry topic, this counts as no try"
+            if what is Unheard.PASS_ON
+            else "stays in its queue",
+        )
+        if what is Unheard.KEEP:
+            self._consume_later(work)
+            return
+        address = self._cluster.master_address(assignment.queue.broker_name)
+        passed = [message for message in messages if await self._pass_on(message, address)]
+        if len(passed) < len(messages):
+            self._consume_later(_Work(assignment, [m for m in messages if m not in passed]))
+        self._finish(assignment, passed)
 
     def _log_unreadable(self, message: MessageExt) -> None:
         """No listener sees it: another member may read it, else it becomes a dead letter."""
@@ -292,7 +387,8 @@ class Consuming:
         listener = self.listeners.get(message.topic)
         if listener is None:
             raise ClientError(f"no listener for topic {message.topic!r}")
-        return await listener([message]) or ConsumeStatus.CONSUME_SUCCESS
+        failed = failed_positions(await call_user(listener, [message]), 1)
+        return ConsumeStatus.CONSUME_SUCCESS if failed == [] else ConsumeStatus.RECONSUME_LATER
 
     def _restore_topics(self, messages: list[MessageExt]) -> None:
         """A retried message shows the topic that it was first sent to, and each the name that its
@@ -363,14 +459,29 @@ class Consuming:
 
     async def _send_retry(self, message: MessageExt, address: str | None) -> bool:
         """The second way: send the message to the retry topic as a new one."""
-        if address is None:
-            return False
         outgoing = retry_message(
             message,
             self._group,
             max_reconsume_times=self.max_reconsume_times,
             topic=with_namespace(self._namespace, message.topic),
         )
+        return await self._send_again(message, outgoing, address)
+
+    async def _pass_on(self, message: MessageExt, address: str | None) -> bool:
+        """Put a retried message back into the retry topic as it came; False: that failed."""
+        outgoing = passed_on_message(
+            message,
+            self._group,
+            delay_level=UNHEARD_DELAY_LEVEL,
+            topic=with_namespace(self._namespace, message.topic),
+        )
+        return await self._send_again(message, outgoing, address)
+
+    async def _send_again(
+        self, message: MessageExt, outgoing: OutgoingMessage, address: str | None
+    ) -> bool:
+        if address is None:
+            return False
         header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, self._settings.unit_mode)
         queue = MessageQueue(outgoing.topic, message.broker_name, 0)
         try:

@@ -18,7 +18,6 @@ import dataclasses
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
@@ -26,9 +25,10 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consuming import (
     Assignment,
-    ConsumeStatus,
     Consuming,
     MessageListener,
+    OneMessageListener,
+    each,
     is_flow_control,
 )
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
@@ -57,16 +57,13 @@ from kerolox.errors import (
     SubscriptionNotLatestError,
 )
 from kerolox.filter.tags import Subscription, subscription_of
-from kerolox.message import ALL_TAGS, MessageExt, MessageModel, MessageQueue
+from kerolox.message import ALL_TAGS, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
-
-OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None]]
-"""Takes one message; returning None means success, raising means to try again later."""
 
 ROOM_SECONDS_MAX = 0.05
 """A pull loop that waits for room looks again after so long (flow control of RocketMQ)."""
@@ -162,7 +159,7 @@ class PushConsumer(Client):
             listener: an async function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
                 CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
-                delivered again later.
+                delivered again later; a list with one of these for each message says it for each.
 
         Raises:
             MessageRejectedError: the topic's name is illegal.
@@ -183,17 +180,9 @@ class PushConsumer(Client):
         Args:
             topic: what to read.
             expression: ``*`` for all, or tags joined by ``||``.
-            listener: an async function of one message.
+            listener: an async function of one message. A message that fails comes again alone.
         """
-
-        async def each(messages: list[MessageExt]) -> ConsumeStatus | None:
-            for message in messages:
-                status = await listener(message)
-                if status is ConsumeStatus.RECONSUME_LATER:
-                    return status
-            return None
-
-        self.subscribe(topic, expression, each)
+        self.subscribe(topic, expression, each(listener))
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. Its queues go to other members with the next rebalance."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.producers.producer import Producer
+from kerolox.client.aio.user_code import call_user
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-LocalTransaction = Callable[[Message], Awaitable[TransactionState]]
+LocalTransaction = Callable[[Message], Awaitable[TransactionState] | TransactionState]
 """The local part of a transaction: an async function of the message that says how it ended."""
 
-TransactionCheck = Callable[[MessageExt], Awaitable[TransactionState]]
+TransactionCheck = Callable[[MessageExt], Awaitable[TransactionState] | TransactionState]
 """Says how the transaction of a message ended, perhaps long ago: an async function."""
 
 _log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class TransactionProducer(Producer):
         try:
             if sent.status is SendStatus.SEND_OK:
                 state, remark = TransactionState.UNKNOWN, "executing"
-                state, remark = _outcome(await execute(message)), ""
+                state, remark = _outcome(await call_user(execute, message)), ""
         except BaseException as error:
             remark = f"{type(error).__name__}: {error}"
             raise
@@ -192,7 +193,7 @@ class TransactionProducer(Producer):
         )
         state, remark = TransactionState.UNKNOWN, ""
         try:
-            state = _outcome(await self._check(message))
+            state = _outcome(await call_user(self._check, message))
         except Exception as error:
             _log.exception("check of message %s failed", half.message_id)
             remark = f"{type(error).__name__}: {error}"

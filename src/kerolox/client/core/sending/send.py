@@ -238,12 +238,26 @@ def retry_message(
     Its delay grows with each attempt: level 3 plus the attempts so far. ``topic`` is the message's
     as brokers know it, if that is another one.
     """
+    copy = passed_on_message(message, group, delay_level=3 + message.reconsume_times, topic=topic)
+    return copy._replace(
+        reconsume_times=message.reconsume_times + 1, max_reconsume_times=max_reconsume_times
+    )
+
+
+def passed_on_message(
+    message: MessageExt, group: str, *, delay_level: int, topic: str = ""
+) -> OutgoingMessage:
+    """The copy that goes to the group's retry topic as often tried as the message is, however
+    often that may be: no broker makes it a dead letter.
+
+    ``topic`` is the message's as brokers know it, if that is another one.
+    """
     properties = dict(message.properties)
     for name in (PropertyKey.MIN_OFFSET, PropertyKey.MAX_OFFSET, PropertyKey.CONSUME_START_TIME):
         properties.pop(name, None)
     properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
     properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
-    properties[PropertyKey.DELAY] = str(3 + message.reconsume_times)
+    properties[PropertyKey.DELAY] = str(delay_level)
     properties[PropertyKey.WAIT] = "true"
     text = encode_properties(properties)
     return OutgoingMessage(
@@ -254,8 +268,8 @@ def retry_message(
         # A body that could not be inflated goes as it came.
         message.sys_flag & COMPRESSION_MASK if message.body_error else 0,
         message.unique_key,
-        reconsume_times=message.reconsume_times + 1,
-        max_reconsume_times=max_reconsume_times,
+        reconsume_times=message.reconsume_times,
+        max_reconsume_times=message.reconsume_times + 1,
     )
 
 

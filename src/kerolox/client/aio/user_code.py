@@ -1,0 +1,46 @@
+"""Calls of the functions that users give: listeners, local transactions, checks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+
+async def call_user(
+    function: Callable[[_Argument], Awaitable[_Result] | _Result], argument: _Argument
+) -> _Result:
+    """What the function returns, be it async or plain; a plain one runs here, in the loop.
+
+    Raises:
+        CancelledError: the calling task itself was cancelled.
+        ClientError: the function raised a CancelledError of its own, of a future that was
+            cancelled, say: for the caller that is a failure like any other.
+        Exception: whatever else the function raised.
+    """
+    cancels = _cancels()
+    try:
+        result = function(argument)
+        return await result if inspect.isawaitable(result) else result
+    except asyncio.CancelledError as error:
+        if _cancels() > cancels:
+            raise
+        name = getattr(function, "__qualname__", repr(function))
+        raise ClientError(
+            f"{name} raised CancelledError, but its caller goes on: something that it waited for"
+            " was cancelled; catch that there"
+        ) from error
+
+
+def _cancels() -> int:
+    """How often the running task was cancelled; libraries that never uncancel leave some."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
