@@ -82,7 +82,11 @@ class Message:
     """What a producer sends.
 
     ``properties`` may only hold user properties; tags, keys and the other reserved names have
-    arguments of their own. ``delay_level`` 0 means at once; 1 to 18 are RocketMQ's levels.
+    arguments of their own. ``delay_level`` 0 means at once; 1 to 18 are the levels of the
+    brokers' ``messageDelayLevel``, which may have more (``ProducerSettings.delay_level_max``).
+
+    A producer refuses a message whose tags, keys or properties have U+0001 or U+0002 in them:
+    these end names and values where properties travel as one text.
     """
 
     topic: str
@@ -247,12 +251,6 @@ def decode_properties(text: str) -> dict[str, str]:
         if separator and name and value:
             properties[name] = value
     return properties
-
-
-def with_properties(text: str, more: Mapping[str, str]) -> str:
-    """Property text with further properties behind it."""
-    added = encode_properties(more)
-    return f"{text}{ITEM_END}{added}" if text else added
 
 
 def property_value(text: bytes, name: str) -> bytes | None:

@@ -55,6 +55,8 @@ AUTO_CREATE_TOPIC = "TBW102"
 """The topic whose route and permissions a new topic takes over."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Where messages wait for their delay to end."""
+SCHEDULE_QUEUES = 18
+"""Its queues, one for each delay level of RocketMQ's own ``messageDelayLevel``."""
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -32,6 +32,7 @@ from kerolox.protocol.names import (
     OFFSET_MOVED_TOPIC,
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
+    SCHEDULE_QUEUES,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPIC_PREFIX,
@@ -49,8 +50,6 @@ QUEUES_OF_ALL_MAX = 2_000_000
 """Queues of all topics together: the kernel has 40 bytes for each, used or not."""
 TOPIC_BYTES = 400
 """What a topic takes in the file besides its name, which is there twice, at the most."""
-
-SCHEDULE_QUEUES = 18
 
 
 def check_topic_name(topic: str) -> None:

@@ -18,7 +18,7 @@ from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, MessageModel
-from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
@@ -112,6 +112,9 @@ class ProducerSettings(ClientSettings):
     """The topic that a new topic takes its route and permissions from."""
     default_topic_queue_nums: int = 4
     """Most queues of a topic that the broker creates for us."""
+    delay_level_max: int = SCHEDULE_QUEUES
+    """Highest delay level of a message: as many as the brokers' ``messageDelayLevel`` has. A
+    broker delays what is higher by its highest level."""
     transaction_concurrency: int = 16
     """Checks of transactions that run at the same time (``checkThreadPoolMaxSize``); the blocking
     producer runs local transactions in as many threads."""
@@ -136,6 +139,7 @@ class ProducerSettings(ClientSettings):
         self._check("compress_bytes_min", 0, 2**31)
         self._check("compress_level", 0, 9)
         self._check("default_topic_queue_nums", 1, 65_535)
+        self._check("delay_level_max", 0, 65_535)
         self._check("transaction_concurrency", 1, CONCURRENCY_MAX)
         self._check("check_requests_max", 1, 100_000)
         self._check_trace_topic(self.trace_topic)
@@ -209,7 +213,7 @@ class PushConsumerSettings(ClientSettings):
         self._check("pull_error_delay_ms", 0, 600_000)
         self._check("illegal_offset_delay_ms", 0, 600_000)
         self._check("max_reconsume_times", -1, 2**31 - 1)
-        self._check("delay_level_when_next_consume", -1, 18)
+        self._check("delay_level_when_next_consume", -1, SCHEDULE_QUEUES)
         self._check("consume_timeout_minutes", 1, 24 * 60)
         self._check("persist_interval_ms", 10, 3_600_000)
         self._check("rebalance_interval_ms", 10, 3_600_000)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.message import PropertyKey, decode_properties, encode_properties
+from kerolox.client.core.validate import property_text
+from kerolox.message import PropertyKey, decode_properties
 
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
@@ -84,9 +85,13 @@ class SendContext:
         return MessageType.NORMAL
 
     def add_property(self, name: str, value: str) -> None:
-        """Have the message travel with one more property (not for batches)."""
+        """Have the message travel with one more property (not for batches).
+
+        Raises:
+            MessageRejectedError: the name or the value has U+0001 or U+0002 in it.
+        """
         properties = {**self.properties, name: value}
-        self.message = self.message._replace(properties=encode_properties(properties))
+        self.message = self.message._replace(properties=property_text(properties))
 
 
 class SendHook:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
 from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
     NOT_SENDABLE_TOPICS,
@@ -18,6 +19,8 @@ from kerolox.protocol.names import (
 
 if TYPE_CHECKING:
     from kerolox.message import Message
+
+_SHOWN_NAMES = {PropertyKey.KEYS: "keys", PropertyKey.TAGS: "tags"}
 
 
 def check_topic(topic: str) -> None:
@@ -102,6 +105,50 @@ def check_body(body: bytes, *, bytes_max: int) -> None:
         raise MessageRejectedError(f"the body has {len(body)} bytes; the limit is {bytes_max}")
 
 
+def check_delay_level(level: object, *, level_max: int) -> None:
+    """Refuse what is no delay level. A broker itself takes any: it delays by its highest level
+    where one is too high, and not at all where one is negative.
+
+    Raises:
+        MessageRejectedError: no whole number from 0 to ``level_max``.
+    """
+    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= level_max:
+        raise MessageRejectedError(
+            f"delay_level is {level!r}; it must be from 0 (no delay) to {level_max}. Where the "
+            "brokers' messageDelayLevel has more levels, set delay_level_max in the settings"
+        )
+
+
+def property_text(properties: Mapping[str, str]) -> str:
+    """Property text that reads back as these properties and no others.
+
+    Raises:
+        MessageRejectedError: a name or a value has U+0001 or U+0002 in it, which end names and
+            values there: what follows would be read as further properties.
+    """
+    text, count = encode_properties(properties), len(properties)
+    if text.count(NAME_END) != count or text.count(ITEM_END) != max(count - 1, 0):
+        for name, value in properties.items():
+            _check_property_part(name, f"the name of property {name!r}")
+            _check_property_part(str(value), _SHOWN_NAMES.get(name, f"property {name!r}"))
+    return text
+
+
+def with_properties(text: str, more: Mapping[str, str]) -> str:
+    """Property text with further properties behind it. Errors: see :func:`property_text`."""
+    added = property_text(more)
+    return f"{text}{ITEM_END}{added}" if text else added
+
+
+def _check_property_part(part: str, what: str) -> None:
+    for position, character in enumerate(part):
+        if character in (NAME_END, ITEM_END):
+            raise MessageRejectedError(
+                f"{what} has U+{ord(character):04X} at position {position}, which ends a name or "
+                "a value where properties travel as one text; remove it, or encode what has it"
+            )
+
+
 def check_batch(messages: Sequence[Message]) -> None:
     """Refuse messages that can't travel together.
 
@@ -119,7 +166,7 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageRejectedError(
                 f"a batch has one topic; this one has {first.topic!r} and {message.topic!r}"
             )
-        if message.delay_level > 0:
+        if message.delay_level:
             raise MessageRejectedError("a batch can't be delayed; send delayed messages singly")
         if message.wait_store_ok != first.wait_store_ok:
             raise MessageRejectedError("wait_store_ok must be the same for all messages of a batch")

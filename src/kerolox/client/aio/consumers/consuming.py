@@ -459,32 +459,39 @@ class Consuming:
 
     async def _send_retry(self, message: MessageExt, address: str | None) -> bool:
         """The second way: send the message to the retry topic as a new one."""
-        outgoing = retry_message(
+        return await self._send_again(
             message,
-            self._group,
-            max_reconsume_times=self.max_reconsume_times,
-            topic=with_namespace(self._namespace, message.topic),
+            lambda: retry_message(
+                message,
+                self._group,
+                max_reconsume_times=self.max_reconsume_times,
+                topic=with_namespace(self._namespace, message.topic),
+            ),
+            address,
         )
-        return await self._send_again(message, outgoing, address)
 
     async def _pass_on(self, message: MessageExt, address: str | None) -> bool:
         """Put a retried message back into the retry topic as it came; False: that failed."""
-        outgoing = passed_on_message(
+        return await self._send_again(
             message,
-            self._group,
-            delay_level=UNHEARD_DELAY_LEVEL,
-            topic=with_namespace(self._namespace, message.topic),
+            lambda: passed_on_message(
+                message,
+                self._group,
+                delay_level=UNHEARD_DELAY_LEVEL,
+                topic=with_namespace(self._namespace, message.topic),
+            ),
+            address,
         )
-        return await self._send_again(message, outgoing, address)
 
     async def _send_again(
-        self, message: MessageExt, outgoing: OutgoingMessage, address: str | None
+        self, message: MessageExt, make: Callable[[], OutgoingMessage], address: str | None
     ) -> bool:
         if address is None:
             return False
         header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, self._settings.unit_mode)
-        queue = MessageQueue(outgoing.topic, message.broker_name, 0)
         try:
+            outgoing = make()
+            queue = MessageQueue(outgoing.topic, message.broker_name, 0)
             response = await self._cluster.remoting.invoke(
                 address,
                 header.request(outgoing, queue.queue_id, clock.now_ms()),

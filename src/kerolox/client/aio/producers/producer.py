@@ -48,6 +48,7 @@ from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
 from kerolox.client.core.validate import (
     check_batch,
     check_body,
+    check_delay_level,
     check_producer_group,
     check_send_topic,
 )
@@ -370,6 +371,8 @@ class Producer(Client):
             if len(self._legal_topics) < TOPICS_CHECKED_MAX:
                 self._legal_topics.add(topic)
         check_body(message.body, bytes_max=self.settings.message_bytes_max)
+        if message.delay_level:
+            check_delay_level(message.delay_level, level_max=self.settings.delay_level_max)
         return self._cluster or self._open_cluster()
 
     async def _outgoing(self, message: Message) -> OutgoingMessage:

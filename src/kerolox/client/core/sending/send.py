@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.request_reply import ReplyMessage
+from kerolox.client.core.validate import property_text, with_properties
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import (
     Message,
     MessageExt,
     MessageQueue,
     PropertyKey,
+    decode_properties,
     encode_properties,
-    with_properties,
 )
 from kerolox.protocol.codes import (
     COMPRESSED,
@@ -139,7 +140,7 @@ def compress_body(body: bytes, *, level: int) -> bytes:
 def _property_text(message: Message, message_id: str) -> str:
     properties = message.wire_properties()
     properties[PropertyKey.UNIQUE_KEY] = message_id
-    text = encode_properties(properties)
+    text = property_text(properties)
     # Two checks, since counting bytes is needed only for texts that come near the limit.
     if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise MessageRejectedError(
@@ -154,7 +155,7 @@ def outgoing_message(
     """Prepare one message; a body of ``compress_bytes_min`` bytes or more is compressed.
 
     Raises:
-        MessageRejectedError: the properties are too long.
+        MessageRejectedError: the properties are too long, or would be read as others.
     """
     body, sys_flag = message.body, 0
     if len(body) >= compress_bytes_min:
@@ -193,7 +194,7 @@ def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> O
     """Prepare messages to travel in one request; batches are never compressed.
 
     Raises:
-        MessageRejectedError: the properties of one are too long.
+        MessageRejectedError: the properties of one are too long, or would be read as others.
     """
     first = messages[0]
     body = encode_batch(
@@ -236,7 +237,7 @@ def retry_message(
     """The copy that goes to the group's retry topic when the broker refuses a send-back.
 
     Its delay grows with each attempt: level 3 plus the attempts so far. ``topic`` is the message's
-    as brokers know it, if that is another one.
+    as brokers know it, if that is another one. Errors: see :func:`passed_on_message`.
     """
     copy = passed_on_message(message, group, delay_level=3 + message.reconsume_times, topic=topic)
     return copy._replace(
@@ -251,6 +252,10 @@ def passed_on_message(
     often that may be: no broker makes it a dead letter.
 
     ``topic`` is the message's as brokers know it, if that is another one.
+
+    Raises:
+        MessageRejectedError: a listener has put something into the properties that would be read
+            as others.
     """
     properties = dict(message.properties)
     for name in (PropertyKey.MIN_OFFSET, PropertyKey.MAX_OFFSET, PropertyKey.CONSUME_START_TIME):
@@ -260,6 +265,9 @@ def passed_on_message(
     properties[PropertyKey.DELAY] = str(delay_level)
     properties[PropertyKey.WAIT] = "true"
     text = encode_properties(properties)
+    # What another client sent stays as it is: a value may have a U+0001 that changes nothing.
+    if decode_properties(text) != properties:
+        text = property_text(properties)
     return OutgoingMessage(
         f"{RETRY_PREFIX}{group}",
         message.body,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.message import MessageId, PropertyKey, with_properties
+from kerolox.client.core.validate import with_properties
+from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.codes import FLAG_ONEWAY, MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 
