@@ -9,5 +9,5 @@ import pytest
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stands still for a second a client that closes would not wait until its
     broker has heard that it leaves."""
-    for module in ("network.cluster", "producers.producer", "consumers.push_consumer"):
+    for module in ("network.cluster", "producers.producer", "consumers.membership"):
         monkeypatch.setattr(f"kerolox.client.aio.{module}.FAREWELL_SECONDS_MAX", 30.0)

@@ -127,7 +127,7 @@ async def test_a_broker_that_no_route_has_any_more_is_forgotten() -> None:
     assert cluster.master_address("b") == "10.0.0.2:1"
     cluster.learn("U", route(a={0: "10.0.0.1:1"}))
     assert cluster.master_address("b") is None
-    assert cluster.broker_addresses(masters_only=False) == ["10.0.0.1:1"]
+    assert cluster.broker_addresses(["T", "U"], masters_only=False) == ["10.0.0.1:1"]
     await cluster.close()
 
 

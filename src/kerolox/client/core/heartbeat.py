@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
 
 
+PASSIVELY, ACTIVELY = "CONSUME_PASSIVELY", "CONSUME_ACTIVELY"
+"""How a member of a group consumes: pushed, or pulling as it likes (``ConsumeType``)."""
+
+
 class ConsumerFacts(NamedTuple):
     """What a broker is told about a group's member."""
 
@@ -22,6 +26,7 @@ class ConsumerFacts(NamedTuple):
     consume_from_where: ConsumeFromWhere
     subscriptions: tuple[Subscription, ...]
     unit_mode: bool = False
+    consume_type: str = PASSIVELY
 
 
 def _subscription(subscription: Subscription) -> dict[str, object]:
@@ -46,7 +51,7 @@ def heartbeat_body(
             "consumerDataSet": [
                 {
                     "consumeFromWhere": consumer.consume_from_where.value,
-                    "consumeType": "CONSUME_PASSIVELY",
+                    "consumeType": consumer.consume_type,
                     "groupName": consumer.group,
                     "messageModel": consumer.message_model.value,
                     "subscriptionDataSet": [_subscription(item) for item in consumer.subscriptions],
@@ -75,6 +80,20 @@ def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]
         "transactionMsgMaxOffset": 0,
         "transactionMsgMinOffset": 0,
         "tryUnlockTimes": 0,
+    }
+
+
+def running_properties(
+    consume_type: str, start_ms: int, name_servers: Iterable[str], *, threads: int
+) -> dict[str, str]:
+    """What a consumer says of itself in its running info."""
+    return {
+        "PROP_CLIENT_VERSION": "V4_9_8",
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(start_ms),
+        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_NAMESERVER_ADDR": ";".join(name_servers),
+        "PROP_THREADPOOL_CORE_SIZE": str(threads),
     }
 
 

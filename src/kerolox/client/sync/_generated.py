@@ -429,7 +429,7 @@ class PullConsumer(Client):
         self.settings: PullConsumerSettings = self._client.settings
 
     def start(self) -> None:
-        """Make ready; nothing is asked of a name server or broker yet.
+        """Make ready; nothing is asked of a broker before the first pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
@@ -437,7 +437,7 @@ class PullConsumer(Client):
         self._portal.open(self._client.start)
 
     def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Tell the brokers, then close all connections. Idempotent."""
         self._portal.shut(self._client.close)
 
     def pull(

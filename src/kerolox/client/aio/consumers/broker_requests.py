@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.outcome import ConsumeStatus
-from kerolox.client.core.heartbeat import running_info_body
+from kerolox.client.core.heartbeat import PASSIVELY, running_info_body, running_properties
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -84,14 +84,12 @@ def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
 
 def _running_info(consumer: ConsumerView) -> bytes:
     return running_info_body(
-        properties={
-            "PROP_CLIENT_VERSION": "V4_9_8",
-            "PROP_CONSUMEORDERLY": "false",
-            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.start_ms),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": ";".join(consumer.name_servers),
-            "PROP_THREADPOOL_CORE_SIZE": str(consumer.consume_concurrency),
-        },
+        properties=running_properties(
+            PASSIVELY,
+            consumer.start_ms,
+            consumer.name_servers,
+            threads=consumer.consume_concurrency,
+        ),
         subscriptions=consumer.subscriptions,
         queues={
             queue: (assignment.process_queue, consumer.offsets.table.read(queue))

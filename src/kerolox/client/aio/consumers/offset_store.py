@@ -7,6 +7,7 @@ place. Clustering consumers use the brokers (the group shares its offsets), broa
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Collection, Mapping
@@ -18,13 +19,23 @@ from kerolox.client.core.consuming.offsets import (
     decode_local_offsets,
     encode_local_offsets,
 )
-from kerolox.errors import ClientError, KeroloxError, NotFoundError, RemoteProtocolError
+from kerolox.errors import (
+    BrokerError,
+    ClientError,
+    KeroloxError,
+    NotFoundError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+)
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.message import MessageQueue
+
+OFFSETS_IN_FLIGHT_MAX = 64
+"""Offsets on their way to one broker at the same time."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,28 +89,58 @@ class BrokerOffsets:
         return offset
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
-        """Send them one-way, or wait for each answer."""
+        """Send them one-way, or wait for the answers; to all brokers at the same time, and to none
+        for longer than one request may take."""
+        of_brokers: dict[str, list[tuple[MessageQueue, int]]] = {}
         for queue, offset in self.table:
-            if queue not in queues:
-                continue
-            address = self._cluster.read_address(queue.broker_name)
-            if address is None:
-                continue
-            fields = {
-                "consumerGroup": self._group,
-                "topic": queue.topic,
-                "queueId": queue.queue_id,
-                "commitOffset": offset,
-            }
-            code = RequestCode.UPDATE_CONSUMER_OFFSET
-            try:
-                if wait:
-                    await self._cluster.ask(address, code, fields)
-                else:
-                    command = RemotingCommand.request(code, fields, oneway=True)
-                    await self._cluster.remoting.invoke_oneway(address, command)
-            except KeroloxError as error:
-                _log.warning("offset %d of %s was not stored: %s", offset, queue, error)
+            address = self._cluster.read_address(queue.broker_name) if queue in queues else None
+            if address is not None:
+                of_brokers.setdefault(address, []).append((queue, offset))
+        await asyncio.gather(*(self._send(*each, wait=wait) for each in of_brokers.items()))
+
+    async def _send(
+        self, address: str, offsets: list[tuple[MessageQueue, int]], *, wait: bool
+    ) -> None:
+        """Store the offsets of one broker's queues, some at a time."""
+        left, most = list(offsets), OFFSETS_IN_FLIGHT_MAX
+        failure: Exception | None = None
+        try:
+            async with asyncio.timeout(self._cluster.timeout_seconds):
+                while left and failure is None:
+                    sending = (self._send_one(address, *each, wait=wait) for each in left[:most])
+                    failures = await asyncio.gather(*sending)
+                    failure = next(filter(None, failures), None)
+                    del left[:most]
+        except TimeoutError:
+            failure = RequestTimeoutError("no time is left")
+        if failure is not None:
+            # Where one request found no way the others find none: the next time will do.
+            _log.warning(
+                "not all offsets of %d queues were stored at %s: %s", len(offsets), address, failure
+            )
+
+    async def _send_one(
+        self, address: str, queue: MessageQueue, offset: int, *, wait: bool
+    ) -> KeroloxError | None:
+        """Store one offset; the error, unless it is the broker's word on this queue alone."""
+        fields = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "commitOffset": offset,
+        }
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        try:
+            if wait:
+                await self._cluster.ask(address, code, fields)
+            else:
+                command = RemotingCommand.request(code, fields, oneway=True)
+                await self._cluster.remoting.invoke_oneway(address, command)
+        except BrokerError as error:
+            _log.warning("offset %d of %s was not stored: %s", offset, queue, error)
+        except KeroloxError as error:
+            return error
+        return None
 
 
 class LocalOffsets:

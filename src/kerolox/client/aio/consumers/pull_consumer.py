@@ -1,17 +1,27 @@
 """The asyncio pull consumer: the caller decides which queue to read, where, and what to commit.
 
-It is no member of its group in the sense of rebalance and sends no heartbeats; the group only
-names whose offsets are read and committed.
+It takes no part in the sharing of queues. Like RocketMQ's it polls the routes of the topics that it
+has pulled, and makes itself known to their brokers as a member of its group: give it a group of its
+own, since push consumers of the same group would leave it a share of the queues.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kerolox import clock
 from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumers.membership import greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets
+from kerolox.client.aio.network.cluster import HEARTBEAT_FIRST_MS
 from kerolox.client.aio.settings import PullConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
+from kerolox.client.core.heartbeat import (
+    ACTIVELY,
+    ConsumerFacts,
+    running_info_body,
+    running_properties,
+)
 from kerolox.client.core.hooks import ConsumeContext, run_hooks
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
@@ -21,11 +31,14 @@ from kerolox.client.core.namespaces import (
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
 from kerolox.filter.tags import subscription_of
-from kerolox.message import ALL_TAGS
+from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
+    from kerolox.filter.tags import Subscription
     from kerolox.message import MessageQueue
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.client import ClientConnection
 
 
 class PullConsumer(Client):
@@ -54,21 +67,35 @@ class PullConsumer(Client):
         """
         self.settings: PullConsumerSettings = settings or PullConsumerSettings()
         self._introduce(group, name_server, check_consumer_group)
+        self._start_ms = 0
+        self._subscriptions: dict[str, Subscription] = {}
+        """The topics that were pulled, as brokers know them."""
 
     async def start(self) -> None:
-        """Make ready; nothing is asked of a name server or broker yet.
+        """Make ready; nothing is asked of a broker before the first pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
         """
-        if self._is_to_start():
-            await self._background.find_name_servers(self._new_cluster())
+        if not self._is_to_start():
+            return
+        self._start_ms = clock.now_ms()
+        await self._background.find_name_servers(self._new_cluster(self._on_request))
+        settings, every = self.settings, self._background.every
+        every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
+        every(
+            settings.heartbeat_interval_ms,
+            self._heartbeat,
+            "heartbeat",
+            first_ms=HEARTBEAT_FIRST_MS,
+        )
 
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Tell the brokers, then close all connections. Idempotent."""
         cluster = self._leave()
         if cluster is not None:
             await self._background.stop()
+            await say_farewell(cluster, self.group, self._subscriptions)
             await cluster.close()
 
     async def pull(
@@ -104,6 +131,8 @@ class PullConsumer(Client):
             subscription = subscription_of(queue.topic, expression)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        if queue.topic not in self._subscriptions:
+            self._subscriptions[queue.topic] = subscription_of(queue.topic, ALL_TAGS)
         address = await cluster.read_address_of(queue.topic, queue.broker_name)
         request = pull_request(
             self.group,
@@ -152,3 +181,41 @@ class PullConsumer(Client):
             "commitOffset": offset,
         }
         await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    # -- background -----------------------------------------------------------------------------
+    async def _poll_routes(self) -> None:
+        cluster = self._open_cluster()
+        for topic in list(self._subscriptions):
+            await cluster.refresh(topic)
+
+    async def _heartbeat(self) -> None:
+        facts = ConsumerFacts(
+            self.group,
+            MessageModel.CLUSTERING,
+            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            tuple(self._subscriptions.values()),
+            self.settings.unit_mode,
+            ACTIVELY,
+        )
+        await greet(self._open_cluster(), facts, self._subscriptions)
+
+    async def _on_request(
+        self, command: RemotingCommand, connection: ClientConnection
+    ) -> RemotingCommand | None:
+        """Brokers ask what it does (307), and tell it of members that come and go (40)."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return None
+        if command.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return command.not_supported()
+        properties = running_properties(
+            ACTIVELY, self._start_ms, self._open_cluster().name_servers, threads=0
+        )
+        return command.response(
+            body=running_info_body(
+                properties=properties,
+                subscriptions=self._subscriptions.values(),
+                queues={},
+                stats={},
+                now_ms=clock.now_ms(),
+            )
+        )

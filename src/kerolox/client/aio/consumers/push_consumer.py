@@ -31,15 +31,15 @@ from kerolox.client.aio.consumers.consuming import (
     each,
     is_flow_control,
 )
+from kerolox.client.aio.consumers.membership import greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
-from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX
 from kerolox.client.aio.producers.producer import trace_producer
 from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.offsets import Lookup, start_position
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import STRATEGIES, allocate, queue_changes
-from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
+from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
     queue_without_namespace,
@@ -118,6 +118,8 @@ class PushConsumer(Client):
             group, name_server, check_consumer_group, keep_default=self._is_broadcasting
         )
         self._subscriptions: dict[str, Subscription] = {}
+        self._unsubscribed: set[str] = set()
+        """Since the last rebalance; their brokers do not know yet."""
         self._listeners: dict[str, MessageListener] = {}
         self._assignments: dict[MessageQueue, Assignment] = {}
         self._consuming: Consuming | None = None
@@ -186,7 +188,9 @@ class PushConsumer(Client):
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. Its queues go to other members with the next rebalance."""
-        self._subscriptions.pop(with_namespace(self._namespace, topic), None)
+        wire_topic = with_namespace(self._namespace, topic)
+        if self._subscriptions.pop(wire_topic, None) is not None:
+            self._unsubscribed.add(wire_topic)
         self._listeners.pop(without_namespace(self._namespace, topic), None)
         self._rebalance_wanted.set()
 
@@ -272,12 +276,7 @@ class PushConsumer(Client):
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
         self._assignments.clear()
-        await cluster.tell_all(
-            RequestCode.UNREGISTER_CLIENT,
-            {"clientID": self._client_id, "consumerGroup": self.group},
-            masters_only=False,
-            timeout_seconds=FAREWELL_SECONDS_MAX,
-        )
+        await say_farewell(cluster, self.group, self._subscriptions)
         await cluster.close()
 
     @property
@@ -315,11 +314,22 @@ class PushConsumer(Client):
                 except KeroloxError as error:
                     self._is_unbalanced = True
                     _log.warning("rebalance of topic %s failed: %s", topic, error)
-            unwanted = [q for q in self._assignments if q.topic not in self._subscriptions]
-            for queue in unwanted:
-                await self._revoke(queue)
-            if unwanted:
-                await self._heartbeat()
+            await self._revoke(
+                *(q for q in self._assignments if q.topic not in self._subscriptions)
+            )
+            left = self._unsubscribed - self._subscriptions.keys()
+            self._unsubscribed.clear()
+            if left:
+                await self._leave_topics(left)
+
+    async def _leave_topics(self, left: set[str]) -> None:
+        """Tell the brokers of these that we read them no longer; those of no other topic of ours
+        have seen the last of us."""
+        cluster = self._open_cluster()
+        await self._heartbeat(*left)
+        await say_farewell(cluster, self.group, left, but_not=self._subscriptions)
+        for topic in left - self._subscriptions.keys():
+            cluster.forget(topic)
 
     async def _rebalance_topic(self, topic: str) -> None:
         cluster = self._open_cluster()
@@ -348,14 +358,13 @@ class PushConsumer(Client):
         ]
         expired = [q for q in self._assignments if q.topic == topic and q not in owned]
         lost, gained = queue_changes(owned, share)
-        for queue in [*lost, *expired]:
-            await self._revoke(queue)
+        await self._revoke(*lost, *expired)
         if lost or gained:
             _log.info("group %s: %s lost %s gained %s", self.group, topic, lost, gained)
             # The broker must know the newer version before pulls refer to it.
             await self._touch_subscription(topic)
-        for queue in gained:
-            await self._assign(queue)
+        # All at once: a broker that does not answer holds up no queue of another.
+        await asyncio.gather(*(self._assign(queue) for queue in gained))
 
     async def _touch_subscription(self, topic: str) -> None:
         subscription = self._subscriptions.get(topic)
@@ -390,16 +399,22 @@ class PushConsumer(Client):
             return await self.offset_by_time(queue, timestamp)
         return start.offset
 
-    async def _revoke(self, queue: MessageQueue) -> None:
+    async def _revoke(self, *queues: MessageQueue, wait: bool = False) -> None:
+        """Give up queues; their offsets are stored, ``wait``: before this returns."""
         assert self._offsets is not None
-        assignment = self._assignments.pop(queue, None)
-        if assignment is None:
-            return
-        assignment.process_queue.drop()
-        if assignment.task is not None and assignment.task is not asyncio.current_task():
-            assignment.task.cancel()
-        await self._offsets.persist([queue])
-        self._offsets.table.remove(queue)
+        ours = {queue: self._assignments[queue] for queue in queues if queue in self._assignments}
+        for assignment in ours.values():
+            assignment.process_queue.drop()
+            if assignment.task is not None and assignment.task is not asyncio.current_task():
+                assignment.task.cancel()
+        try:
+            # Still ours meanwhile: taken anew before it is stored, it would start too early.
+            await self._offsets.persist(ours, wait=wait)
+        finally:
+            for queue, assignment in ours.items():
+                if self._assignments.get(queue) is assignment:
+                    del self._assignments[queue]
+                    self._offsets.table.remove(queue)
 
     # -- pulling ------------------------------------------------------------------------------
     async def _pull_loop(self, assignment: Assignment) -> None:
@@ -502,8 +517,7 @@ class PushConsumer(Client):
         await asyncio.sleep(self.settings.illegal_offset_delay_ms / 1000)
         if self._assignments.get(queue) is assignment:
             self._offsets.table.update(queue, assignment.next_offset, increase_only=False)
-            await self._offsets.persist([queue], wait=True)
-            await self._revoke(queue)
+            await self._revoke(queue, wait=True)
             self._rebalance_wanted.set()
 
     # -- background -----------------------------------------------------------------------------
@@ -514,7 +528,8 @@ class PushConsumer(Client):
             if await cluster.refresh(topic) not in (None, known):
                 self._rebalance_wanted.set()
 
-    async def _heartbeat(self) -> None:
+    async def _heartbeat(self, *more: str) -> None:
+        """Greet the brokers of our topics, and of some more."""
         facts = ConsumerFacts(
             self.group,
             self.settings.message_model,
@@ -522,8 +537,7 @@ class PushConsumer(Client):
             tuple(self._subscriptions.values()),
             self.settings.unit_mode,
         )
-        body = heartbeat_body(self._client_id, consumers=[facts])
-        await self._open_cluster().tell_all(RequestCode.HEART_BEAT, body=body, masters_only=False)
+        await greet(self._open_cluster(), facts, [*self._subscriptions, *more])
 
     async def _persist(self) -> None:
         if self._offsets is not None:
@@ -541,13 +555,12 @@ class PushConsumer(Client):
         """
         assert self._offsets is not None
         async with self._rebalancing:
-            for given, offset in offsets.items():
-                queue = queue_with_namespace(self._namespace, given)
-                if queue in self._assignments:
-                    self._assignments[queue].process_queue.drop()
-                    self._offsets.table.update(queue, offset, increase_only=False)
-                    await self._offsets.persist([queue], wait=True)
-                    await self._revoke(queue)
+            named = {queue_with_namespace(self._namespace, q): n for q, n in offsets.items()}
+            ours = {queue: n for queue, n in named.items() if queue in self._assignments}
+            for queue, offset in ours.items():
+                self._assignments[queue].process_queue.drop()
+                self._offsets.table.update(queue, offset, increase_only=False)
+            await self._revoke(*ours, wait=True)
         self._rebalance_wanted.set()
 
     async def _on_request(

@@ -4,7 +4,8 @@ Each client has its own ``Cluster`` with its own connections. Name servers are a
 random start, staying with one as long as it answers. Routes are fetched when they are first needed
 and again every ``route_poll_interval_ms``; callers that need the same route at the same time share
 one request. Broker addresses are those of the routes, so an offline broker vanishes with the next
-poll. Heartbeats and farewells go to all of them at once, each bounded by the API time limit.
+poll. Heartbeats and farewells go to those of the topics in use at once, each bounded by the API
+time limit.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from kerolox.protocol.fastjson import FastjsonError, loads
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 FAREWELL_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
+
+HEARTBEAT_FIRST_MS = 1_000
+"""When after the start brokers are greeted for the first time."""
 
 _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
@@ -175,16 +179,22 @@ class Cluster(Access):
         """Remember a route."""
         if self.routes.get(topic) == route:
             return
+        # As the last one, so that its word on a broker's addresses is the one that counts.
+        self.routes.pop(topic, None)
         self.routes[topic] = route
-        self._addresses = {
-            broker.broker_name: broker.addresses
-            for known in self.routes.values()
-            for broker in known.brokers
-        } | {broker.broker_name: broker.addresses for broker in route.brokers}
+        self._collect_addresses()
 
     def forget(self, topic: str) -> None:
-        """Poll this topic's route no longer."""
+        """The topic is in use no longer; brokers that no other topic has go with it."""
         self.routes.pop(topic, None)
+        self._collect_addresses()
+
+    def _collect_addresses(self) -> None:
+        self._addresses = {
+            broker.broker_name: broker.addresses
+            for route in self.routes.values()
+            for broker in route.brokers
+        }
 
     # -- brokers ------------------------------------------------------------------------------
     def master_address(self, broker_name: str) -> str | None:
@@ -233,16 +243,26 @@ class Cluster(Access):
         except (FastjsonError, KeyError, TypeError) as error:
             raise ClientError(f"consumer list of {address} is unreadable: {error!r}") from None
 
-    def broker_addresses(self, *, masters_only: bool) -> list[str]:
-        """Addresses of all known brokers."""
+    def broker_addresses(
+        self, topics: Iterable[str], *, masters_only: bool, but_not: Iterable[str] = ()
+    ) -> list[str]:
+        """Addresses of the brokers of these topics, as far as routes are known, without those of
+        the topics ``but_not``."""
+        left_out = {address for topic in but_not for _, address in self._nodes(topic)}
         return list(
             dict.fromkeys(
                 address
-                for addresses in self._addresses.values()
-                for broker_id, address in addresses.items()
-                if broker_id == MASTER_ID or not masters_only
+                for topic in topics
+                for broker_id, address in self._nodes(topic)
+                if (broker_id == MASTER_ID or not masters_only) and address not in left_out
             )
         )
+
+    def _nodes(self, topic: str) -> Iterator[tuple[int, str]]:
+        """Id and address of each node of a topic."""
+        route = self.routes.get(topic)
+        for broker in route.brokers if route is not None else ():
+            yield from self._addresses[broker.broker_name].items()
 
     async def tell_all(
         self,
@@ -250,10 +270,12 @@ class Cluster(Access):
         ext_fields: Mapping[str, object] | None = None,
         *,
         body: bytes = b"",
+        topics: Iterable[str],
+        but_not: Iterable[str] = (),
         masters_only: bool,
         timeout_seconds: float | None = None,
     ) -> None:
-        """Send the same request to all known brokers; failures are logged."""
+        """Send the same request to all brokers of some topics; failures are logged."""
 
         async def tell(address: str) -> None:
             try:
@@ -263,7 +285,7 @@ class Cluster(Access):
             except KeroloxError as error:
                 _log.warning("request %d to %s failed: %s", code, address, error)
 
-        addresses = self.broker_addresses(masters_only=masters_only)
+        addresses = self.broker_addresses(topics, masters_only=masters_only, but_not=but_not)
         await asyncio.gather(*(tell(address) for address in addresses))
 
     async def close(self) -> None:

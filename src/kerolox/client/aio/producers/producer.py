@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, Cluster
+from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, HEARTBEAT_FIRST_MS, Cluster
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
@@ -76,8 +76,8 @@ COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
 TOPICS_CHECKED_MAX = 10_000
 """Topic names that are remembered as legal."""
 
-ROUTE_POLL_FIRST_MS, HEARTBEAT_FIRST_MS = 10, 1_000
-"""When after the start routes are asked for and brokers greeted for the first time."""
+ROUTE_POLL_FIRST_MS = 10
+"""When after the start routes are asked for for the first time."""
 
 _log = logging.getLogger(__name__)
 
@@ -178,6 +178,7 @@ class Producer(Client):
         await cluster.tell_all(
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": self._client_id, "producerGroup": self.group},
+            topics=self._topics(),
             masters_only=False,
             timeout_seconds=FAREWELL_SECONDS_MAX,
         )
@@ -546,16 +547,20 @@ class Producer(Client):
         return command.response()
 
     # -- routes and heartbeats ------------------------------------------------------------------
+    def _topics(self) -> list[str]:
+        """Those in use: the template, whose brokers a new topic may come to, those sent to, and
+        those of replies."""
+        replies = {name for names in self._reply_topics.values() for name in names}
+        return list(
+            dict.fromkeys((self.settings.create_topic_key, *self._plans.topics(), *replies))
+        )
+
     async def _poll_routes(self) -> None:
         cluster = self._open_cluster()
-        # The brokers of the template are those that a new topic may come to.
-        await cluster.refresh(self.settings.create_topic_key)
-        for topic in self._plans.topics():
+        for topic in self._topics():
             route = await cluster.refresh(topic)
-            if route is not None:
+            if route is not None and self._plans.get(topic) is not None:
                 self._plans.adopt(topic, route)
-        for topic in {name for names in self._reply_topics.values() for name in names}:
-            await cluster.refresh(topic)
 
     async def _greet_for_replies(self, topic: str, plan: Plan) -> None:
         """Before the first request to a topic: whichever broker gets the reply must know us."""
@@ -563,13 +568,15 @@ class Producer(Client):
         names = frozenset(reply_topic(cluster) for cluster in clusters)
         for name in names:
             await self._open_cluster().refresh(name)
-        await self._heartbeat()
+        await self._heartbeat(*names)
         self._reply_topics[topic] = names
 
-    async def _heartbeat(self) -> None:
+    async def _heartbeat(self, *more: str) -> None:
+        """Greet the brokers of the topics in use, and of some more."""
         cluster = self._open_cluster()
         body = heartbeat_body(self._client_id, producer_groups=[self.group])
-        await cluster.tell_all(RequestCode.HEART_BEAT, body=body, masters_only=True)
+        topics = [*self._topics(), *more]
+        await cluster.tell_all(RequestCode.HEART_BEAT, body=body, topics=topics, masters_only=True)
 
 
 def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSettings) -> Producer:
