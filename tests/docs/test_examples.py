@@ -15,13 +15,14 @@ import pytest
 
 from kerolox.broker.config import BrokerConfig
 from tests.docs.examples import LANGUAGES, PAGES, ROOT, Block, blocks_of
+from tests.support.clients.spark import spark_variables
 from tests.support.eventually import wait_until
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS_MAX = 100
+SECONDS_MAX = 400
 SESSION = """
 from pyspark.sql import SparkSession
 
@@ -56,11 +57,10 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield server
 
 
-def run(command: list[str], folder: Path, name_server: str) -> str:
+def run(command: list[str], folder: Path, name_server: str, **variables: str) -> str:
     """Run to a good end in a folder of its own; what it printed."""
-    environment = {**os.environ, "NAMESRV_ADDR": name_server, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["HOME"] = str(folder)
-    environment |= {"PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+    environment |= {"NAMESRV_ADDR": name_server, "HOME": str(folder)}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
@@ -138,7 +138,8 @@ def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
     run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)
     run(["kerolox", "send", "Orders", "hello", "--tags", "new"], tmp_path, up.namesrv)
     whole = "\n".join(code).replace("127.0.0.1:9876", up.namesrv)
-    printed = run([sys.executable, "-W", "ignore", "-c", whole], tmp_path, up.namesrv)
+    command = [sys.executable, "-W", "ignore", "-c", whole]
+    printed = run(command, tmp_path, up.namesrv, **spark_variables())
     assert "hello" in printed
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 import warnings
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clients.spark import QUICK, Topics
+from tests.support.clients.spark import QUICK, Topics, spark_variables
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-SOURCE = Path(__file__).parents[2] / "src"
 
 RESTARTS = {"test_first_batch", "test_kills", "test_restarts"}
 """Modules that take as long as all the others: they run beside them, in a Spark of their own."""
@@ -42,10 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_environment() -> Iterator[None]:
-    """What Spark's Python workers need: this interpreter, and the package on its path."""
+    """What Spark's Python workers need."""
     before = dict(os.environ)
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    os.environ.update(PYTHONPATH=path, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    os.environ.update(spark_variables())
     yield
     os.environ.clear()
     os.environ.update(before)

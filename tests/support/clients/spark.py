@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kerolox
 from kerolox.errors import RemotingError
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -20,14 +26,22 @@ from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
     from typing import Self
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-__all__ = ["QUICK", "SECONDS_OF_SPARK", "Gathered", "Sending", "Sent", "Topics", "read_to_end"]
+__all__ = [
+    "QUICK",
+    "SECONDS_OF_SPARK",
+    "Gathered",
+    "Sending",
+    "Sent",
+    "Topics",
+    "read_to_end",
+    "spark_variables",
+]
 
 IN_FLIGHT_MAX = 256
 
@@ -49,6 +63,26 @@ QUICK = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 """Settings of a Spark session that costs little."""
+
+_CACHE = Path(__file__).resolve().parents[3] / ".cache"
+
+
+def spark_variables() -> dict[str, str]:
+    """Variables of a driver: this interpreter, this package, and a ``SPARK_HOME`` without PySpark's
+    archive. Of that each of Spark's Python processes, one per stream and more per batch, compiles
+    what it imports: a second and a half. Without it they import the installed PySpark, compiled."""
+    home = _CACHE / f"spark-{version('pyspark')}"
+    home.mkdir(parents=True, exist_ok=True)
+    for part in ("bin", "jars", "sbin"):
+        with contextlib.suppress(FileExistsError):
+            (home / part).symlink_to(str(files("pyspark") / part))
+    source = str(Path(kerolox.__file__).parents[1])
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 @dataclass
