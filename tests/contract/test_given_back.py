@@ -168,3 +168,33 @@ async def test_a_broadcasting_member_drops_what_it_can_t_read(here: Here, tmp_pa
 def lz4_bytes(data: bytes) -> bytes:
     packed: bytes = lz4.frame.compress(data)
     return packed
+
+
+async def test_a_retried_message_waits_uncounted_for_a_member_that_has_a_listener(
+    here: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    got: list[tuple[str, int, bytes]] = []
+
+    async def listen(message: MessageExt) -> ConsumeStatus | None:
+        got.append((message.topic, message.reconsume_times, message.body))
+        return None if message.reconsume_times else ConsumeStatus.RECONSUME_LATER
+
+    def passed_on() -> int:
+        return len([r for r in caplog.records if "no listener for topic U" in r.getMessage()])
+
+    caplog.set_level("DEBUG", "kerolox.client")
+    # One more failure, or two that do not count as such, would make it a dead letter.
+    consumer = PushConsumer("g", here.name_server, settings=settings(max_reconsume_times=1))
+    for topic in "TU":
+        consumer.subscribe_each(topic, "*", listen)
+    async with Producer("p", here.name_server) as producer, consumer:
+        await producer.send(Message("U", b"kept"))
+        await until(lambda: got, what="the first try")
+        owned = consumer._assignments.values()
+        await until(lambda: not any(len(each.process_queue) for each in owned), what="its end")
+        consumer.unsubscribe("U")
+        await until(lambda: passed_on() >= 2, what="two rounds through the retry topic")
+        consumer.subscribe_each("U", "*", listen)
+        await until(lambda: len(got) == 2, what="the second try")
+    assert got == [("U", 0, b"kept"), ("U", 1, b"kept")]
+    assert await dead_letters(here, "g") == []
