@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kerolox.client import ConsumeStatus, TransactionState, sync
+from kerolox.client import ConsumeStatus, TransactionProducer, TransactionState, sync
 from kerolox.client.aio.user_code import call_user
 from kerolox.client.core.consuming.outcome import failed_positions
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, RpcHook
 from kerolox.errors import ClientError
-from kerolox.message import MessageExt
+from kerolox.message import Message, MessageExt
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
@@ -43,6 +43,20 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def given_back(broker: QueueBroker) -> list[str]:
     """Log offsets of the messages that were sent back, which are 100 times their queue offsets."""
     return [request.ext_fields["offset"] for request in broker.seen[SEND_BACK]]
+
+
+def ends(broker: QueueBroker) -> list[str]:
+    """The outcomes of transactions that the broker heard of: 8 commit, 12 rollback, 0 unknown."""
+    told = broker.seen[RequestCode.END_TRANSACTION]
+    return [request.ext_fields["commitOrRollback"] for request in told]
+
+
+def ask_about(broker: QueueBroker) -> None:
+    """Ask the producer how a transaction ended."""
+    fields = {"tranStateTableOffset": 7, "commitLogOffset": 9, "msgId": "id"}
+    code = RequestCode.CHECK_TRANSACTION_STATE
+    check = RemotingCommand.request(code, fields, body=record(7), oneway=True)
+    broker.connections[-1].send_oneway(check)
 
 
 # -- cancellation ---------------------------------------------------------------------------------
@@ -223,8 +237,37 @@ async def test_an_async_function_may_be_a_listener_of_the_blocking_consumer(
     assert given_back(broker) == []
 
 
-async def test_a_plain_function_may_say_how_a_transaction_ended() -> None:
-    assert await call_user(lambda _: TransactionState.COMMIT, None) is TransactionState.COMMIT
+async def test_a_plain_function_may_be_a_local_transaction_and_a_check(
+    broker: QueueBroker,
+) -> None:
+    def is_paid(message: MessageExt) -> TransactionState:
+        return TransactionState.ROLLBACK
+
+    async with TransactionProducer("p", broker.address, check=is_paid) as producer:
+        commit = TransactionState.COMMIT
+        result = await producer.send_in_transaction(Message("T", b"x"), lambda _: commit)
+        assert result.state is commit
+        await until(lambda: ends(broker) == ["8"])
+        ask_about(broker)
+        await until(lambda: ends(broker) == ["8", "12"])
+
+
+async def test_a_check_that_raises_cancelled_error_leaves_the_outcome_unknown(
+    broker: QueueBroker,
+) -> None:
+    async def is_paid(message: MessageExt) -> TransactionState:
+        raise asyncio.CancelledError
+
+    async def pay(message: Message) -> TransactionState:
+        raise asyncio.CancelledError
+
+    async with TransactionProducer("p", broker.address, check=is_paid) as producer:
+        # The caller's own function, in the caller's own task: what it raises is raised there.
+        with pytest.raises(asyncio.CancelledError):
+            await producer.send_in_transaction(Message("T", b"x"), pay)
+        await until(lambda: ends(broker) == ["0"])
+        ask_about(broker)
+        await until(lambda: ends(broker) == ["0", "0"])
 
 
 # -- an outcome for each message ------------------------------------------------------------------

@@ -15,10 +15,19 @@ _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 
+async def run_user(
+    function: Callable[[_Argument], Awaitable[_Result] | _Result], argument: _Argument
+) -> _Result:
+    """What the function returns, be it async or plain; a plain one runs here, in the loop. What it
+    raises is raised here."""
+    result = function(argument)
+    return await result if inspect.isawaitable(result) else result
+
+
 async def call_user(
     function: Callable[[_Argument], Awaitable[_Result] | _Result], argument: _Argument
 ) -> _Result:
-    """What the function returns, be it async or plain; a plain one runs here, in the loop.
+    """As :func:`run_user`, for tasks that go on whatever the function does.
 
     Raises:
         CancelledError: the calling task itself was cancelled.
@@ -28,8 +37,7 @@ async def call_user(
     """
     cancels = _cancels()
     try:
-        result = function(argument)
-        return await result if inspect.isawaitable(result) else result
+        return await run_user(function, argument)
     except asyncio.CancelledError as error:
         if _cancels() > cancels:
             raise

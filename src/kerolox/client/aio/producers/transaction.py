@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.producers.producer import Producer
-from kerolox.client.aio.user_code import call_user
+from kerolox.client.aio.user_code import call_user, run_user
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
@@ -110,7 +110,7 @@ class TransactionProducer(Producer):
         try:
             if sent.status is SendStatus.SEND_OK:
                 state, remark = TransactionState.UNKNOWN, "executing"
-                state, remark = _outcome(await call_user(execute, message)), ""
+                state, remark = _outcome(await run_user(execute, message)), ""
         except BaseException as error:
             remark = f"{type(error).__name__}: {error}"
             raise
