@@ -76,6 +76,10 @@ class BlackHole(FakeBroker):
         self.answers[code] = self.swallow
         self.open = asyncio.Event()
 
+    async def __aenter__(self) -> BlackHole:
+        await super().__aenter__()
+        return self
+
     async def swallow(self, command: RemotingCommand) -> RemotingCommand | None:
         await self.open.wait()
         return self._default(command)
