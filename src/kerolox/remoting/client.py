@@ -381,6 +381,11 @@ class RemotingClient:
         finally:
             connection.forget(command.opaque)
 
+    @property
+    def closed(self) -> bool:
+        """:meth:`close` was called."""
+        return self._closed
+
     def connection(self, address: str) -> ClientConnection | None:
         """The open connection to an address; None: the next request opens another."""
         connection = self._connections.get(address)

@@ -90,10 +90,11 @@ class ProducerSettings(ClientSettings):
     """Settings of a producer (``DefaultMQProducer``)."""
 
     send_timeout_ms: int = 3_000
-    """Time limit of a send, all its retries included (``sendMsgTimeout``)."""
+    """Time limit of a send: route, connection and all its retries (``sendMsgTimeout``)."""
     retries: int = 2
     """Further tries after a failed one, on other brokers if there are
-    (``retryTimesWhenSendFailed``)."""
+    (``retryTimesWhenSendFailed``). Before a broker is asked again there is a pause: 50 ms, then
+    twice as long each time, up to 1 s."""
     retried_codes: frozenset[int] = RETRIED_CODES
     """Response codes that are worth a retry (``retryResponseCodes``)."""
     retry_when_not_stored_ok: bool = False

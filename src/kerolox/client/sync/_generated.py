@@ -225,7 +225,8 @@ class Producer(Client):
             message: what to send.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
-            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+            timeout_ms: time limit of route, connection and retries together; None:
+                ``send_timeout_ms``.
 
         Returns:
             Where it was stored; its status tells how safely.
@@ -234,6 +235,7 @@ class Producer(Client):
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             BrokerError: the broker refused it (the last one that was tried).
+            ClientClosedError: the producer was closed meanwhile; the message may be stored.
             RemotingError: no answer. The message may be stored; sending it again may double it.
         """
         return self._portal.run(
@@ -249,6 +251,8 @@ class Producer(Client):
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored.
 
+        It waits, for ``send_timeout_ms`` at most, while the broker leaves more than 4 MiB unread.
+
         Args:
             message: what to send.
             queue: where to.
@@ -257,7 +261,7 @@ class Producer(Client):
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
-            RemotingError: there is no connection.
+            RemotingError: there is no connection, or no room on it in time.
         """
         self._portal.run(self._client.send_oneway(message, queue=queue, selector=selector))
 

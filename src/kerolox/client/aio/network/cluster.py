@@ -24,6 +24,7 @@ from kerolox.client.aio.network.addressing import (
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     BrokerSystemError,
+    ClientClosedError,
     ClientError,
     ConnectError,
     KeroloxError,
@@ -144,13 +145,21 @@ class Cluster(Access):
 
     # -- routes -------------------------------------------------------------------------------
     async def refresh(self, topic: str) -> TopicRoute | None:
-        """Fetch a route and remember it; what was known stays when the topic is unknown now."""
+        """Fetch a route and remember it; what was known stays when the topic is unknown now.
+
+        Raises:
+            ClientClosedError: the client was closed meanwhile.
+        """
         task = self._fetching.get(topic)
         if task is None:
             task = asyncio.ensure_future(self.fetch_route(topic))
             self._fetching[topic] = task
             task.add_done_callback(lambda done: self._fetched(topic, done))
-        route = await asyncio.shield(task)
+        # Others may wait for it too, so that a caller who goes away does not end it.
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise ClientClosedError("the client was closed before the route came")
+        route = task.result()
         if route is not None:
             self.learn(topic, route)
         return route

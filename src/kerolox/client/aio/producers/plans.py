@@ -11,6 +11,7 @@ from kerolox.errors import TopicRouteNotFoundError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.producers.time_limit import TimeLimit
     from kerolox.client.aio.settings import ProducerSettings
 
 
@@ -34,12 +35,18 @@ class Plans:
         """Those that have a plan."""
         return list(self._plans)
 
-    async def make(self, cluster: Cluster, topic: str) -> Plan:
+    async def make(self, cluster: Cluster, topic: str, limit: TimeLimit) -> Plan:
         """Find out where messages of a topic go; of a new topic, where they may go.
 
         Raises:
             TopicRouteNotFoundError: nowhere.
+            RequestTimeoutError: no name server has said so in time.
         """
+        servers = ", ".join(cluster.name_servers)
+        async with limit.around(f"no route of topic {topic!r} came from name servers {servers}"):
+            return await self._make(cluster, topic)
+
+    async def _make(self, cluster: Cluster, topic: str) -> Plan:
         route = await cluster.refresh(topic)
         if route is None:
             template = await cluster.refresh(self._settings.create_topic_key)

@@ -1,8 +1,9 @@
 """The asyncio producer.
 
 A send picks a queue and asks the broker that has it. When that fails in a way that another broker
-may not (:mod:`kerolox.client.core.sending.retry`), it tries others within one time limit. Many
-sends may be open at the same time; they share one connection per broker and need no tasks.
+may not (:mod:`kerolox.client.core.sending.retry`), it tries others. Route, connection and all tries
+share one time limit. Many sends may be open at the same time; they share one connection per broker
+and need no tasks.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, HEARTBEAT_FIRST_MS, Cluster
+from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.producers.plans import Plan, Plans
+from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.heartbeat import heartbeat_body
-from kerolox.client.core.hooks import SendContext, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.routes import (
-    MASTER_ID,
     publish_queues,
 )
 from kerolox.client.core.sending.latency import LatencyFaults
 from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic
-from kerolox.client.core.sending.retry import is_retried
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
     SendHeader,
@@ -41,7 +41,6 @@ from kerolox.client.core.sending.send import (
     outgoing_batch,
     outgoing_message,
     request_message,
-    send_result,
 )
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
@@ -54,11 +53,9 @@ from kerolox.client.core.validate import (
 )
 from kerolox.errors import (
     ClientClosedError,
-    ClientError,
     KeroloxError,
     MessageRejectedError,
     RemoteProtocolError,
-    RequestTimeoutError,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -133,6 +130,9 @@ class Producer(Client):
             hook = self._tracing.hook(self._ids)
             self._send_hooks += (hook,)
             self._end_hooks += (hook,)
+        self._delivery = Delivery(
+            self._header, self.settings, self._namespace, self._send_hooks, self._faults
+        )
 
     async def start(self) -> None:
         """Start to poll routes and to send heartbeats, in the background.
@@ -172,6 +172,7 @@ class Producer(Client):
         if cluster is None:
             return
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
+        self._delivery.close()
         await self._background.stop()
         if self._tracing is not None:
             await self._tracing.close()
@@ -199,7 +200,8 @@ class Producer(Client):
             message: what to send.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
-            timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
+            timeout_ms: time limit of route, connection and retries together; None:
+                ``send_timeout_ms``.
 
         Returns:
             Where it was stored; its status tells how safely.
@@ -208,14 +210,17 @@ class Producer(Client):
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             BrokerError: the broker refused it (the last one that was tried).
+            ClientClosedError: the producer was closed meanwhile; the message may be stored.
             RemotingError: no answer. The message may be stored; sending it again may double it.
         """
         cluster = self._sending_cluster(message)
+        limit = self._time_limit(timeout_ms)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if selector is not None:
             queue = self._select(selector, plan, message)
-        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+        return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
 
     async def send_oneway(
         self,
@@ -226,6 +231,8 @@ class Producer(Client):
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored.
 
+        It waits, for ``send_timeout_ms`` at most, while the broker leaves more than 4 MiB unread.
+
         Args:
             message: what to send.
             queue: where to.
@@ -234,27 +241,17 @@ class Producer(Client):
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
-            RemotingError: there is no connection.
+            RemotingError: there is no connection, or no room on it in time.
         """
         cluster = self._sending_cluster(message)
+        limit = self._time_limit(None)
         outgoing = await self._outgoing(message)
-        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if selector is not None:
             queue = self._select(selector, plan, message)
-        target = queue or self._choose(plan, [])
-        timeout_seconds = self.settings.send_timeout_ms / 1000
-        address = cluster.master_address(target.broker_name)
-        if address is None:
-            address = await self._find_address(cluster, plan, target, timeout_seconds)
-        context = None
-        if self._send_hooks:
-            context = self._send_context(outgoing, target, address, is_oneway=True)
-            run_hooks((hook.before_send for hook in self._send_hooks), context)
-            outgoing = context.message
-        request = self._header.request(outgoing, target.queue_id, clock.now_ms(), oneway=True)
-        await cluster.remoting.invoke_oneway(address, request, timeout_seconds=timeout_seconds)
-        if context is not None:
-            run_hooks((hook.after_send for hook in self._send_hooks), context)
+        target = queue or self._delivery.choose(plan, ())
+        await self._delivery.deliver_oneway(cluster, plan, outgoing, target, limit)
 
     async def send_batch(
         self,
@@ -283,6 +280,7 @@ class Producer(Client):
         cluster = self._open_cluster()
         for message in batch:
             self._sending_cluster(message)
+        limit = self._time_limit(timeout_ms)
         now_ms, next_id = clock.now_ms(), self._ids.next
         outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
         if self._namespace:
@@ -292,8 +290,9 @@ class Producer(Client):
                 f"the batch has {len(outgoing.body)} bytes; the limit is"
                 f" {self.settings.message_bytes_max}; cut it with split_batches"
             )
-        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
-        return await self._deliver(cluster, plan, outgoing, queue, timeout_ms)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
+        return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
 
     async def request(
         self,
@@ -325,28 +324,26 @@ class Producer(Client):
                 was not sent, as :meth:`send`.
         """
         cluster = self._sending_cluster(message)
-        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        loop_time = asyncio.get_running_loop().time
-        deadline = loop_time() + limit_ms / 1000
+        limit = self._time_limit(timeout_ms)
         correlation_id = str(uuid.uuid4())
         outgoing = request_message(
             await self._outgoing(message),
             correlation_id=correlation_id,
             client_id=self._client_id,
-            ttl_ms=limit_ms,
+            ttl_ms=limit.ms,
         )
         topic = outgoing.topic
-        plan = self._plans.get(topic) or await self._plans.make(cluster, topic)
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if topic not in self._reply_topics:
-            await self._greet_for_replies(topic, plan)
+            async with limit.around("not all brokers that may bring the reply answered"):
+                await self._greet_for_replies(topic, plan)
         if selector is not None:
             queue = self._select(selector, plan, message)
-        what = f"request {outgoing.message_id} to topic {message.topic} within {limit_ms} ms"
-        waiting = self._requests.open(correlation_id, deadline, what)
+        what = f"request {outgoing.message_id} to topic {message.topic} within {limit.ms} ms"
+        waiting = self._requests.open(correlation_id, limit.deadline, what)
         try:
             try:
-                remaining_ms = round((deadline - loop_time()) * 1000)
-                await self._deliver(cluster, plan, outgoing, queue, remaining_ms)
+                await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
             except KeroloxError:
                 # What was answered was sent, even if the broker's word is lost.
                 if not waiting.done():
@@ -394,98 +391,8 @@ class Producer(Client):
             )
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
-    async def _deliver(
-        self,
-        cluster: Cluster,
-        plan: Plan,
-        outgoing: OutgoingMessage,
-        queue: MessageQueue | None,
-        timeout_ms: int | None,
-    ) -> SendResult:
-        """Fast path: one turn of this loop is the whole send when nothing fails."""
-        loop_time = asyncio.get_running_loop().time
-        limit_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = loop_time() + limit_ms / 1000
-        tries = 1 if queue is not None else 1 + self.settings.retries
-        tried: list[str] = []
-        failure: KeroloxError | None = None
-        result: SendResult | None = None
-        while len(tried) < tries:
-            target = queue or self._choose(plan, tried)
-            start = loop_time()
-            remaining = deadline - start
-            if remaining <= 0:
-                break
-            tried.append(target.broker_name)
-            try:
-                address = cluster.master_address(target.broker_name)
-                if address is None:
-                    address = await self._find_address(cluster, plan, target, remaining)
-                if self._send_hooks:
-                    result = await self._hooked(cluster, outgoing, target, address, remaining)
-                else:
-                    request = self._header.request(outgoing, target.queue_id, clock.now_ms())
-                    response = await cluster.remoting.invoke(
-                        address, request, timeout_seconds=remaining
-                    )
-                    result = send_result(response, outgoing, target, address)
-                if self._namespace:
-                    shown = queue_without_namespace(self._namespace, result.queue)
-                    result = result._replace(queue=shown)
-            except KeroloxError as error:
-                if self._faults is not None and queue is None:
-                    self._faults.note(target.broker_name, (loop_time() - start) * 1000, failed=True)
-                if not is_retried(error, self.settings.retried_codes):
-                    raise
-                failure = error
-                _log.info("send to %s failed: %s", target.broker_name, error)
-                continue
-            if self._faults is not None and queue is None:
-                self._faults.note(target.broker_name, (loop_time() - start) * 1000)
-            if result.is_ok or not self.settings.retry_when_not_stored_ok:
-                return result
-        if result is not None:
-            return result
-        if failure is None:
-            raise RequestTimeoutError(f"no time to send within {limit_ms} ms")
-        failure.add_note(f"tried {len(tried)} times within {limit_ms} ms: {', '.join(tried)}")
-        raise failure
-
-    async def _hooked(
-        self,
-        cluster: Cluster,
-        outgoing: OutgoingMessage,
-        target: MessageQueue,
-        address: str,
-        seconds: float,
-    ) -> SendResult:
-        """One try of a send with hooks around it."""
-        hooks = self._send_hooks
-        context = self._send_context(outgoing, target, address)
-        run_hooks((hook.before_send for hook in hooks), context)
-        outgoing = context.message
-        request = self._header.request(outgoing, target.queue_id, clock.now_ms())
-        try:
-            response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
-            context.result = send_result(response, outgoing, target, address)
-        except KeroloxError as error:
-            context.error = error
-            raise
-        finally:
-            run_hooks((hook.after_send for hook in hooks), context)
-        return context.result
-
-    def _send_context(
-        self,
-        outgoing: OutgoingMessage,
-        target: MessageQueue,
-        address: str,
-        *,
-        is_oneway: bool = False,
-    ) -> SendContext:
-        return SendContext(
-            self.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
-        )
+    def _time_limit(self, timeout_ms: int | None) -> TimeLimit:
+        return TimeLimit.of(self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _select(self, selector: QueueSelector, plan: Plan, message: Message) -> MessageQueue:
         """The user's choice among the queues as the user knows them."""
@@ -493,35 +400,6 @@ class Producer(Client):
         if self._namespace:
             queues = [queue_without_namespace(self._namespace, queue) for queue in queues]
         return selector(queues, message)
-
-    def _choose(self, plan: Plan, tried: Sequence[str]) -> MessageQueue:
-        """The queue of the next try, given the brokers of those before."""
-        if self._faults is not None:
-            return self._faults.choose(plan.chooser)
-        return plan.chooser.next(tried[-1] if tried else None)
-
-    async def _find_address(
-        self, cluster: Cluster, plan: Plan, queue: MessageQueue, timeout_seconds: float
-    ) -> str:
-        """The master's address of a broker that no polled route has; asks for the route once.
-
-        Raises:
-            ClientError: it has none.
-        """
-        broker = plan.route.broker(queue.broker_name)
-        address = broker.addresses.get(MASTER_ID) if broker else None
-        if address is None:
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    await cluster.refresh(with_namespace(self._namespace, queue.topic))
-            except TimeoutError:
-                _log.info("no route of topic %s within %.1f s", queue.topic, timeout_seconds)
-            address = cluster.master_address(queue.broker_name)
-        if address is None:
-            raise ClientError(
-                f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
-            )
-        return address
 
     # -- requests of brokers --------------------------------------------------------------------
     async def _asked(

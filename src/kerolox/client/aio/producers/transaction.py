@@ -102,9 +102,11 @@ class TransactionProducer(Producer):
         if message.delay_level:
             raise MessageRejectedError("a message of a transaction can't be delayed")
         cluster = self._sending_cluster(message)
+        limit = self._time_limit(timeout_ms)
         outgoing = half_message(await self._outgoing(message), self.group)
-        plan = self._plans.get(outgoing.topic) or await self._plans.make(cluster, outgoing.topic)
-        sent = await self._deliver(cluster, plan, outgoing, None, timeout_ms)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
+        sent = await self._delivery.deliver(cluster, plan, outgoing, None, limit)
         state = TransactionState.ROLLBACK
         remark = f"the half message is stored, but {sent.status.value}"
         try:

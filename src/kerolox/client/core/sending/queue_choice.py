@@ -1,4 +1,4 @@
-"""Which queue the next message goes to: round robin, away from the broker that just failed."""
+"""Which queue the next message goes to: round robin, away from brokers that failed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ class QueueChooser:
         self.queues = tuple(queues)
         self._index = start % len(self.queues)
 
-    def next(self, avoid_broker: str | None = None) -> MessageQueue:
-        """The next queue; one on another broker than ``avoid_broker`` if there is one."""
+    def next(self, tried: Sequence[str] = ()) -> MessageQueue:
+        """The next queue of a broker that was not tried; if there is none, of another one than
+        the last that was; if there is only that, of it."""
         queues = self.queues
-        for _ in range(len(queues)):
-            self._index = (self._index + 1) % len(queues)
-            queue = queues[self._index]
-            if queue.broker_name != avoid_broker:
-                return queue
+        for avoided in (tried, tried[-1:]):
+            for _ in range(len(queues)):
+                self._index = (self._index + 1) % len(queues)
+                queue = queues[self._index]
+                if queue.broker_name not in avoided:
+                    return queue
         self._index = (self._index + 1) % len(queues)
         return queues[self._index]

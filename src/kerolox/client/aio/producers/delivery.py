@@ -1,0 +1,250 @@
+"""How a message gets to a broker: queue, address, tries, hooks, all within one time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kerolox import clock
+from kerolox.client.core.hooks import SendContext, run_hooks
+from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
+from kerolox.client.core.routes import MASTER_ID
+from kerolox.client.core.sending.send import SendResult, send_result
+from kerolox.client.core.sending.tries import Tries, pause_ms
+from kerolox.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectError,
+    ConnectionLostError,
+    KeroloxError,
+)
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.producers.plans import Plan
+    from kerolox.client.aio.producers.time_limit import TimeLimit
+    from kerolox.client.aio.settings import ProducerSettings
+    from kerolox.client.core.hooks import SendHook
+    from kerolox.client.core.sending.latency import LatencyFaults
+    from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
+    from kerolox.message import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """Brings the messages of one producer to brokers."""
+
+    def __init__(
+        self,
+        header: SendHeader,
+        settings: ProducerSettings,
+        namespace: str,
+        hooks: tuple[SendHook, ...],
+        faults: LatencyFaults | None,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            header: what is the same in all sends.
+            settings: the producer's.
+            namespace: the producer's.
+            hooks: to run around each try.
+            faults: what is known of the brokers' latency; None: nothing is noted.
+        """
+        self._header = header
+        self._settings = settings
+        self._namespace = namespace
+        self._hooks = hooks
+        self._faults = faults
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End the pauses between tries: there are no further ones."""
+        self._closing.set()
+
+    async def deliver(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | None,
+        limit: TimeLimit,
+    ) -> SendResult:
+        """Send until it is stored; one turn of this loop is the whole send when nothing fails.
+
+        Raises:
+            KeroloxError: it is not stored, or nobody knows.
+        """
+        settings, loop_time = self._settings, asyncio.get_running_loop().time
+        tries = Tries(
+            1 if queue is not None else 1 + settings.retries,
+            settings.retried_codes,
+            retry_when_not_stored_ok=settings.retry_when_not_stored_ok,
+        )
+        while not tries.is_over:
+            target = queue or self.choose(plan, tries.brokers)
+            pause = pause_ms(tries.brokers, target.broker_name) / 1000
+            if limit.deadline - loop_time() <= pause:
+                break
+            if pause and not await self._pause(pause):
+                tries.failed(ClientClosedError("the producer was closed between two tries"))
+                break
+            start = loop_time()
+            tries.brokers.append(target.broker_name)
+            try:
+                result = await self._try(cluster, plan, outgoing, target, limit)
+            except KeroloxError as error:
+                is_failed = True
+                if tries.failed(_said_plainly(error, cluster)):
+                    _log.info("send to %s failed: %s", target.broker_name, error)
+            else:
+                is_failed = False
+                tries.answered(result)
+            if self._faults is not None and queue is None:
+                self._faults.note(
+                    target.broker_name, (loop_time() - start) * 1000, failed=is_failed
+                )
+        return tries.end(limit.ms)
+
+    async def deliver_oneway(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        limit: TimeLimit,
+    ) -> None:
+        """Send once; nobody answers.
+
+        Raises:
+            KeroloxError: it was not sent.
+        """
+        address = cluster.master_address(target.broker_name)
+        if address is None:
+            address = await self._find_address(cluster, plan, target, limit)
+        context = None
+        if self._hooks:
+            context = self._context(outgoing, target, address, is_oneway=True)
+            run_hooks((hook.before_send for hook in self._hooks), context)
+            outgoing = context.message
+        request = self._header.request(outgoing, target.queue_id, clock.now_ms(), oneway=True)
+        try:
+            await cluster.remoting.invoke_oneway(
+                address, request, timeout_seconds=limit.seconds_left
+            )
+        except KeroloxError as error:
+            plain = _said_plainly(error, cluster)
+            if plain is not error:
+                raise plain from error
+            raise
+        if context is not None:
+            run_hooks((hook.after_send for hook in self._hooks), context)
+
+    def choose(self, plan: Plan, tried: Sequence[str]) -> MessageQueue:
+        """The queue of the next try, given the brokers of those before."""
+        if self._faults is not None:
+            return self._faults.choose(plan.chooser)
+        return plan.chooser.next(tried)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before a try; False: the producer is closed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        return not self._closing.is_set()
+
+    async def _try(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        limit: TimeLimit,
+    ) -> SendResult:
+        address = cluster.master_address(target.broker_name)
+        if address is None:
+            address = await self._find_address(cluster, plan, target, limit)
+        seconds = limit.seconds_left
+        if self._hooks:
+            result = await self._hooked(cluster, outgoing, target, address, seconds)
+        else:
+            request = self._header.request(outgoing, target.queue_id, clock.now_ms())
+            response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
+            result = send_result(response, outgoing, target, address)
+        if self._namespace:
+            shown = queue_without_namespace(self._namespace, result.queue)
+            result = result._replace(queue=shown)
+        return result
+
+    async def _hooked(
+        self,
+        cluster: Cluster,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        seconds: float,
+    ) -> SendResult:
+        """One try of a send with hooks around it."""
+        hooks = self._hooks
+        context = self._context(outgoing, target, address)
+        run_hooks((hook.before_send for hook in hooks), context)
+        outgoing = context.message
+        request = self._header.request(outgoing, target.queue_id, clock.now_ms())
+        try:
+            response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
+            context.result = send_result(response, outgoing, target, address)
+        except KeroloxError as error:
+            context.error = error
+            raise
+        finally:
+            run_hooks((hook.after_send for hook in hooks), context)
+        return context.result
+
+    def _context(
+        self,
+        outgoing: OutgoingMessage,
+        target: MessageQueue,
+        address: str,
+        *,
+        is_oneway: bool = False,
+    ) -> SendContext:
+        return SendContext(
+            self._header.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
+        )
+
+    async def _find_address(
+        self, cluster: Cluster, plan: Plan, queue: MessageQueue, limit: TimeLimit
+    ) -> str:
+        """The master's address of a broker that no polled route has; asks for the route once.
+
+        Raises:
+            ClientError: it has none.
+            RequestTimeoutError: no name server has said so in time.
+        """
+        broker = plan.route.broker(queue.broker_name)
+        address = broker.addresses.get(MASTER_ID) if broker else None
+        if address is None:
+            what = f"no route of topic {queue.topic!r} came from the name servers"
+            async with limit.around(what):
+                await cluster.refresh(with_namespace(self._namespace, queue.topic))
+            address = cluster.master_address(queue.broker_name)
+        if address is None:
+            raise ClientError(
+                f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
+            )
+        return address
+
+
+def _said_plainly(error: KeroloxError, cluster: Cluster) -> KeroloxError:
+    """The error; another one where it was our own close that took the connection away."""
+    if cluster.remoting.closed and isinstance(error, (ConnectionLostError, ConnectError)):
+        plain = ClientClosedError(
+            "the producer was closed during the send; the message may be stored nevertheless"
+        )
+        plain.__cause__ = error
+        return plain
+    return error
