@@ -156,6 +156,17 @@ async def test_many_sends_at_once_are_all_stored(producer: Producer, topic: str)
     assert len({(result.queue, result.queue_offset) for result in results}) == 500
 
 
+async def test_a_burst_beyond_what_a_connection_holds_is_stored(
+    cluster: Cluster, topic: str
+) -> None:
+    settings = ProducerSettings(compress_bytes_min=2**31, send_timeout_ms=60_000)
+    async with Producer("contract-producers", cluster.name_server, settings=settings) as producer:
+        bodies = (b"%03d" % number + bytes(100 * 1024) for number in range(800))
+        results = await asyncio.gather(*(producer.send(Message(topic, body)) for body in bodies))
+    assert all(result.is_ok for result in results)
+    assert len({(result.queue, result.queue_offset) for result in results}) == 800
+
+
 async def test_a_body_over_the_brokers_limit_is_refused_by_it(cluster: Cluster) -> None:
     settings = ProducerSettings(message_bytes_max=8 * 1024 * 1024, compress_bytes_min=2**31)
     async with Producer("contract-producers", cluster.name_server, settings=settings) as producer:

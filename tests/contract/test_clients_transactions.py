@@ -10,7 +10,7 @@ import pytest
 from kerolox.client import TransactionProducer, TransactionState
 from kerolox.client import sync as blocking
 from kerolox.message import Message
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -29,7 +29,8 @@ async def test_only_what_is_committed_is_seen_and_each_once(
     asked: list[str] = []
 
     async def check(message: MessageExt) -> TransactionState:
-        asked.append(message.keys)
+        async with asyncio.timeout(SECONDS_MAX):  # it runs in a task
+            asked.append(await asyncio.sleep(0, message.keys))
         return COMMIT if message.keys.endswith("commit") else ROLLBACK
 
     async def execute(message: Message) -> TransactionState:
