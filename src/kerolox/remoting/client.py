@@ -318,9 +318,20 @@ class RemotingClient:
         await self.close()
 
     async def invoke(
-        self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
+        self,
+        address: str,
+        command: RemotingCommand,
+        *,
+        timeout_seconds: float = 3.0,
+        ahead: bool = False,
     ) -> RemotingCommand:
         """Send a request and wait for its response, whatever its code. Sets the opaque.
+
+        Args:
+            address: whom to ask.
+            command: the request.
+            timeout_seconds: time limit, connecting and waiting for room included.
+            ahead: do not wait for room; for few and small ones that must not be late.
 
         Raises:
             ConnectError: no connection to ``address`` ("host:port") in time.
@@ -337,7 +348,7 @@ class RemotingClient:
         what = f"request {command.code} to {address}"
         asked_at: float | None = self._loop.time()
         queued: Queued | None = None
-        if connection.has_room():
+        if ahead or connection.has_room():
             data = command.encode()
             future = connection.calls.open(opaque, deadline, what)
             connection.write(data)

@@ -226,6 +226,25 @@ async def test_one_that_no_frame_holds_fails_alone_while_it_waits() -> None:
         assert peer.seen == [b"1", b"3"]
 
 
+async def test_one_that_goes_ahead_passes_those_that_wait_for_room() -> None:
+    async with standing(open_calls_max=1) as (peer, client):
+        asked = [
+            asyncio.ensure_future(
+                client.invoke(peer.address, request(body), timeout_seconds=PATIENT)
+            )
+            for body in (b"1", b"2", b"3")
+        ]
+        await until(lambda: client.connection(peer.address))
+        await until(lambda: not connection_of(client, peer.address).has_room())
+        heartbeat = asyncio.ensure_future(
+            client.invoke(peer.address, request(b"now"), timeout_seconds=PATIENT, ahead=True)
+        )
+        await asyncio.sleep(0)
+        peer.reads.set()
+        await asyncio.gather(heartbeat, *asked)
+        assert peer.seen == [b"1", b"now", b"2", b"3"]
+
+
 async def test_requests_that_wait_for_room_end_with_their_connection() -> None:
     async with standing(open_calls_max=1) as (peer, client):
         asked = [

@@ -58,8 +58,9 @@ class Access:
         *,
         body: bytes = b"",
         timeout_seconds: float | None = None,
+        ahead: bool = False,
     ) -> RemotingCommand:
-        """Send a request whose answer must be code 0.
+        """Send a request whose answer must be code 0; one that goes ``ahead`` waits for no room.
 
         Raises:
             BrokerError: it is another one.
@@ -69,6 +70,7 @@ class Access:
             address,
             RemotingCommand.request(code, fields, body=body),
             timeout_seconds=timeout_seconds or self.timeout_seconds,
+            ahead=ahead,
         )
         if response.code != ResponseCode.SUCCESS:
             raise BrokerError.from_response(response.code, response.remark, address)

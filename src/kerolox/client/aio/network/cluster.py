@@ -284,12 +284,20 @@ class Cluster(Access):
         masters_only: bool,
         timeout_seconds: float | None = None,
     ) -> None:
-        """Send the same request to all brokers of some topics; failures are logged."""
+        """Send the same request to all brokers of some topics; failures are logged.
+
+        It goes ahead of sends that wait for room, or a busy client would be taken for a dead one.
+        """
 
         async def tell(address: str) -> None:
             try:
                 await self.ask(
-                    address, code, ext_fields, body=body, timeout_seconds=timeout_seconds
+                    address,
+                    code,
+                    ext_fields,
+                    body=body,
+                    timeout_seconds=timeout_seconds,
+                    ahead=True,
                 )
             except KeroloxError as error:
                 _log.warning("request %d to %s failed: %s", code, address, error)
