@@ -83,7 +83,7 @@ class FakeClient:
         }
 
     async def invoke(
-        self, address: str, command: RemotingCommand, *, timeout_seconds: float, ahead: bool
+        self, address: str, command: RemotingCommand, *, timeout_seconds: float, ahead: bool = False
     ) -> RemotingCommand:
         code = RequestCode(command.code)
         self.asked.append((address, code, command.ext_fields))
