@@ -92,7 +92,7 @@ class ClientConnection(FrameConnection):
         open_calls_max: int = OPEN_CALLS_MAX,
     ) -> None:
         super().__init__(shared)
-        self.address = address
+        self.address: str = address
         """The address as the caller gave it."""
         self.received_at: float = 0.0
         """When bytes arrived last (``loop.time()``)."""
@@ -248,8 +248,8 @@ class Queued:
     __slots__ = ("command", "future", "written_at")
 
     def __init__(self, command: RemotingCommand, future: asyncio.Future[RemotingCommand]) -> None:
-        self.command = command
-        self.future = future
+        self.command: RemotingCommand = command
+        self.future: asyncio.Future[RemotingCommand] = future
         self.written_at: float | None = None
         """When it was written (``loop.time()``)."""
 
