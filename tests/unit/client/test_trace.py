@@ -131,6 +131,17 @@ def test_a_torn_record_is_an_error_that_shows_it() -> None:
         decode_traces("Pub\x01x\x02")
 
 
+def test_keys_of_other_clients_forge_no_records_and_hide_none() -> None:
+    forged = replace(BEFORE, keys=f"a\x02{PUB_TEXT}b")
+    [read] = decode_traces(encode_trace(forged))
+    assert isinstance(read, SubBeforeTrace)
+    segment = TraceSegment()
+    assert segment.add(forged, 0) is None
+    batch = segment.drain()
+    assert batch is not None
+    assert (batch.keys, batch.records) == ("M", 1)
+
+
 def test_a_segment_is_taken_when_its_first_record_has_waited_half_a_second() -> None:
     segment = TraceSegment()
     assert segment.drain() is None

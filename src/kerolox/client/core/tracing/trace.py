@@ -156,7 +156,9 @@ def _text(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    text = str(value)
+    # Messages of other clients may have anything in their keys, which must end no field here.
+    return text.replace(FIELD, " ").replace(END, " ") if FIELD in text or END in text else text
 
 
 def encode_trace(trace: TraceRecord) -> str:
@@ -168,7 +170,8 @@ def trace_keys(trace: TraceRecord) -> list[str]:
     """What a trace message with this record is found by: the message's id and its keys.
 
     The joined ids of a batch are one key, as RocketMQ has it, unless they are very long; each id
-    is a key too, as many as there is room for.
+    is a key too, as many as there is room for. A key of another client's message that no producer
+    of ours would send is none here.
     """
     keys = [trace.message_id, *trace.keys.split(" ")]
     if "," in trace.message_id:
@@ -176,7 +179,11 @@ def trace_keys(trace: TraceRecord) -> list[str]:
             del keys[0]
         ids = trace.message_id.split(",")
         keys += ids[: TRACE_KEYS_BYTES_FULL // (len(ids[0]) + 1)]
-    return [key for key in dict.fromkeys(keys) if key and len(key) < TRACE_KEYS_BYTES_FULL]
+    return [
+        key
+        for key in dict.fromkeys(keys)
+        if key and len(key) < TRACE_KEYS_BYTES_FULL and FIELD not in key and END not in key
+    ]
 
 
 def decode_traces(text: str) -> list[TraceRecord]:
