@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from kerolox import owners
 from kerolox.addresses import split_address
 from kerolox.errors import (
     ClientClosedError,
@@ -104,6 +105,21 @@ class ClientConnection(FrameConnection):
         self._gathered_bytes = 0
         self._queue: OrderedDict[int, Queued] = OrderedDict()
         self._queued_calls = OpenCalls(shared.loop, _NO_ROOM)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: the socket is open."""
+        super().connection_made(transport)
+        owners.watch(self)
+
+    def inherited(self) -> None:
+        """In a forked child: whatever happens to this connection here, the peer sees nothing."""
+        self.closed = True
+        sock = self._transport.get_extra_info("socket")
+        descriptor = -1 if sock is None else sock.fileno()
+        if descriptor >= 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, descriptor)
+            os.close(null)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed."""
@@ -234,6 +250,23 @@ class ClientConnection(FrameConnection):
         self._write_gathered()
         super().close()
 
+    def waiting(self) -> list[asyncio.Future[RemotingCommand]]:
+        """The futures of all requests without a response, those that were not yet written too."""
+        return [*self.calls.futures(), *self._queued_calls.futures()]
+
+    def fail_all(self) -> None:
+        """End them: the client is closed."""
+        self._queue.clear()
+        self._queued_calls.fail(
+            lambda what: ClientClosedError(f"the client was closed before {what} was sent")
+        )
+        self.calls.fail(
+            lambda what: ClientClosedError(
+                f"the client was closed before the response to {what} came;"
+                " whether it was done is unknown"
+            )
+        )
+
     def _close_if_silent(self, since: float) -> None:
         if self.received_at <= since and not self.closed:
             _log.warning(
@@ -310,6 +343,7 @@ class RemotingClient:
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until used
         self._idle_watch: IdleWatch | None = None
         self._closed = False
+        self._is_inherited = False
 
     async def __aenter__(self) -> RemotingClient:
         return self
@@ -339,6 +373,7 @@ class RemotingClient:
             RequestTimeoutError: no response within ``timeout_seconds``, connecting included.
             LocalProtocolError: no frame can hold the command.
             ClientClosedError: the client is closed.
+            ClientError: it was first used in another event loop, or in the parent of this process.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
         command.opaque = opaque = self._opaque_for(connection)
@@ -408,18 +443,21 @@ class RemotingClient:
         if connection is not None:
             connection.close()
 
+    async def drain(self, timeout_seconds: float) -> None:
+        """Wait until no request is without a response, for a bounded time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while waiting := [f for c in self._connections.values() for f in c.waiting()]:
+                    await asyncio.wait(waiting)
+                    await asyncio.sleep(0)  # whoever tries once more does so now
+        except TimeoutError:
+            pass
+
     async def close(self) -> None:
         """Close all connections, in about two seconds at most; open requests end with an error."""
         if self._closed:
             return
-        self._closed = True
-        if self._idle_watch is not None:
-            self._idle_watch.stop()
-        for connecting in list(self._connecting.values()):
-            connecting.cancel()
-        if self._shared is not None:
-            for task in list(self._shared.tasks):
-                task.cancel()
+        self._shut()
         connections = list(self._connections.values())
         for connection in connections:
             connection.close()
@@ -430,22 +468,54 @@ class RemotingClient:
                 connection.abort()
             await asyncio.wait(gone, timeout=0.5)
 
+    def abort(self) -> None:
+        """Close all connections at once; what was not yet sent is lost. Idempotent."""
+        if not self._is_inherited:
+            self._shut()
+            for connection in list(self._connections.values()):
+                connection.abort()
+
+    def inherited(self) -> None:
+        """In a forked child: of no use."""
+        self._closed = self._is_inherited = True
+
+    def _shut(self) -> None:
+        """Send nothing any more; whoever waits for something is told."""
+        self._closed = True
+        if self._idle_watch is not None:
+            self._idle_watch.stop()
+        for connecting in list(self._connecting.values()):
+            connecting.cancel()
+        if self._shared is not None:
+            for task in list(self._shared.tasks):
+                task.cancel()
+        for connection in list(self._connections.values()):
+            connection.fail_all()
+
     # -- connections --------------------------------------------------------------------------
     async def _ready(self, address: str, timeout_seconds: float) -> tuple[ClientConnection, float]:
         """The connection to an address, and the deadline."""
+        loop = asyncio.get_running_loop()
         if self._closed:
+            if self._is_inherited:
+                raise ClientError(owners.in_child("the remoting client"))
             raise ClientClosedError("the remoting client is closed")
         if self._shared is None:
-            self._loop = asyncio.get_running_loop()
+            self._loop = loop
+            owners.watch(self)
             self._shared = Shared(self._loop, REQUESTS_IN_FLIGHT_MAX)
             self._idle_watch = IdleWatch(
                 self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
             )
-        deadline = self._loop.time() + timeout_seconds
+        elif self._loop is not loop:
+            raise ClientError(owners.in_other_loop("the remoting client"))
+        deadline = loop.time() + timeout_seconds
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self._connected(address, deadline)
         if connection.closed:
+            if self._closed:
+                raise ClientClosedError("the remoting client is closed")
             raise ConnectionLostError(f"connection to {address} closed before the request was sent")
         return connection, deadline
 

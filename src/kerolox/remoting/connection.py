@@ -38,7 +38,6 @@ from kerolox.errors import (
     KeroloxError,
     LocalProtocolError,
     RemoteProtocolError,
-    RemotingError,
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
@@ -142,17 +141,21 @@ class OpenCalls:
         if others._timer is None or call[1] < others._timer_at:
             others._arm(call[1])
 
-    def refuse(self, opaque: int, error: RemotingError) -> None:
+    def refuse(self, opaque: int, error: KeroloxError) -> None:
         """End one call with an error."""
         call = self._calls.pop(opaque, None)
         if call is not None and not call[0].done():
             call[0].set_exception(error)
 
+    def futures(self) -> list[asyncio.Future[RemotingCommand]]:
+        """Those of the calls that are open."""
+        return [call[0] for call in self._calls.values()]
+
     def drop(self, opaque: int) -> None:
         """Forget a call whose caller went away."""
         self._calls.pop(opaque, None)
 
-    def fail(self, make_error: Callable[[str], RemotingError]) -> None:
+    def fail(self, make_error: Callable[[str], KeroloxError]) -> None:
         """End all calls with an error made from what each one was."""
         calls, self._calls = self._calls, {}
         if self._timer is not None:
@@ -163,7 +166,7 @@ class OpenCalls:
     def _fail_some(
         self,
         calls: list[tuple[asyncio.Future[RemotingCommand], float, str]],
-        make_error: Callable[[str], RemotingError],
+        make_error: Callable[[str], KeroloxError],
     ) -> None:
         """Those who called go on; where they are thousands, others have turns in between."""
         for future, _deadline, what in calls[:FAILED_AT_ONCE_MAX]:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+BOUNDS = (
+    "core.life.FAREWELL_SECONDS",
+    "aio.client.CLOSE_SECONDS_MAX",
+    "aio.consumers.membership.FAREWELL_SECONDS_MAX",
+    "aio.consumers.push_consumer.OFFSETS_SECONDS_MAX",
+    "aio.network.cluster.FAREWELL_SECONDS_MAX",
+    "aio.producers.producer.FAREWELL_SECONDS_MAX",
+)
+
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stands still for a second a client that closes would not wait until its
     broker has heard that it leaves."""
-    for module in ("network.cluster", "producers.producer", "consumers.membership"):
-        monkeypatch.setattr(f"kerolox.client.aio.{module}.FAREWELL_SECONDS_MAX", 30.0)
+    for bound in BOUNDS:
+        monkeypatch.setattr(f"kerolox.client.{bound}", 30.0)
+    # Most tests that close a producer during a send do so since nothing will ever answer.
+    monkeypatch.setattr("kerolox.client.aio.producers.producer.SENDS_SECONDS_MAX", 0.1)

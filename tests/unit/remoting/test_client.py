@@ -185,7 +185,7 @@ async def test_a_closed_client_refuses_and_ends_what_is_open() -> None:
         waiting = asyncio.ensure_future(client.invoke(address, RemotingCommand.request(NOTHING)))
         await asyncio.sleep(0)
         await client.close()
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(ClientClosedError):
             await waiting
         with pytest.raises(ClientClosedError):
             await client.invoke(address, RemotingCommand.request(ECHO))

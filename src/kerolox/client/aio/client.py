@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import warnings
+import weakref
 from typing import TYPE_CHECKING, Self
 
+from kerolox import owners
 from kerolox.addresses import local_address
 from kerolox.client.aio.network.addressing import sources_of
 from kerolox.client.aio.network.cluster import Cluster, PeriodicTasks
 from kerolox.client.aio.network.identity import client_id_of, namespace_of
 from kerolox.client.aio.query import ClusterQueries
+from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
-from kerolox.errors import ClientClosedError
+from kerolox.errors import ClientClosedError, ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from kerolox.client.aio.settings import ClientSettings
     from kerolox.remoting.client import RequestHandler
+
+
+_log = logging.getLogger(__name__)
 
 
 class Client(ClusterQueries):
@@ -25,6 +34,14 @@ class Client(ClusterQueries):
     settings: ClientSettings
     group: str
     _closed = False
+    _loop: asyncio.AbstractEventLoop | None = None
+    """Where it was started."""
+    _starting: asyncio.Task[None] | None = None
+    _ending: asyncio.Task[None] | None = None
+    """The undoing of a start that failed, or the end of the whole."""
+    _closing: asyncio.Task[None] | None = None
+    _warning: weakref.finalize[..., Client] | None = None
+    _kept: Cluster | None = None
 
     def _introduce(
         self,
@@ -36,6 +53,7 @@ class Client(ClusterQueries):
     ) -> str:
         """Take on group, name servers and client id, after ``settings``; gives our address."""
         settings = self.settings
+        self._made_in = owners.generation()
         self._namespace = namespace_of(settings.namespace, name_server)
         self.group = with_namespace(self._namespace, group)
         check_group(self.group)
@@ -68,14 +86,148 @@ class Client(ClusterQueries):
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End. Idempotent."""
-        raise NotImplementedError
+        """End, within five seconds. Idempotent.
+
+        Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
+        """
+        if self._made_in != owners.generation():
+            return  # in a forked child: nothing here is ours to end
+        self._closed = True
+        if self._starting is None and self._ending is None and self._cluster is None:
+            return
+        if self._loop is not asyncio.get_running_loop():
+            if self._loop is not None and not self._loop.is_closed():
+                raise ClientError(owners.in_other_loop(self._name))
+            # Its loop has ended, and all that ran there with it.
+            self._cluster = self._starting = self._ending = None
+            self._forget_unclosed()
+            return
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        self._waits_for_close()
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        """What all callers of ``close`` wait for."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting], timeout=CLOSE_SECONDS_MAX)
+        await self._shut_down()
+
+    def _waits_for_close(self) -> None:
+        """Whoever calls this, maybe a listener, waits for the close from now on."""
+
+    @property
+    def _name(self) -> str:
+        return f"{type(self).__name__} of group {self.group!r}"
+
+    def _open_cluster(self) -> Cluster:
+        cluster = self._cluster
+        if cluster is None:
+            if self._made_in != owners.generation():
+                raise ClientError(owners.in_child(self._name))
+            return super()._open_cluster()
+        if self._loop is not asyncio.get_running_loop():
+            raise ClientError(owners.in_other_loop(self._name))
+        return cluster
+
+    def inherited(self) -> None:
+        """In a forked child: of no use, and no harm to what the parent has."""
+        self._kept, self._cluster = self._cluster, None
+        self._forget_unclosed()
+
+    # -- start and end ------------------------------------------------------------------------
+    async def _start(self, begin: Callable[[], Awaitable[None]]) -> None:
+        """Run what a start does, unless it has been done; whoever starts meanwhile waits for it.
+
+        When it fails or is cancelled all of it is undone, and the client may be started again. One
+        that a close cuts short is undone by it.
+        """
+        while self._is_to_start():
+            if self._starting is not None or self._ending is not None:
+                tasks = [task for task in (self._starting, self._ending) if task is not None]
+                await asyncio.wait(tasks)
+                continue
+            self._loop = asyncio.get_running_loop()
+            self._starting = asyncio.ensure_future(self._begin(begin))
+            # Not in the task itself: one that is cancelled before its first step runs nothing.
+            self._starting.add_done_callback(self._has_started)
+            try:
+                await self._starting
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if self._closed and not (task is not None and task.cancelling()):
+                    return
+                # The start may have ended just before.
+                await self._shut_down()
+                raise
+            return
+
+    async def _begin(self, begin: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await begin()
+            self._warning = weakref.finalize(self, _warn, self._name)
+        except BaseException:
+            await self._shut_down()
+            raise
+
+    def _has_started(self, _: asyncio.Task[None]) -> None:
+        self._starting = None
+
+    async def _shut_down(self) -> None:
+        """End what runs, if anything does; cancelling whoever waits here does not stop it."""
+        if self._ending is None:
+            if self._cluster is None:
+                return
+            cluster, self._cluster = self._cluster, None
+            self._ending = asyncio.ensure_future(self._end_in_time(cluster))
+            self._ending.add_done_callback(lambda _: self._has_ended(cluster))
+        await asyncio.shield(self._ending)
+
+    async def _end_in_time(self, cluster: Cluster) -> None:
+        seconds = self._close_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leave(cluster)
+        except TimeoutError:
+            _log.warning("%s did not end cleanly within %.1f s", self._name, seconds)
+        except Exception:
+            _log.exception("the end of %s failed", self._name)
+
+    def _has_ended(self, cluster: Cluster) -> None:
+        cluster.abort()
+        self._ending = None
+        self._forget_unclosed()
+
+    @property
+    def _close_seconds(self) -> float:
+        """How long an end takes at most."""
+        return CLOSE_SECONDS_MAX
+
+    async def _leave(self, cluster: Cluster) -> None:
+        """End what runs: background, farewell, connections."""
+        await self._background.stop()
+        await cluster.close()
 
     def _is_to_start(self) -> bool:
         """False: it runs already."""
+        if self._made_in != owners.generation():
+            raise ClientError(owners.in_child(self._name))
         if self._closed:
             raise ClientClosedError(f"the {type(self).__name__} is closed; make a new one")
-        return self._cluster is None
+        is_busy = self._starting is not None or self._ending is not None
+        if is_busy and self._loop is not asyncio.get_running_loop():
+            raise ClientError(owners.in_other_loop(self._name))
+        if not is_busy and self._cluster is not None:
+            self._open_cluster()
+            return False
+        return True
+
+    def _forget_unclosed(self) -> None:
+        """There is nothing left that wants to be closed."""
+        if self._warning is not None:
+            self._warning.detach()
+            self._warning = None
 
     def _new_cluster(self, on_request: RequestHandler | None = None) -> Cluster:
         settings = self.settings
@@ -87,10 +239,10 @@ class Client(ClusterQueries):
             rpc_hook=settings.rpc_hook,
             address_server=self._address_server,
         )
+        owners.watch(self)
         return self._cluster
 
-    def _leave(self) -> Cluster | None:
-        """Closed from now on; gives what is to be closed, None when nothing runs."""
-        self._closed = True
-        cluster, self._cluster = self._cluster, None
-        return cluster
+
+def _warn(name: str) -> None:
+    """A client that was started has gone, or the interpreter ends, without its close."""
+    warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

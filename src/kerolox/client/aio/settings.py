@@ -189,7 +189,7 @@ class PushConsumerSettings(ClientSettings):
     """``persistConsumerOffsetInterval``."""
     rebalance_interval_ms: int = 20_000
     """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
-    close_timeout_ms: int = 10_000
+    close_timeout_ms: int = 3_000
     """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
     local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
     """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""

@@ -162,8 +162,15 @@ class Client(ClusterQueries):
         self._portal.open(self._client.start)
 
     def close(self) -> None:
-        """End. Idempotent."""
+        """End, within five seconds. Idempotent.
+
+        Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
+        """
         self._portal.shut(self._client.close)
+
+    def inherited(self) -> None:
+        """In a forked child: of no use, and no harm to what the parent has."""
+        self._portal.call(self._client.inherited)
 
 
 class Producer(Client):
@@ -206,10 +213,6 @@ class Producer(Client):
             ClientClosedError: it was closed before; make a new one.
         """
         self._portal.open(self._client.start)
-
-    def close(self) -> None:
-        """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
-        self._portal.shut(self._client.close)
 
     def send(
         self,
@@ -440,10 +443,6 @@ class PullConsumer(Client):
         """
         self._portal.open(self._client.start)
 
-    def close(self) -> None:
-        """Tell the brokers, then close all connections. Idempotent."""
-        self._portal.shut(self._client.close)
-
     def pull(
         self,
         queue: MessageQueue,
@@ -583,10 +582,13 @@ class PushConsumer(Client):
         self._portal.open(self._client.start)
 
     def close(self) -> None:
-        """Leave the group cleanly. Idempotent.
+        """Leave the group cleanly, within five seconds. Idempotent.
 
-        Pulling stops, running listeners get ``close_timeout_ms`` to finish, offsets are stored,
-        and the brokers are told, so that the other members take over at once.
+        Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
+        seconds more), offsets are stored, and the brokers are told, so that the other members take
+        over at once. A listener may close its own consumer: it is not waited for.
+
+        Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
         self._portal.shut(self._client.close)
 

@@ -19,8 +19,11 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Generic, TypeVar
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Generic, TypeVar
 
+from kerolox import owners
 from kerolox.errors import ClientClosedError, ClientError
 
 STOP_SECONDS_MAX = 5.0
@@ -36,12 +39,13 @@ _Argument = TypeVar("_Argument")
 class _Call(Generic[_Result]):
     """One coroutine on its way through the loop; the caller waits on a lock, which is cheap."""
 
-    __slots__ = ("_coroutine", "_done", "_error", "_result", "_task")
+    __slots__ = ("_coroutine", "_done", "_error", "_is_ended", "_result", "_task")
 
     def __init__(self, coroutine: Coroutine[object, None, _Result]) -> None:
         self._coroutine = coroutine
         self._done = threading.Lock()
         self._done.acquire()
+        self._is_ended = False
         self._task: asyncio.Task[_Result] | None = None
         self._result: _Result | None = None
         self._error: BaseException | None = None
@@ -52,13 +56,25 @@ class _Call(Generic[_Result]):
         self._task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[_Result]) -> None:
+        if self._is_ended:
+            return
         if task.cancelled():
-            self._error = ClientClosedError("the client was closed during the call")
-        else:
-            self._error = task.exception()
-            if self._error is None:
-                self._result = task.result()
+            self.end()
+            return
+        self._error = task.exception()
+        if self._error is None:
+            self._result = task.result()
+        self._is_ended = True
         self._done.release()
+
+    def end(self) -> None:
+        """In the loop's thread: nothing will run it any more."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._error = ClientClosedError("the client was closed during the call")
+            if self._task is None:
+                self._coroutine.close()
+            self._done.release()
 
     def cancel(self) -> None:
         """In the loop: the caller gave up."""
@@ -70,7 +86,8 @@ class _Call(Generic[_Result]):
         try:
             self._done.acquire()
         except BaseException:  # an interrupt of the caller ends the call too
-            loop.call_soon_threadsafe(self.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self.cancel)
             raise
         if self._error is not None:
             try:
@@ -78,6 +95,35 @@ class _Call(Generic[_Result]):
             finally:
                 self._error = None  # the traceback refers to us: no cycle
         return self._result  # type: ignore[return-value]  # set before the lock is released
+
+
+class _Calls:
+    """The calls that are in a loop, or on their way into it. Each ends, if only with the loop."""
+
+    def __init__(self) -> None:
+        self._open: set[_Call[Any]] = set()
+        self._are_over = False
+
+    def begin(self, call: _Call[Any], loop: asyncio.AbstractEventLoop) -> bool:
+        """In the caller's thread: False when the loop has ended."""
+        # Added before the look: a call is seen by `end`, or sees it, or both.
+        self._open.add(call)
+        if not self._are_over:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(call.start)
+                return True
+        self._open.discard(call)
+        return False
+
+    def done(self, call: _Call[Any]) -> None:
+        """In the caller's thread: it has its result."""
+        self._open.discard(call)
+
+    def end(self) -> None:
+        """In the loop's thread, when nothing runs there any more."""
+        self._are_over = True
+        for call in list(self._open):
+            call.end()
 
 
 class _Threads:
@@ -130,8 +176,10 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._threads: _Threads | None = None
+        self._calls = _Calls()
         self._finalizer: weakref.finalize[..., Portal] | None = None
         self._changing = threading.Lock()
+        self._made_in = owners.generation()
 
     @property
     def is_open(self) -> bool:
@@ -140,16 +188,22 @@ class Portal:
 
     def open(self, start: Callable[[], Coroutine[object, None, _Result]]) -> _Result:
         """Start the loop, then run the client's start; when that fails the loop ends again."""
+        self._check_process()
         with self._changing:
             if self._loop is None:
                 loop = _new_loop()
+                self._calls = _Calls()
                 self._threads = _Threads(self._name, self.threads_max)
                 self._thread = threading.Thread(
-                    target=_run_loop, args=(loop,), name=f"{self._name}-loop", daemon=True
+                    target=_run_loop,
+                    args=(loop, self._calls),
+                    name=f"{self._name}-loop",
+                    daemon=True,
                 )
                 self._thread.start()
                 self._finalizer = weakref.finalize(self, _end, loop, self._thread)
                 self._loop = loop
+                owners.watch(self)
         try:
             return self.run(start())
         except BaseException:
@@ -157,29 +211,40 @@ class Portal:
             raise
 
     def shut(self, close: Callable[[], Coroutine[object, None, None]]) -> None:
-        """Run the client's close, then end the loop. Idempotent."""
+        """Run the client's close, then end the loop. Idempotent.
+
+        Threads that call it at the same time wait for the same close. An interrupt ends the wait,
+        but not the close.
+        """
         if self._loop is None:
-            # Never started: the client only has to remember that it is closed.
+            # Not started, or of a parent: the client only has to remember that it is closed.
             coroutine = close()
             with contextlib.suppress(StopIteration):
                 coroutine.send(None)
             coroutine.close()
             return
         try:
+            # It runs in the caller's context, which tells the client whether that is a listener.
             self.run(close())
-        finally:
+        except ClientClosedError:
+            pass  # another thread was faster
+        except Exception:
             self._stop()
+            raise
+        self._stop()
 
     def run(self, coroutine: Coroutine[object, None, _Result]) -> _Result:
         """Run a coroutine in the loop and wait for its result or error.
 
         Raises:
             ClientClosedError: the client is not running.
-            ClientError: called from the loop's own thread, where waiting would never end.
+            ClientError: called from the loop's own thread, where waiting would never end; or in
+                a forked child, which does not have that thread.
         """
-        loop = self._loop
+        loop, calls = self._loop, self._calls
         if loop is None:
             coroutine.close()
+            self._check_process()
             raise ClientClosedError(
                 f"{self._name} is not running; call start(), or use it in a with statement"
             )
@@ -189,12 +254,25 @@ class Portal:
                 f"{self._name} can't be used in its own event loop; use kerolox.client there"
             )
         call = _Call(coroutine)
-        try:
-            loop.call_soon_threadsafe(call.start)
-        except RuntimeError:
+        if not calls.begin(call, loop):
             coroutine.close()
-            raise ClientClosedError(f"{self._name} was closed by another thread") from None
-        return call.wait(loop)
+            raise ClientClosedError(f"{self._name} was closed by another thread")
+        try:
+            return call.wait(loop)
+        finally:
+            calls.done(call)
+
+    def inherited(self) -> None:
+        """In a forked child: the loop has no thread here, and its pipe is the parent's."""
+        self._kept = self._loop, self._thread, self._threads
+        self._loop = self._thread = self._threads = None
+        self._changing = threading.Lock()  # a thread of the parent may have had the other
+        if self._finalizer is not None:
+            self._finalizer.detach()
+
+    def _check_process(self) -> None:
+        if self._made_in != owners.generation():
+            raise ClientError(owners.in_child(self._name))
 
     def call(self, function: Callable[..., _Result], *args: object, **named: object) -> _Result:
         """Call a plain function in the loop, if it runs, and wait for its result."""
@@ -250,7 +328,7 @@ class Portal:
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                     loop.call_soon_threadsafe(finish, result, failure)
 
-            threads.submit(act)
+            threads.submit(partial(copy_context().run, act))
             result = await future
             return await result if inspect.isawaitable(result) else result
 
@@ -274,7 +352,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop, calls: _Calls) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -287,6 +365,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+        calls.end()
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

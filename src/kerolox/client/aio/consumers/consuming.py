@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,6 +75,9 @@ WORKER_BACK_SECONDS = 1.0
 
 TURN_SECONDS_MAX = 0.005
 """A worker whose listeners never wait lets others run after so long."""
+
+_listening: ContextVar[object] = ContextVar("listening", default=None)
+"""The listener that runs; also in tasks and threads that work for it."""
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +157,10 @@ class Consuming:
         self._ready: asyncio.Queue[_Work] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
         self._later: set[asyncio.TimerHandle] = set()
-        self._running = 0
+        self._listenings: dict[object, asyncio.Task[None]] = {}
+        """The listeners that run, each with its worker."""
+        self._closers: set[object] = set()
+        """Those of them that wait for the close."""
         self._finished = asyncio.Event()
         self._closing = False
         self._unreadable: set[str] = set()
@@ -194,37 +201,48 @@ class Consuming:
                 if message.body_error:
                     self._ready.put_nowait(_Work(assignment, [message]))
 
-    async def close(self, timeout_seconds: float) -> bool:
-        """Start no further listener and wait for the running ones; False when time ran out."""
+    def caller_waits(self) -> None:
+        """Whoever calls this waits for the close; if it is a listener, the close does not wait for
+        it in turn."""
+        listening = _listening.get()
+        if listening in self._listenings:
+            self._closers.add(listening)
+            self._finished.set()
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Start no further listener and wait for those that run, except for one that waits for
+        the close. Those that take longer are cancelled."""
         self._closing = True
         for timer in self._later:
             timer.cancel()
-        # A listener that closes its own consumer does not wait for itself.
-        others = [worker for worker in self._workers if worker is not asyncio.current_task()]
-        is_listener = len(others) < len(self._workers)
-        in_time = True
         try:
             async with asyncio.timeout(timeout_seconds):
-                while self._running > is_listener:
+                while self._listenings.keys() - self._closers:
                     self._finished.clear()
                     await self._finished.wait()
         except TimeoutError:
-            in_time = False
-            _log.warning("%d listeners still run after %.1f s", self._running, timeout_seconds)
-        for worker in others:
-            worker.cancel()
+            count = len(self._listenings.keys() - self._closers)
+            _log.warning("%d listeners still run after %.1f s", count, timeout_seconds)
+        finally:
+            kept = [self._listenings.get(each) for each in self._closers]
+            others = [worker for worker in self._workers if worker not in kept]
+            for worker in others:
+                worker.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        return in_time
 
     # -- workers ------------------------------------------------------------------------------
     async def _work(self) -> None:
         clock = asyncio.get_running_loop().time
         turn_ends = clock() + TURN_SECONDS_MAX
-        while True:
+        worker = asyncio.current_task()
+        assert worker is not None
+        while not self._closing:
             work = await self._ready.get()
             if self._closing or work.assignment.process_queue.is_dropped:
                 continue
-            self._running += 1
+            listening = object()
+            _listening.set(listening)
+            self._listenings[listening] = worker
             try:
                 await self._consume(work)
             except asyncio.CancelledError:
@@ -234,7 +252,7 @@ class Consuming:
             except Exception:
                 _log.exception("consuming of %s failed", work.assignment.queue)
             finally:
-                self._running -= 1
+                del self._listenings[listening]
                 self._finished.set()
             if clock() > turn_ends:
                 await asyncio.sleep(0)

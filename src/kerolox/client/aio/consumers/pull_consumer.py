@@ -35,6 +35,7 @@ from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageQueue
     from kerolox.protocol.command import RemotingCommand
@@ -77,8 +78,9 @@ class PullConsumer(Client):
         Raises:
             ClientClosedError: it was closed before; make a new one.
         """
-        if not self._is_to_start():
-            return
+        await self._start(self._start_background)
+
+    async def _start_background(self) -> None:
         self._start_ms = clock.now_ms()
         await self._background.find_name_servers(self._new_cluster(self._on_request))
         settings, every = self.settings, self._background.every
@@ -90,13 +92,11 @@ class PullConsumer(Client):
             first_ms=HEARTBEAT_FIRST_MS,
         )
 
-    async def close(self) -> None:
-        """Tell the brokers, then close all connections. Idempotent."""
-        cluster = self._leave()
-        if cluster is not None:
-            await self._background.stop()
-            await say_farewell(cluster, self.group, self._subscriptions)
-            await cluster.close()
+    async def _leave(self, cluster: Cluster) -> None:
+        """Tell the brokers, then close all connections."""
+        await self._background.stop()
+        await say_farewell(cluster, self.group, self._subscriptions)
+        await cluster.close()
 
     async def pull(
         self,

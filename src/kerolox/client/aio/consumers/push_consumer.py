@@ -40,6 +40,7 @@ from kerolox.client.core.consuming.offsets import Lookup, start_position
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import STRATEGIES, allocate, queue_changes
 from kerolox.client.core.heartbeat import ConsumerFacts
+from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
     queue_without_namespace,
@@ -62,6 +63,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -212,8 +214,9 @@ class PushConsumer(Client):
             ConfigError: there is no subscription.
             ConnectError: no name server answers.
         """
-        if not self._is_to_start():
-            return
+        await self._start(self._join)
+
+    async def _join(self) -> None:
         if not self._subscriptions:
             raise ConfigError(f"group {self.group!r} has no subscription; call subscribe first")
         settings = self.settings
@@ -233,14 +236,8 @@ class PushConsumer(Client):
             hooks=self._hooks,
         )
         self._consuming.listeners = self._listeners
-        try:
-            await self._background.find_name_servers(cluster)
-            await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
-        except BaseException:
-            self._cluster = None
-            await self._background.stop()
-            await cluster.close()
-            raise
+        await self._background.find_name_servers(cluster)
+        await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
         if self._tracing is not None:
             await self._tracing.start()
         self._consuming.start()
@@ -257,27 +254,44 @@ class PushConsumer(Client):
         self._background.start(self._rebalance_loop())
 
     async def close(self) -> None:
-        """Leave the group cleanly. Idempotent.
+        """Leave the group cleanly, within five seconds. Idempotent.
 
-        Pulling stops, running listeners get ``close_timeout_ms`` to finish, offsets are stored,
-        and the brokers are told, so that the other members take over at once.
+        Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
+        seconds more), offsets are stored, and the brokers are told, so that the other members take
+        over at once. A listener may close its own consumer: it is not waited for.
+
+        Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
-        cluster = self._leave()
-        if cluster is None or self._consuming is None or self._offsets is None:
-            return
+        await super().close()
+
+    @property
+    def _close_seconds(self) -> float:
+        return close_seconds(self.settings.close_timeout_ms / 1000)
+
+    def _waits_for_close(self) -> None:
+        if self._consuming is not None:
+            self._consuming.caller_waits()
+
+    async def _leave(self, cluster: Cluster) -> None:
+        assert self._consuming is not None
+        assert self._offsets is not None
         await self._background.stop()
-        for assignment in self._assignments.values():
-            if assignment.task is not None:
-                assignment.task.cancel()
         await self._consuming.close(self.settings.close_timeout_ms / 1000)
-        if self._tracing is not None:
-            await self._tracing.close()
-        await self._offsets.persist(list(self._assignments), wait=True)
+        tracing = () if self._tracing is None else (self._tracing.close(),)
+        await asyncio.gather(self._leave_group(cluster, self._offsets), *tracing)
+        await cluster.close()
+
+    async def _leave_group(self, cluster: Cluster, offsets: OffsetStore) -> None:
+        owned = list(self._assignments)
+        try:
+            async with asyncio.timeout(OFFSETS_SECONDS_MAX):
+                await offsets.persist(owned, wait=True)
+        except TimeoutError:
+            _log.warning("not all offsets of group %s were stored in time", self.group)
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
         self._assignments.clear()
         await say_farewell(cluster, self.group, self._subscriptions)
-        await cluster.close()
 
     @property
     def _retry_topic(self) -> str:

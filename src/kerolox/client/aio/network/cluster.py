@@ -307,6 +307,14 @@ class Cluster(Access):
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
+        self._stop_fetching()
+        await self.remoting.close()
+
+    def abort(self) -> None:
+        """Close all connections at once. Idempotent."""
+        self._stop_fetching()
+        self.remoting.abort()
+
+    def _stop_fetching(self) -> None:
         for task in list(self._fetching.values()):
             task.cancel()
-        await self.remoting.close()

@@ -27,6 +27,7 @@ from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.routes import (
     publish_queues,
@@ -143,12 +144,11 @@ class Producer(Client):
         Raises:
             ClientClosedError: it was closed before; make a new one.
         """
-        if not self._is_to_start():
-            return
+        await self._start(self._start_background)
+
+    async def _start_background(self) -> None:
         settings = self.settings
         await self._background.find_name_servers(self._new_cluster(self._asked))
-        if self._closed:
-            return  # meanwhile
         every = self._background.every
         every(
             settings.route_poll_interval_ms,
@@ -166,23 +166,22 @@ class Producer(Client):
         if self._tracing is not None:
             await self._tracing.start()
 
-    async def close(self) -> None:
-        """Tell the brokers, then close all connections, within about three seconds. Idempotent."""
-        cluster = self._leave()
-        if cluster is None:
-            return
+    async def _leave(self, cluster: Cluster) -> None:
+        """Wait for the answers to what was sent, tell the brokers, close all connections."""
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
-        self._delivery.close()
+        if self._closed:  # not a start that is undone
+            self._delivery.close()
         await self._background.stop()
-        if self._tracing is not None:
-            await self._tracing.close()
-        await cluster.tell_all(
+        await cluster.remoting.drain(SENDS_SECONDS_MAX)
+        farewell = cluster.tell_all(
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": self._client_id, "producerGroup": self.group},
             topics=self._topics(),
             masters_only=False,
             timeout_seconds=FAREWELL_SECONDS_MAX,
         )
+        tracing = () if self._tracing is None else (self._tracing.close(),)
+        await asyncio.gather(farewell, *tracing)
         await cluster.close()
 
     # -- sending ------------------------------------------------------------------------------
@@ -371,7 +370,7 @@ class Producer(Client):
         check_body(message.body, bytes_max=self.settings.message_bytes_max)
         if message.delay_level:
             check_delay_level(message.delay_level, level_max=self.settings.delay_level_max)
-        return self._cluster or self._open_cluster()
+        return self._open_cluster()
 
     async def _outgoing(self, message: Message) -> OutgoingMessage:
         settings = self.settings

@@ -125,6 +125,7 @@ class TraceDispatcher:
 
     async def start(self) -> None:
         """Start to send. A producer that can't start is logged: traces are then dropped."""
+        self._closing = False
         try:
             producer = self._make_producer()
             await producer.start()
