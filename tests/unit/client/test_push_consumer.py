@@ -626,6 +626,43 @@ def test_both_forms_of_reset_offsets_are_read() -> None:
             parse_reset_offsets(body, "T")
 
 
+@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.QUERY_CONSUMER_OFFSET])
+async def test_a_start_cancelled_twice_ends_all_and_started_again_it_consumes(
+    broker: QueueBroker, code: RequestCode
+) -> None:
+    release = asyncio.Event()
+
+    async def hold(command: RemotingCommand) -> RemotingCommand:
+        await release.wait()
+        return broker._default(command)
+
+    broker.count = 2
+    broker.answers[code] = hold
+    consumer = Consumer(broker)
+    tasks = asyncio.all_tasks()
+    starting = asyncio.ensure_future(consumer.start())
+    await until(lambda: broker.seen[code])
+    for _ in range(2):  # the second one meets the undoing of what was begun
+        starting.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    release.set()
+    del broker.answers[code]
+    await consumer.start()
+    assert consumer.assigned_queues == [MessageQueue("T", "a", 0)]
+    await until(lambda: len(consumer.got) == 2)
+    await consumer.close()
+    mine = "kerolox/client/"
+
+    def left() -> list[str]:
+        coroutines = [task.get_coro() for task in asyncio.all_tasks() - tasks]
+        files = [each.cr_code.co_filename for each in coroutines]  # type: ignore[union-attr]
+        return [each for each in files if mine in each]
+
+    await until(lambda: not left(), what="no task is left")
+
+
 async def test_what_is_wrong_is_said_before_anything_is_asked() -> None:
     with pytest.raises(ConfigError):
         PushConsumer("a b", "127.0.0.1:1")
