@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.client.core.consuming.offsets import (
+    Lookup,
     OffsetTable,
     decode_local_offsets,
     encode_local_offsets,
+    start_position,
 )
 from kerolox.errors import (
     BrokerError,
@@ -32,10 +34,15 @@ from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.query import ClusterQueries
+    from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.message import MessageQueue
 
 OFFSETS_IN_FLIGHT_MAX = 64
 """Offsets on their way to one broker at the same time."""
+
+TIMESTAMP_BACK_MS = 30 * 60 * 1000
+"""A group that starts at a time, and names none, starts so long before its own start."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +66,29 @@ class OffsetStore(Protocol):
             queues: those to store; others in the table are left alone.
             wait: return only when they are stored.
         """
+
+
+async def start_offset(
+    client: ClusterQueries,
+    offsets: OffsetStore,
+    queue: MessageQueue,
+    settings: PushConsumerSettings,
+    start_ms: int,
+) -> int:
+    """Where a consumer that was started at ``start_ms`` starts to read a queue.
+
+    Raises:
+        KeroloxError: it could not be found out.
+    """
+    stored = await offsets.load(queue)
+    start = start_position(queue.topic, stored, settings.consume_from_where)
+    if start.lookup is Lookup.MAX_OFFSET:
+        return await client.max_offset(queue)
+    if start.lookup is Lookup.OFFSET_BY_TIME:
+        given = settings.consume_timestamp_ms
+        timestamp = given if given is not None else start_ms - TIMESTAMP_BACK_MS
+        return await client.offset_by_time(queue, timestamp)
+    return start.offset
 
 
 class BrokerOffsets:

@@ -32,11 +32,15 @@ from kerolox.client.aio.consumers.consuming import (
     is_flow_control,
 )
 from kerolox.client.aio.consumers.membership import greet, say_farewell
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from kerolox.client.aio.consumers.offset_store import (
+    BrokerOffsets,
+    LocalOffsets,
+    OffsetStore,
+    start_offset,
+)
 from kerolox.client.aio.producers.producer import trace_producer
 from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
-from kerolox.client.core.consuming.offsets import Lookup, start_position
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import STRATEGIES, allocate, queue_changes
 from kerolox.client.core.heartbeat import ConsumerFacts
@@ -80,8 +84,6 @@ GREET_AGAIN_MS = 1_000
 
 PULL_EXPIRED_MS = 120_000
 """A queue that was not pulled for so long is taken anew (``pullMaxIdleTime``)."""
-
-TIMESTAMP_BACK_MS = 30 * 60 * 1000
 
 _log = logging.getLogger(__name__)
 
@@ -391,7 +393,7 @@ class PushConsumer(Client):
         assert self._offsets is not None
         self._offsets.table.remove(queue)
         try:
-            offset = await self._start_offset(queue)
+            offset = await start_offset(self, self._offsets, queue, self.settings, self._start_ms)
         except KeroloxError as error:
             _log.warning("start of %s is unknown, trying again later: %s", queue, error)
             self._is_unbalanced = True
@@ -400,18 +402,6 @@ class PushConsumer(Client):
         assignment.process_queue.last_pull_ms = clock.now_ms()
         self._assignments[queue] = assignment
         assignment.task = self._background.start(self._pull_loop(assignment))
-
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        assert self._offsets is not None
-        stored = await self._offsets.load(queue)
-        start = start_position(queue.topic, stored, self.settings.consume_from_where)
-        if start.lookup is Lookup.MAX_OFFSET:
-            return await self.max_offset(queue)
-        if start.lookup is Lookup.OFFSET_BY_TIME:
-            given = self.settings.consume_timestamp_ms
-            timestamp = given if given is not None else self._start_ms - TIMESTAMP_BACK_MS
-            return await self.offset_by_time(queue, timestamp)
-        return start.offset
 
     async def _revoke(self, *queues: MessageQueue, wait: bool = False) -> None:
         """Give up queues; their offsets are stored, ``wait``: before this returns."""
