@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kerolox
-from kerolox.client.core.name_servers import NameServers, route_of, route_request
+from kerolox.client.core.name_servers import NameServers, route_of, route_request, time_shares
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.protocol.codes import ResponseCode
 
@@ -21,6 +21,11 @@ def test_the_one_that_answered_is_asked_first_next_time() -> None:
     servers = NameServers(["a:1", "b:2", "c:3"])
     servers.prefer("c:3")
     assert servers.in_turn() == ("c:3", "a:1", "b:2")
+
+
+def test_silent_ones_leave_time_for_the_others() -> None:
+    assert time_shares(3.0, 1) == [3.0]
+    assert time_shares(3.0, 3) == [1.0, 1.0, 3.0]
 
 
 def test_addresses_that_are_replaced_leave_nobody_out() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.client import ProducerSettings, TransactionProducer, TransactionState
+from kerolox.client import Producer, ProducerSettings, TransactionProducer, TransactionState
 from kerolox.errors import ClientClosedError, RequestTimeoutError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -57,6 +58,27 @@ async def test_a_first_send_ends_in_time_though_name_servers_are_silent(way: str
             with pytest.raises(RequestTimeoutError, match=r"no route of topic 'T' .* 100 ms"):
                 await WAYS[way](made)
             await until(lambda: silent.seen[ROUTE])
+
+
+async def test_a_first_send_succeeds_where_one_of_two_name_servers_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    begin, turned = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: begin() + turned)
+    monkeypatch.setattr(random, "getrandbits", lambda _bits: 0)  # the first one comes first
+    async with FakeBroker() as silent, FakeBroker() as other:
+        silent.answers[ROUTE] = never
+        other.routes["T"] = route_body({"a": other.address})
+        servers = f"{silent.address};{other.address}"
+        settings = ProducerSettings(api_timeout_ms=600_000, send_timeout_ms=400_000)
+        async with Producer("group", servers, settings=settings) as made:
+            sending = asyncio.ensure_future(made.send(Message("T", b"x")))
+            await until(lambda: any(c.ext_fields["topic"] == "T" for c in silent.seen[ROUTE]))
+            assert not other.seen[ROUTE]
+            turned = 300.0
+            await until(sending.done)
+            assert sending.result().is_ok
 
 
 async def test_a_send_after_a_route_that_came_too_late_succeeds() -> None:

@@ -56,7 +56,8 @@ class ClientSettings:
     rpc_hook: RpcHook | None = None
     """Sees and may change every request of the client."""
     api_timeout_ms: int = 3_000
-    """Time limit of a request that is no send and no pull (``mqClientApiTimeout``)."""
+    """Time limit of a request that is no send and no pull (``mqClientApiTimeout``). Of several
+    name servers each but the last is waited for its share of it, then the next one is asked."""
     route_poll_interval_ms: int = 30_000
     """``pollNameServerInterval``."""
     heartbeat_interval_ms: int = 30_000

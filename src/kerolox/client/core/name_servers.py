@@ -37,6 +37,12 @@ class NameServers:
             self._first = self.addresses.index(address)
 
 
+def time_shares(seconds: float, count: int) -> list[float]:
+    """How long each of ``count`` name servers is waited for, of a time limit of one request: a part
+    of it, so that silent ones leave time for the others; the last one all of it."""
+    return [seconds / count] * (count - 1) + [seconds]
+
+
 def route_request(topic: str) -> RemotingCommand:
     """Asks for the route of a topic (code 105)."""
     fields = {"topic": topic, "acceptStandardJsonOnly": True}

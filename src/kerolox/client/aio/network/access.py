@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.client.core.name_servers import NameServers, route_of, route_request
+from kerolox.client.core.name_servers import (
+    NameServers,
+    route_of,
+    route_request,
+    time_shares,
+)
 from kerolox.errors import BrokerError, ClientError, ConnectError, RemotingError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -86,20 +91,26 @@ class Access:
             ConnectError: none answered; the text has each one's reason.
             ClientError: no name server is given.
         """
-        return await self._in_turn(lambda address: self.ask(address, code, fields))
+        return await self._in_turn(
+            lambda address, seconds: self.ask(address, code, fields, timeout_seconds=seconds)
+        )
 
     async def fetch_route(self, topic: str) -> TopicRoute | None:
         """The route of a topic, as the first name server that answers has it (code 105); None: it
         knows no such topic. Errors: see :meth:`ask_name_server`.
         """
-        return route_of(*await self._in_turn(lambda address: self._ask_route(address, topic)))
+        return route_of(
+            *await self._in_turn(lambda address, seconds: self._ask_route(address, topic, seconds))
+        )
 
     async def fetch_route_from(self, address: str, topic: str) -> TopicRoute | None:
         """The same, of this name server alone. Errors: see :meth:`ask`."""
-        return route_of(*await self._ask_route(address, topic))
+        return route_of(*await self._ask_route(address, topic, self.timeout_seconds))
 
-    async def _ask_route(self, address: str, topic: str) -> tuple[RemotingCommand, str]:
-        request, seconds = route_request(topic), self.timeout_seconds
+    async def _ask_route(
+        self, address: str, topic: str, seconds: float
+    ) -> tuple[RemotingCommand, str]:
+        request = route_request(topic)
         return await self.remoting.invoke(address, request, timeout_seconds=seconds), address
 
     async def put_topic(self, address: str, settings: TopicConfig) -> None:
@@ -122,14 +133,16 @@ class Access:
         }
         await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _in_turn(self, ask: Callable[[str], Awaitable[_Result]]) -> _Result:
-        """What the first name server that answers says."""
+    async def _in_turn(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
+        """What the first name server that answers says; ``ask`` gets its address and seconds."""
         if not self.name_servers:
             raise ClientError("no name server is given")
         reasons: list[str] = []
-        for address in self._name_servers.in_turn():
+        addresses = self._name_servers.in_turn()
+        shares = time_shares(self.timeout_seconds, len(addresses))
+        for address, seconds in zip(addresses, shares, strict=True):
             try:
-                result = await ask(address)
+                result = await ask(address, seconds)
             except RemotingError as error:
                 reasons.append(str(error))
                 continue

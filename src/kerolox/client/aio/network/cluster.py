@@ -138,7 +138,7 @@ class Cluster(Access):
             _log.info("name servers are %s; they were %s", ", ".join(found), known)
             self._name_servers.addresses = found
 
-    async def _in_turn(self, ask: Callable[[str], Awaitable[_Result]]) -> _Result:
+    async def _in_turn(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
         if not self.name_servers and self.address_server is not None:
             raise ConnectError(f"{self.address_server.url} has told of no name server yet")
         return await super()._in_turn(ask)
