@@ -119,6 +119,22 @@ async def test_a_close_still_cancels_the_listeners_that_do_not_end(broker: Queue
     assert given_back(broker) == []
 
 
+async def test_workers_end_with_their_loop_while_listeners_run(broker: QueueBroker) -> None:
+    consumer = Consumer(broker, consume_concurrency=2, close_timeout_ms=1)
+    consumer.gate.clear()
+    broker.count = 2
+    async with consumer:
+        await until(lambda: len(consumer.got) == 2)
+        assert consumer._consuming is not None
+        workers = list(consumer._consuming._workers)
+        # As asyncio.run does at its end: cancel all that is left, and wait for it.
+        for worker in workers:
+            worker.cancel()
+        done, _ = await asyncio.wait(workers, timeout=SECONDS_MAX)
+        assert done == set(workers)
+    assert given_back(broker) == []
+
+
 async def test_a_user_function_may_leave_a_cancellation_uncounted_behind() -> None:
     async def timed_out_the_old_way(_: None) -> None:
         task = asyncio.current_task()
