@@ -58,6 +58,7 @@ def _in_child() -> None:
     _generation += 1
     things = list(_watched)
     _kept.extend(things)
+    _watched.clear()  # no child of the child has anything to do with them
     for thing in things:
         thing.inherited()
 

@@ -55,7 +55,7 @@ if os.fork() == 0:
         inherited.close()
     del producer, idle, consumer, inherited
     gc.collect()
-    with Producer("childs", name_server) as own:
+    with Producer("own", name_server) as own:
         own.send(Message(topic, b"child"))
     sys.exit(7)  # with all that an end of an interpreter does
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
@@ -70,7 +70,9 @@ producer.close()
 USED_IN_THE_CHILDS_LOOP = """
 import asyncio, gc, multiprocessing, os, signal, sys
 from kerolox import Message
+from kerolox.admin import Access, list_topics
 from kerolox.client import Producer, PullConsumer
+from kerolox.remoting.client import RemotingClient
 from kerolox.errors import ClientError
 
 name_server, topic = sys.argv[1:]
@@ -80,8 +82,11 @@ def child(*inherited):
     signal.alarm(60)
     asyncio.run(in_child(*inherited))
 
-async def in_child(producer, consumer):
-    for use in (producer.send(Message(topic, b"x")), consumer.queues(topic), producer.start()):
+async def in_child(producer, consumer, admin):
+    for use in (
+        producer.send(Message(topic, b"x")), consumer.queues(topic), producer.start(),
+        list_topics(admin),
+    ):
         try:
             await use
         except ClientError as error:
@@ -90,19 +95,23 @@ async def in_child(producer, consumer):
             raise AssertionError("it was used")
     await producer.close()
     await consumer.close()
-    del producer, consumer
+    await admin.remoting.close()
+    del producer, consumer, admin
     gc.collect()
-    async with Producer("childs", name_server) as own:
+    async with Producer("own", name_server) as own:
         await own.send(Message(topic, b"child"))
 
 async def main():
-    async with Producer("parents", name_server) as producer:
+    remoting = RemotingClient()
+    admin = Access(remoting, (name_server,))
+    await list_topics(admin)
+    async with remoting, Producer("parents", name_server) as producer:
         async with PullConsumer("parents", name_server) as consumer:
             await producer.send(Message(topic, b"before"))
             await consumer.queues(topic)
             connections = dict(producer._cluster.remoting._connections)
             process = multiprocessing.get_context("fork").Process(
-                target=child, args=(producer, consumer)
+                target=child, args=(producer, consumer, admin)
             )
             process.start()
             await asyncio.to_thread(process.join)
@@ -110,6 +119,7 @@ async def main():
             for _ in range(3):
                 await producer.send(Message(topic, b"after"))
             await consumer.queues(topic)
+            await list_topics(admin)
             now = producer._cluster.remoting._connections
             assert all(now[each] is connection for each, connection in connections.items())
 

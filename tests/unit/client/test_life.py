@@ -171,6 +171,32 @@ async def test_a_frozen_broker_keeps_no_offset_of_another_from_being_stored(
         assert frozen.seen[LEAVE]
 
 
+async def test_a_listener_that_can_not_be_cancelled_keeps_nobody_from_leaving(
+    broker: QueueBroker,
+) -> None:
+    broker.count = 1
+    consumer = Consumer(broker, close_timeout_ms=0)
+    gate, ended = asyncio.Event(), asyncio.Event()
+
+    async def listen(messages: list[Any]) -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                consumer.got.append(messages[0])
+        ended.set()
+
+    consumer.subscribe("T", "*", listen)
+    await consumer.start()
+    await until(lambda: consumer._consuming._listenings)
+    await consumer.close()
+    assert consumer.got
+    assert broker.seen[LEAVE]
+    gate.set()
+    await ended.wait()
+    await nothing_is_left(broker)
+
+
 async def test_what_was_sent_before_a_close_has_its_result(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

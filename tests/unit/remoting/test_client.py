@@ -12,6 +12,7 @@ from tests.support.servers.up import deaf_address
 
 from kerolox.errors import (
     ClientClosedError,
+    ClientError,
     ConnectError,
     ConnectionLostError,
     LocalProtocolError,
@@ -256,3 +257,15 @@ async def test_an_opaque_that_is_still_open_is_not_given_again() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+
+
+async def test_a_client_in_a_loop_that_is_not_its_own_says_so() -> None:
+    async with pair() as (_, client, address):
+        await client.invoke(address, RemotingCommand.request(ECHO))
+
+        def elsewhere() -> None:
+            asyncio.run(client.invoke(address, RemotingCommand.request(ECHO)))
+
+        with pytest.raises(ClientError, match="another event loop"):
+            await asyncio.to_thread(elsewhere)
+        await client.invoke(address, RemotingCommand.request(ECHO))

@@ -180,6 +180,7 @@ class Client(ClusterQueries):
             if self._cluster is None:
                 return
             cluster, self._cluster = self._cluster, None
+            self._background.cancel()  # at once: what is due now must not find us closed
             self._ending = asyncio.ensure_future(self._end_in_time(cluster))
             self._ending.add_done_callback(lambda _: self._has_ended(cluster))
         await asyncio.shield(self._ending)

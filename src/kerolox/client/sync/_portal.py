@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import queue
 import threading
 import time
@@ -24,6 +25,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kerolox import owners
+from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.errors import ClientClosedError, ClientError
 
 STOP_SECONDS_MAX = 5.0
@@ -155,11 +157,12 @@ class _Threads:
         while (action := self._work.get()) is not None:
             action()
 
-    def stop(self) -> None:
-        """End the threads as they become free; wait a little for those that are."""
+    def stop(self, deadline: float) -> None:
+        """End the threads as they become free; wait a little for those that are, but not beyond
+        the deadline (``time.monotonic()``)."""
         for _ in self._threads:
             self._work.put(None)
-        deadline = time.monotonic() + LISTENER_STOP_SECONDS_MAX
+        deadline = min(deadline, time.monotonic() + LISTENER_STOP_SECONDS_MAX)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0.0))
@@ -223,15 +226,16 @@ class Portal:
                 coroutine.send(None)
             coroutine.close()
             return
+        deadline = time.monotonic() + CLOSE_SECONDS_MAX
         try:
             # It runs in the caller's context, which tells the client whether that is a listener.
             self.run(close())
         except ClientClosedError:
             pass  # another thread was faster
         except Exception:
-            self._stop()
+            self._stop(deadline)
             raise
-        self._stop()
+        self._stop(deadline)
 
     def run(self, coroutine: Coroutine[object, None, _Result]) -> _Result:
         """Run a coroutine in the loop and wait for its result or error.
@@ -334,10 +338,10 @@ class Portal:
 
         return listen
 
-    def _stop(self) -> None:
+    def _stop(self, deadline: float = math.inf) -> None:
         with self._changing:
             if self._threads is not None:
-                self._threads.stop()
+                self._threads.stop(deadline)
             self._loop = self._thread = self._threads = None
             finalizer, self._finalizer = self._finalizer, None
         if finalizer is not None:

@@ -73,6 +73,9 @@ without listener."""
 WORKER_BACK_SECONDS = 1.0
 """A worker that was cancelled, but not by us, is replaced so much later."""
 
+CANCELLED_SECONDS_MAX = 0.5
+"""How long a close waits for listeners that it has cancelled."""
+
 TURN_SECONDS_MAX = 0.005
 """A worker whose listeners never wait lets others run after so long."""
 
@@ -228,7 +231,9 @@ class Consuming:
             others = [worker for worker in self._workers if worker not in kept]
             for worker in others:
                 worker.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            # A listener that goes on all the same keeps nobody from leaving the group.
+            await asyncio.wait(others, timeout=CANCELLED_SECONDS_MAX)
 
     # -- workers ------------------------------------------------------------------------------
     async def _work(self) -> None:

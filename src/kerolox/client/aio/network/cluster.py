@@ -94,12 +94,16 @@ class PeriodicTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def stop(self) -> None:
-        """Cancel all and wait until they are gone."""
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Cancel all but the one that calls; those that were cancelled."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
+
+    async def stop(self) -> None:
+        """Cancel all and wait until they are gone."""
+        await asyncio.gather(*self.cancel(), return_exceptions=True)
 
 
 class Cluster(Access):
