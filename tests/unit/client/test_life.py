@@ -356,6 +356,7 @@ async def test_a_client_in_a_loop_that_is_not_its_own_says_so(
             assert isinstance(error, ClientError)
             assert "another event loop" in str(error)
             assert client.group in str(error)
+        await client.start()
         assert await client.queues("T")
 
 

@@ -92,16 +92,18 @@ class Client(ClusterQueries):
         """
         if self._made_in != owners.generation():
             return  # in a forked child: nothing here is ours to end
-        self._closed = True
         if self._starting is None and self._ending is None and self._cluster is None:
+            self._closed = True
             return
-        if self._loop is not asyncio.get_running_loop():
-            if self._loop is not None and not self._loop.is_closed():
-                raise ClientError(owners.in_other_loop(self._name))
+        if self._loop is None or self._loop.is_closed():
             # Its loop has ended, and all that ran there with it.
+            self._closed = True
             self._cluster = self._starting = self._ending = None
             self._forget_unclosed()
             return
+        if self._loop is not asyncio.get_running_loop():
+            raise ClientError(owners.in_other_loop(self._name))
+        self._closed = True
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         self._waits_for_close()

@@ -142,15 +142,17 @@ class TraceDispatcher:
             return
         self._closing = True
         self._wanted.set()
-        await asyncio.wait([task], timeout=FLUSH_SECONDS_MAX)
-        if not task.done():
-            _log.warning("the last traces were not sent within %.1f s", FLUSH_SECONDS_MAX)
-        self._task = self._producer = None
-        ending = [task, *self._sending]
-        for each in ending:
-            each.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
-        await producer.close()
+        try:
+            await asyncio.wait([task], timeout=FLUSH_SECONDS_MAX)
+            if not task.done():
+                _log.warning("the last traces were not sent within %.1f s", FLUSH_SECONDS_MAX)
+        finally:
+            self._task = self._producer = None
+            for each in (task, *self._sending):
+                each.cancel()
+            # A task: it ends though this close is cut short.
+            closing = asyncio.ensure_future(producer.close())
+        await closing
 
     async def _run(self, producer: TraceSender) -> None:
         while True:
