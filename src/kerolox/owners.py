@@ -15,7 +15,7 @@ from typing import Protocol
 class Inheritable(Protocol):
     """A thing that a child must not use."""
 
-    def inherited(self) -> None:
+    def _inherited(self) -> None:
         """Called in the child: be of no use, and do nothing to what the parent still has."""
 
 
@@ -60,7 +60,7 @@ def _in_child() -> None:
     _kept.extend(things)
     _watched.clear()  # no child of the child has anything to do with them
     for thing in things:
-        thing.inherited()
+        thing._inherited()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -111,7 +111,7 @@ class ClientConnection(FrameConnection):
         super().connection_made(transport)
         owners.watch(self)
 
-    def inherited(self) -> None:
+    def _inherited(self) -> None:
         """In a forked child: whatever happens to this connection here, the peer sees nothing."""
         self.closed = True
         sock = self._transport.get_extra_info("socket")
@@ -475,7 +475,7 @@ class RemotingClient:
             for connection in list(self._connections.values()):
                 connection.abort()
 
-    def inherited(self) -> None:
+    def _inherited(self) -> None:
         """In a forked child: of no use."""
         self._closed = self._is_inherited = True
 

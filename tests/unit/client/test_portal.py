@@ -127,6 +127,59 @@ def test_the_end_cancels_what_still_runs() -> None:
     assert len(errors) == 1
 
 
+def test_an_interrupt_of_a_thread_that_closes_leaves_the_close_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    portal = Portal("test")
+    portal.open(nothing)
+    ended: list[asyncio.Task[None]] = []
+    shared: list[asyncio.Task[None]] = []
+
+    async def close() -> None:
+        if not shared:
+            shared.append(asyncio.ensure_future(asyncio.sleep(0)))
+            shared[0].add_done_callback(ended.append)
+        await asyncio.shield(shared[0])
+
+    def interrupted(self: object, loop: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kerolox.client.sync._portal._Call.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            portal.shut(close)
+    assert portal.is_open
+    threads = [threading.Thread(target=portal.shut, args=[close]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS_MAX)
+    assert ended == shared
+    assert not shared[0].cancelled()
+    assert names() == []
+
+
+def test_calls_of_threads_end_with_the_loop_whenever_they_began(portal: Portal) -> None:
+    """Also those that are on their way into the loop when it ends."""
+    ended: list[bool] = []
+
+    def call() -> None:
+        while True:
+            try:
+                portal.run(double(1))
+            except ClientClosedError:
+                ended.append(True)
+                return
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    portal.shut(nothing)
+    for thread in threads:
+        thread.join(SECONDS_MAX)
+    assert len(ended) == 16
+
+
 def test_waiting_in_the_loops_own_thread_is_refused(portal: Portal) -> None:
     async def inside() -> None:
         portal.run(nothing())

@@ -133,7 +133,7 @@ class Client(ClusterQueries):
             raise ClientError(owners.in_other_loop(self._name))
         return cluster
 
-    def inherited(self) -> None:
+    def _inherited(self) -> None:
         """In a forked child: of no use, and no harm to what the parent has."""
         self._kept, self._cluster = self._cluster, None
         self._forget_unclosed()

@@ -168,10 +168,6 @@ class Client(ClusterQueries):
         """
         self._portal.shut(self._client.close)
 
-    def inherited(self) -> None:
-        """In a forked child: of no use, and no harm to what the parent has."""
-        self._portal.call(self._client.inherited)
-
 
 class Producer(Client):
     """Sends messages.

@@ -266,7 +266,7 @@ class Portal:
         finally:
             calls.done(call)
 
-    def inherited(self) -> None:
+    def _inherited(self) -> None:
         """In a forked child: the loop has no thread here, and its pipe is the parent's."""
         self._kept = self._loop, self._thread, self._threads
         self._loop = self._thread = self._threads = None
