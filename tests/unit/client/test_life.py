@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -219,6 +220,27 @@ async def test_what_was_sent_before_a_close_has_its_result(
     gate.set()
     assert all(result.is_ok for result in await asyncio.gather(*sending))
     await closing
+
+
+async def test_sends_of_threads_to_a_frozen_broker_end_with_the_close(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.client.aio.client.CLOSE_SECONDS_MAX", 0.2)
+    settings = ProducerSettings(api_timeout_ms=3_600_000, send_timeout_ms=3_600_000)
+    producer = sync.Producer("group", broker.address, settings=settings)
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(17) as threads:
+        await loop.run_in_executor(threads, producer.start)
+        await loop.run_in_executor(threads, producer.send, Message("T", b"x"))
+        freeze(broker)
+        sends = [
+            loop.run_in_executor(threads, producer.send, Message("T", b"x")) for _ in range(16)
+        ]
+        await until(lambda: len(broker.seen[SEND]) == 17)
+        await loop.run_in_executor(threads, producer.close)
+        results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(result) for result in results] == [ClientClosedError] * 16
+    await nothing_is_left(broker)
 
 
 async def test_a_send_that_waits_for_a_route_ends_with_the_close(
