@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["cancelled_at", "each_await"]
 
 
-CLIENTS = ("kerolox/client/", "kerolox/remoting/client.py")
+CLIENTS = ("kerolox/client/", "kerolox/remoting/client")
 """Tasks of these are the operation's; a broker in the same loop has others."""
 
 

@@ -22,15 +22,15 @@ from kerolox.errors import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting import client as client_module
-from kerolox.remoting.client import ONEWAY_PER_TURN_MAX, ClientConnection, RemotingClient
+from kerolox.remoting.client import ClientConnection, RemotingClient
+from kerolox.remoting.client_connection import ONEWAY_PER_TURN_MAX, TURN_BYTES_MAX
 from kerolox.remoting.connection import WRITE_HIGH_WATER_BYTES
 from kerolox.remoting.server import RemotingServer, ServerConnection
 
 KIB, MIB = 1 << 10, 1 << 20
 SOCKET_BYTES = 64 * KIB
 PATIENT = 600.0
-UNSENT_BYTES_MAX = WRITE_HIGH_WATER_BYTES + client_module.TURN_BYTES_MAX + MIB
+UNSENT_BYTES_MAX = WRITE_HIGH_WATER_BYTES + TURN_BYTES_MAX + MIB
 
 
 class StandingPeer:
