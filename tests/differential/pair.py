@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import socket
 from collections import Counter
@@ -79,6 +80,7 @@ class Side:
     async def ask(self, connection: int, frame: bytes, request: RemotingCommand | None) -> Outcome:
         """Send a frame, wait for what becomes of it. ``request``: the frame, if it is one."""
         random.seed(len(frame))
+        await self._tick()
         held, quiet_from = self.held, monotonic()
         self._writers[connection].write(frame)
         key = (connection, request.opaque if request is not None else 0)
@@ -99,6 +101,27 @@ class Side:
         if request is not None and request.is_oneway:
             return ONEWAY if self.answers.pop(key, None) else CLOSED
         return self.answers.get(key, CLOSED)
+
+    async def _tick(self) -> None:
+        """What the broker does ten times a second, done between two requests. Held pulls that a
+        change of the tables ends have their answers here, and none while the next one is asked."""
+        if self.broker.parts.store.tick(NOW_MS):
+            self.broker._ports.deliver_ready()
+            # Those with expressions answer in their next turn.
+            await asyncio.sleep(0)
+            for connection in self._writers.keys() - self._closed:
+                await self._hear_all(connection)
+
+    async def _hear_all(self, connection: int) -> None:
+        """Wait for all that was written to a connection."""
+        key = (connection, _BEHIND.opaque)
+        self._writers[connection].write(_BEHIND.encode())
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            while key not in self.answers and connection not in self._closed:
+                self._progress.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._progress.wait(), 0.002)
+        self.answers.pop(key, None)
 
     @property
     def held(self) -> int:
@@ -146,6 +169,10 @@ class Pair:
         cls, folder: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, **settings: Any
     ) -> Self:
         """Start both on a kernel."""
+        # Ticks come by hand, and no pull ends because it took long.
+        monkeypatch.setattr("kerolox.broker.broker.TICK_SECONDS", 1e6)
+        for limit in ("SCAN_SECONDS_MAX", "SCAN_CPU_SECONDS_MAX"):
+            monkeypatch.setattr(f"kerolox.broker.services.filtered_pull.{limit}", math.inf)
         sides = []
         for name in ("fast", "slow"):
             slow_codes: Counter[int] = Counter()
