@@ -216,8 +216,9 @@ class Registration:
             return
         self._in_turn = True
         topics = self._topics()
+        requests = {each: self._changes(each, topics) for each in servers}
         whole: RemotingCommand | None = None
-        if any(self._changes(each, topics) is None for each in servers):
+        if None in requests.values():
             if len(topics.topic_config_table) <= ON_THE_SPOT_TOPICS_MAX:
                 whole = self._request(topics)
             else:
@@ -226,7 +227,9 @@ class Registration:
         for kept in (self._failures, self._refusals, self._reasons, self._told_at, self._known):
             for gone in kept.keys() - set(servers):
                 del kept[gone]
-        answers = await asyncio.gather(*(self._register(each, topics, whole) for each in servers))
+        answers = await asyncio.gather(
+            *(self._register(each, topics, requests[each], whole) for each in servers)
+        )
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
             self._on_order_topics(order)
@@ -235,17 +238,23 @@ class Registration:
         async with self._turn_done:
             self._turn_done.notify_all()
 
-    def _changes(self, server: str, topics: TopicConfigTable) -> TopicConfigTable | None:
-        """What a name server has not heard of; None when it must hear of all topics."""
-        connection, known = self._known.get(server, (None, topics))
+    def _changes(self, server: str, topics: TopicConfigTable) -> RemotingCommand | None:
+        """The registration of what a name server has not heard of; None when it must hear of all
+        topics."""
         table = topics.topic_config_table
-        if connection is None or connection is not self._client.connection(server):
+        if len(table) <= ON_THE_SPOT_TOPICS_MAX or not self._is_known(server):
             return None
-        before = known.topic_config_table
-        changed = {name: topic for name, topic in table.items() if before.get(name) != topic}
-        if len(changed) > ON_THE_SPOT_TOPICS_MAX or len(table) <= ON_THE_SPOT_TOPICS_MAX:
+        before = self._known[server][1].topic_config_table
+        # A topic that did not change is the same object.
+        changed = {name: topic for name, topic in table.items() if before.get(name) is not topic}
+        if len(changed) > ON_THE_SPOT_TOPICS_MAX:
             return None
-        return msgspec.structs.replace(topics, topic_config_table=changed)
+        return self._request(msgspec.structs.replace(topics, topic_config_table=changed))
+
+    def _is_known(self, server: str) -> bool:
+        """The name server heard of all topics on the connection that is open now."""
+        known = self._known.get(server)
+        return known is not None and known[0] is self._client.connection(server)
 
     def _request(self, topics: TopicConfigTable) -> RemotingCommand:
         body, is_compressed = _encoded(
@@ -260,13 +269,16 @@ class Registration:
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
 
     async def _register(
-        self, server: str, topics: TopicConfigTable, whole: RemotingCommand | None
+        self,
+        server: str,
+        topics: TopicConfigTable,
+        changes: RemotingCommand | None,
+        whole: RemotingCommand | None,
     ) -> list[str] | None:
         """The ordered topics that the name server names; None when it failed."""
         seconds = self._config.register_broker_timeout_mills / 1000
         # No wait lies between this look at the connection and the request on it.
-        changes = self._changes(server, topics)
-        request = whole if changes is None else self._request(changes)
+        request = changes if self._is_known(server) and changes is not None else whole
         self._known.pop(server, None)
         try:
             if request is None:
