@@ -130,11 +130,14 @@ class ClientConnection(FrameConnection):
     # -- writing ------------------------------------------------------------------------------
     def has_room(self) -> bool:
         """A request may be written at once."""
-        return not (
-            self.blocked
-            or self._gathered_bytes >= TURN_BYTES_MAX
-            or self._queue
-            or len(self.calls) >= self._open_calls_max
+        return not self._queue and self._takes_more()
+
+    def _takes_more(self) -> bool:
+        """Nothing but those that wait already stands before a further request."""
+        return (
+            not self.blocked
+            and self._gathered_bytes < TURN_BYTES_MAX
+            and len(self.calls) < self._open_calls_max
         )
 
     def is_open(self, opaque: int) -> bool:
@@ -172,13 +175,7 @@ class ClientConnection(FrameConnection):
     def admit(self) -> None:
         """Write requests that wait, those that came first first, as far as there is room."""
         calls, queue = self.calls, self._queue
-        while (
-            queue
-            and not self.blocked
-            and not self.closed
-            and self._gathered_bytes < TURN_BYTES_MAX
-            and len(calls) < self._open_calls_max
-        ):
+        while queue and not self.closed and self._takes_more():
             opaque, queued = queue.popitem(last=False)
             if queued.future.done() or opaque not in self._queued_calls:
                 continue  # its time is over, or its caller went away

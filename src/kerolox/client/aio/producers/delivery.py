@@ -123,9 +123,9 @@ class Delivery:
         Raises:
             KeroloxError: it was not sent.
         """
-        address = cluster.master_address(target.broker_name)
-        if address is None:
-            address = await self._find_address(cluster, plan, target, limit)
+        address = cluster.master_address(target.broker_name) or await self._find_address(
+            cluster, plan, target, limit
+        )
         context = None
         if self._hooks:
             context = self._context(outgoing, target, address, is_oneway=True)
@@ -165,9 +165,9 @@ class Delivery:
         target: MessageQueue,
         limit: TimeLimit,
     ) -> SendResult:
-        address = cluster.master_address(target.broker_name)
-        if address is None:
-            address = await self._find_address(cluster, plan, target, limit)
+        address = cluster.master_address(target.broker_name) or await self._find_address(
+            cluster, plan, target, limit
+        )
         seconds = limit.seconds_left
         if self._hooks:
             result = await self._hooked(cluster, outgoing, target, address, seconds)
