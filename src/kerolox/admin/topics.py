@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import check_new_topic, is_system_topic
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
     from kerolox.protocol.command import RemotingCommand
 
-_Body = TypeVar("_Body")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""

@@ -40,7 +40,7 @@ LOCK_QUEUES_MAX = 4_096
 LENIENT_BODY_VALUES_MAX = 10_000
 """Values of a body that are read as fastjson would: those of some hundred subscriptions."""
 
-_Body = TypeVar("_Body")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 """Java's widths: no number may come in that could not go out again to a Java peer or a kernel."""
 
@@ -276,10 +276,9 @@ _ENUMS = {
 """Names by number, as Java declares them."""
 
 
-def _lower(*structs: type) -> dict[str, str]:
+def _lower(*structs: type[msgspec.Struct]) -> dict[str, str]:
     """The members of structs as a body names them, by their names in lower case."""
-    fields = (getattr(each, "__struct_encode_fields__", ()) for each in structs)
-    return {name.lower(): name for names in fields for name in names}
+    return {name.lower(): name for each in structs for name in each.__struct_encode_fields__}
 
 
 _INNER_NAMES = _lower(ConsumerData, SubscriptionData, _QueueMember)

@@ -57,8 +57,7 @@ async def _places(host: str) -> list[_Place]:
         found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(_listen_error(error, host, 0)) from error
-    families = (each for each in found if each[0] in (socket.AF_INET, socket.AF_INET6))
-    places = ((family, cast("_Address", at)) for family, _, _, _, at in families)
+    places = ((socket.AddressFamily(family), cast("_Address", at)) for family, _, _, _, at in found)
     return list(dict.fromkeys(places))
 
 

@@ -39,7 +39,7 @@ FILE_BYTES_MAX = 4 * TABLE_BYTES_MAX
 """Larger files are not read, and none is written: they are no table of ours."""
 
 _log = logging.getLogger(__name__)
-_Table = TypeVar("_Table")
+_Table = TypeVar("_Table", bound=msgspec.Struct)
 _Value = TypeVar("_Value")
 
 _encode = msgspec.json.Encoder().encode
