@@ -86,6 +86,20 @@ async def standing(**settings: int) -> AsyncIterator[tuple[StandingPeer, Remotin
         await peer.close()
 
 
+async def ask_too_much(
+    client: RemotingClient, peer: StandingPeer
+) -> list[asyncio.Task[RemotingCommand]]:
+    """20 requests of a MiB each, begun; the connection is open."""
+    asked = [
+        asyncio.ensure_future(
+            client.invoke(peer.address, request(bytes(MIB)), timeout_seconds=PATIENT)
+        )
+        for _ in range(20)
+    ]
+    await until(lambda: client.connection(peer.address))
+    return asked
+
+
 def connection_of(client: RemotingClient, address: str) -> ClientConnection:
     connection = client.connection(address)
     assert connection is not None
@@ -155,13 +169,7 @@ async def test_more_than_a_peer_takes_waits_and_arrives_in_order() -> None:
 
 async def test_requests_that_wait_for_room_end_at_their_own_time() -> None:
     async with standing() as (peer, client):
-        patient = [
-            asyncio.ensure_future(
-                client.invoke(peer.address, request(bytes(MIB)), timeout_seconds=PATIENT)
-            )
-            for _ in range(20)
-        ]
-        await until(lambda: client.connection(peer.address))
+        patient = await ask_too_much(client, peer)
         await until(lambda: connection_of(client, peer.address).blocked)
         with pytest.raises(RequestTimeoutError, match="no room in time for request 1 to"):
             await client.invoke(peer.address, request(b"late"), timeout_seconds=0.05)
@@ -302,13 +310,7 @@ async def test_one_way_requests_to_a_peer_that_takes_nothing_wait_at_the_bound()
 
 async def test_answers_are_read_while_requests_wait_to_be_taken() -> None:
     async with standing() as (peer, client):
-        asked = [
-            asyncio.ensure_future(
-                client.invoke(peer.address, request(bytes(MIB)), timeout_seconds=PATIENT)
-            )
-            for _ in range(20)
-        ]
-        await until(lambda: client.connection(peer.address))
+        asked = await ask_too_much(client, peer)
         connection = connection_of(client, peer.address)
         await until(lambda: connection.blocked)
         assert connection._transport.is_reading()
