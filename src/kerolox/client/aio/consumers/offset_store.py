@@ -35,8 +35,7 @@ from kerolox.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.query import ClusterQueries
-    from kerolox.client.aio.settings import PushConsumerSettings
-    from kerolox.message import MessageQueue
+    from kerolox.message import ConsumeFromWhere, MessageQueue
 
 OFFSETS_IN_FLIGHT_MAX = 64
 """Offsets on their way to one broker at the same time."""
@@ -45,6 +44,18 @@ TIMESTAMP_BACK_MS = 30 * 60 * 1000
 """A group that starts at a time, and names none, starts so long before its own start."""
 
 _log = logging.getLogger(__name__)
+
+
+class StartSettings(Protocol):
+    """Where a group starts in a queue of which it has no offset."""
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """At its first message, at its end, or at a time."""
+
+    @property
+    def consume_timestamp_ms(self) -> int | None:
+        """That time, in milliseconds since the epoch."""
 
 
 class OffsetStore(Protocol):
@@ -72,7 +83,7 @@ async def start_offset(
     client: ClusterQueries,
     offsets: OffsetStore,
     queue: MessageQueue,
-    settings: PushConsumerSettings,
+    settings: StartSettings,
     start_ms: int,
 ) -> int:
     """Where a consumer that was started at ``start_ms`` starts to read a queue.

@@ -38,11 +38,12 @@ from kerolox.client.aio.consumers.offset_store import (
     OffsetStore,
     start_offset,
 )
+from kerolox.client.aio.consumers.sharing import keep_balanced, share_of
 from kerolox.client.aio.producers.producer import trace_producer
 from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
-from kerolox.client.core.consuming.rebalance import STRATEGIES, allocate, queue_changes
+from kerolox.client.core.consuming.rebalance import STRATEGIES, queue_changes
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
 from kerolox.client.core.namespaces import (
@@ -51,11 +52,9 @@ from kerolox.client.core.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kerolox.client.core.routes import subscribe_queues
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import (
-    ClientError,
     ConfigError,
     KeroloxError,
     SubscriptionNotFoundError,
@@ -76,8 +75,6 @@ ROOM_SECONDS_MAX = 0.05
 
 SUSPENDED_SECONDS = 1.0
 FLOW_CONTROL_SECONDS = 0.02
-REBALANCE_RETRY_SECONDS = 0.5
-"""First pause before a rebalance that failed, or that lacked a route, is repeated; it doubles."""
 
 GREET_AGAIN_MS = 1_000
 """A broker that does not know us hears of us at most so often."""
@@ -253,7 +250,15 @@ class PushConsumer(Client):
         every(settings.heartbeat_interval_ms, self._heartbeat, "heartbeat")
         every(settings.persist_interval_ms, self._persist, "storing offsets")
         every(settings.consume_timeout_minutes * 60_000, self._clean_expired, "overdue check")
-        self._background.start(self._rebalance_loop())
+        self._background.start(
+            keep_balanced(
+                self.group,
+                self._rebalance_wanted,
+                settings.rebalance_interval_ms,
+                self.rebalance,
+                self._is_behind,
+            )
+        )
 
     async def close(self) -> None:
         """Leave the group cleanly, within five seconds. Idempotent.
@@ -300,25 +305,10 @@ class PushConsumer(Client):
         return f"{RETRY_PREFIX}{self.group}"
 
     # -- rebalance ----------------------------------------------------------------------------
-    async def _rebalance_loop(self) -> None:
-        most = self.settings.rebalance_interval_ms / 1000
-        soon = REBALANCE_RETRY_SECONDS
-        while True:
-            # What failed or has no route is tried sooner, ever less often while it stays so.
-            routes = self._open_cluster().routes
-            again = self._is_unbalanced or any(t not in routes for t in self._subscriptions)
-            interval = min(soon, most) if again else most
-            soon = min(2 * soon, most) if again else REBALANCE_RETRY_SECONDS
-            try:
-                async with asyncio.timeout(interval):
-                    await self._rebalance_wanted.wait()
-            except TimeoutError:
-                pass
-            self._rebalance_wanted.clear()
-            try:
-                await self.rebalance()
-            except Exception:
-                _log.exception("rebalance of group %s failed", self.group)
+    def _is_behind(self) -> bool:
+        """The last rebalance failed for something, or a topic has no route yet."""
+        routes = self._open_cluster().routes
+        return self._is_unbalanced or any(t not in routes for t in self._subscriptions)
 
     async def rebalance(self) -> None:
         """Compare what we own with what is our share, now. Happens by itself in the background."""
@@ -348,23 +338,10 @@ class PushConsumer(Client):
             cluster.forget(topic)
 
     async def _rebalance_topic(self, topic: str) -> None:
-        cluster = self._open_cluster()
-        route = cluster.routes.get(topic) or await cluster.refresh(topic)
-        if route is None:
-            if not topic.startswith(RETRY_PREFIX):
-                _log.info("topic %s has no route yet", topic)
+        strategy = None if self._is_broadcasting else STRATEGIES[self.settings.allocation]
+        share = await share_of(self._open_cluster(), self.group, topic, strategy, self._heartbeat)
+        if share is None:
             return
-        share = subscribe_queues(topic, route)
-        if not self._is_broadcasting:
-            members = await cluster.members(self.group, topic)
-            if self._client_id not in members:
-                # The broker lost us, by a restart for example: make ourselves known first.
-                await self._heartbeat()
-                members = await cluster.members(self.group, topic)
-                if not members:
-                    raise ClientError(f"no broker knows a member of group {self.group!r}")
-            strategy = STRATEGIES[self.settings.allocation]
-            share = allocate(strategy, self._client_id, share, members)
         stale_ms = clock.now_ms() - PULL_EXPIRED_MS
         owned = [
             queue
