@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from kerolox.client.aio.network.lookups import (
+    END_OF_TIME_MS,
+    find_message,
+    message_trace,
+    queue_number,
+    search_messages,
+)
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
-from kerolox.client.core.tracing.trace import TraceView, trace_views
 from kerolox.client.core.validate import check_new_topic
-from kerolox.errors import (
-    BrokerError,
-    ClientClosedError,
-    ClientError,
-    NotFoundError,
-    RemoteProtocolError,
-    RemotingError,
-)
-from kerolox.message import MessageExt, MessageId, MessageQueue
+from kerolox.errors import ClientClosedError, ClientError
+from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
-from kerolox.protocol.records import decode_record, decode_records
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.protocol.command import RemotingCommand
-
-END_OF_TIME_MS = 2**63 - 1
-QUERY_TIMEOUT_FACTOR = 3
-"""A search may take so many times the time limit of other requests."""
+    from kerolox.client.core.tracing.trace import TraceView
 
 
 class ClusterQueries:
@@ -103,11 +96,9 @@ class ClusterQueries:
     async def _queue_number(
         self, queue: MessageQueue, code: int, field: str, **more: object
     ) -> int:
-        cluster = self._open_cluster()
         topic = with_namespace(self._namespace, queue.topic)
-        address = await cluster.read_address_of(topic, queue.broker_name)
-        fields: dict[str, object] = {"topic": topic, "queueId": queue.queue_id, **more}
-        return _number(await cluster.ask(address, code, fields), field, address)
+        wire_queue = queue._replace(topic=topic)
+        return await queue_number(self._open_cluster(), wire_queue, code, field, **more)
 
     async def view_by_id(self, topic: str, message_id: str) -> MessageExt:
         """The message with this id, be it the broker's (offset) id or the producer's unique id.
@@ -115,31 +106,10 @@ class ClusterQueries:
         Raises:
             NotFoundError: no broker has it.
         """
-        cluster = self._open_cluster()
-        route = await cluster.route(with_namespace(self._namespace, topic))
-        known = {address for broker in route.brokers for address in broker.addresses.values()}
-        located = _located(message_id)
-        # Both kinds of id look alike; one that names a broker of the topic is the broker's.
-        if located is not None and f"{located.host}:{located.port}" in known:
-            return await self._view(located)
         wire_topic = with_namespace(self._namespace, topic)
-        found = await self._search(wire_topic, message_id, 32, 0, END_OF_TIME_MS, unique=True)
-        if found:
-            return min(found, key=lambda message: message.store_timestamp)
-        if located is not None and 0 < located.port < 65_536:
-            try:
-                return await self._view(located)
-            except (RemotingError, BrokerError):
-                pass
-        raise NotFoundError(f"no message of topic {topic!r} has the id {message_id!r}")
-
-    async def _view(self, located: MessageId) -> MessageExt:
-        address = f"{located.host}:{located.port}"
-        fields = {"offset": located.physical_offset}
-        response = await self._open_cluster().ask(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
-        message, _ = decode_record(response.body)
-        message.topic = without_namespace(self._namespace, message.topic)
-        return message
+        found = await find_message(self._open_cluster(), wire_topic, message_id, shown_topic=topic)
+        found.topic = without_namespace(self._namespace, found.topic)
+        return found
 
     async def query_by_key(
         self,
@@ -159,8 +129,17 @@ class ClusterQueries:
             begin_ms: stored at or after (ms since the epoch).
             end_ms: stored at or before.
         """
-        topic = with_namespace(self._namespace, topic)
-        return await self._search(topic, key, max_messages, begin_ms, end_ms, unique=False)
+        found = await search_messages(
+            self._open_cluster(),
+            with_namespace(self._namespace, topic),
+            key,
+            max_messages=max_messages,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+        )
+        for message in found:
+            message.topic = topic
+        return found
 
     async def query_trace(
         self, message_id: str, *, topic: str = TRACE_TOPIC, max_messages: int = 64
@@ -178,65 +157,6 @@ class ClusterQueries:
         Raises:
             TopicRouteNotFoundError: there is no such topic.
         """
-        found = await self._search(topic, message_id, max_messages, 0, END_OF_TIME_MS, unique=False)
-        return trace_views(message_id, found)
-
-    async def _search(
-        self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int, *, unique: bool
-    ) -> list[MessageExt]:
-        """``topic`` as brokers know it."""
-        cluster = self._open_cluster()
-        route = await cluster.route(topic)
-        fields: dict[str, object] = {
-            "topic": topic,
-            "key": key,
-            "maxNum": max_messages,
-            "beginTimestamp": begin_ms,
-            "endTimestamp": end_ms,
-        }
-        if unique:
-            fields["_UNIQUE_KEY_QUERY"] = True
-        timeout_seconds = cluster.timeout_seconds * QUERY_TIMEOUT_FACTOR
-
-        async def search(address: str, broker_name: str) -> list[MessageExt]:
-            try:
-                response = await cluster.ask(
-                    address, RequestCode.QUERY_MESSAGE, fields, timeout_seconds=timeout_seconds
-                )
-            except NotFoundError:
-                return []
-            return decode_records(response.body, broker_name=broker_name)
-
-        brokers = [(broker.any_address(), broker.broker_name) for broker in route.brokers]
-        answers = await asyncio.gather(
-            *(search(address, name) for address, name in brokers if address)
+        return await message_trace(
+            self._open_cluster(), message_id, topic=topic, max_messages=max_messages
         )
-        # The index knows only hashes, so what it finds is compared by text here.
-        found = [
-            message
-            for answer in answers
-            for message in answer
-            if message.topic == topic
-            and (message.unique_key == key if unique else _has_key(message, key))
-        ]
-        for message in found:
-            message.topic = without_namespace(self._namespace, message.topic)
-        return sorted(found, key=lambda message: message.store_timestamp)
-
-
-def _located(message_id: str) -> MessageId | None:
-    try:
-        return MessageId.parse(message_id)
-    except ValueError:
-        return None
-
-
-def _has_key(message: MessageExt, key: str) -> bool:
-    return key in message.keys.split(" ") or message.unique_key == key
-
-
-def _number(response: RemotingCommand, field: str, address: str) -> int:
-    try:
-        return int(response.ext_fields[field])
-    except (KeyError, ValueError):
-        raise RemoteProtocolError(f"the answer of {address} has no number {field!r}") from None

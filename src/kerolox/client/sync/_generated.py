@@ -10,8 +10,8 @@ from typing import Self
 
 import kerolox.client as aio
 from kerolox.client.aio import client, query
+from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.aio.producers.producer import QueueSelector
-from kerolox.client.aio.query import END_OF_TIME_MS
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.consuming.outcome import ConsumeStatus, ListenerResult
 from kerolox.client.core.consuming.pull import PullResult

@@ -11,7 +11,13 @@ from kerolox.client.core.name_servers import (
     route_request,
     time_shares,
 )
-from kerolox.errors import BrokerError, ClientError, ConnectError, RemotingError
+from kerolox.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    RemotingError,
+    TopicRouteNotFoundError,
+)
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
@@ -107,6 +113,31 @@ class Access:
         """The same, of this name server alone. Errors: see :meth:`ask`."""
         return route_of(*await self._ask_route(address, topic, self.timeout_seconds))
 
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of a topic that must be there, as it is now. Errors: see
+        :meth:`ask_name_server`.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows one.
+        """
+        route = await self.fetch_route(topic)
+        if route is None:
+            raise no_route(topic, self.name_servers)
+        return route
+
+    async def read_address_of(self, topic: str, broker_name: str) -> str:
+        """The address of a broker that has a topic: its master's, else any.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            ClientError: the topic's route does not have the broker.
+        """
+        broker = (await self.route(topic)).broker(broker_name)
+        address = broker.any_address() if broker is not None else None
+        if address is None:
+            raise no_address(topic, broker_name)
+        return address
+
     async def _ask_route(
         self, address: str, topic: str, seconds: float
     ) -> tuple[RemotingCommand, str]:
@@ -150,3 +181,16 @@ class Access:
                 self._name_servers.prefer(address)
             return result
         raise ConnectError(f"no name server answers: {'; '.join(reasons)}")
+
+
+def no_route(topic: str, name_servers: tuple[str, ...]) -> TopicRouteNotFoundError:
+    """The error of a topic that no name server knows."""
+    return TopicRouteNotFoundError(
+        f"no route for topic {topic!r} at {', '.join(name_servers)}; create the topic"
+        " (kerolox topic create), or check that its broker is registered there"
+    )
+
+
+def no_address(topic: str, broker_name: str) -> ClientError:
+    """The error of a broker that a topic's route does not have."""
+    return ClientError(f"broker {broker_name!r} of topic {topic!r} has no known address")

@@ -15,7 +15,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.client.aio.network.access import Access
+from kerolox.client.aio.network.access import Access, no_address, no_route
 from kerolox.client.aio.network.addressing import (
     ADDRESS_FIRST_MS,
     ADDRESS_INTERVAL_MS,
@@ -28,7 +28,6 @@ from kerolox.errors import (
     ClientError,
     ConnectError,
     KeroloxError,
-    TopicRouteNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.fastjson import FastjsonError, loads
@@ -182,10 +181,7 @@ class Cluster(Access):
         """
         route = self.routes.get(topic) or await self.refresh(topic)
         if route is None:
-            raise TopicRouteNotFoundError(
-                f"no route for topic {topic!r} at {', '.join(self.name_servers)}; create the topic"
-                " (kerolox topic create), or check that its broker is registered there"
-            )
+            raise no_route(topic, self.name_servers)
         return route
 
     def learn(self, topic: str, route: TopicRoute) -> None:
@@ -230,7 +226,7 @@ class Cluster(Access):
             await self.refresh(topic)
             address = self.read_address(broker_name, broker_id)
         if address is None:
-            raise ClientError(f"broker {broker_name!r} of topic {topic!r} has no known address")
+            raise no_address(topic, broker_name)
         return address
 
     async def members(self, group: str, topic: str) -> list[str]:
