@@ -6,7 +6,7 @@ import functools
 import ipaddress
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,6 +14,10 @@ from kerolox.errors import MessageRejectedError
 
 ALL_TAGS = "*"
 """The tag expression that every message matches."""
+
+
+BODY_BYTES_SHOWN = 64
+"""How much of a body the ``repr`` of a message shows."""
 
 
 class PropertyKey:
@@ -77,11 +81,37 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
 
+def check_body_type(body: object) -> None:
+    """Refuse a body that is no bytes.
+
+    Raises:
+        MessageRejectedError: with what would be right.
+    """
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return
+    hint = "write text.encode()" if isinstance(body, str) else "encode it, as JSON for instance"
+    raise MessageRejectedError(f"the body is of type {type(body).__name__}, not bytes; {hint}")
+
+
+def _message_text(message: Message | MessageExt) -> str:
+    """The ``repr`` of a message: what is not the default, and the beginning of a long body."""
+    shown = []
+    for each in fields(message):
+        value = getattr(message, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name == "body" and len(value) > BODY_BYTES_SHOWN:
+            shown.append(f"body=<{len(value)} bytes: {bytes(value[:BODY_BYTES_SHOWN])!r}...>")
+        elif value != default:
+            shown.append(f"{each.name}={value!r}")
+    return f"{type(message).__name__}({', '.join(shown)})"
+
+
 @dataclass(slots=True)
 class Message:
     """What a producer sends.
 
-    ``properties`` may only hold user properties; tags, keys and the other reserved names have
+    ``body`` is bytes, so a text is encoded first (``text.encode()``). ``properties`` may only hold
+    user properties, whose names and values are str; tags, keys and the other reserved names have
     arguments of their own. ``delay_level`` 0 means at once; 1 to 18 are the levels of the
     brokers' ``messageDelayLevel``, which may have more (``ProducerSettings.delay_level_max``).
 
@@ -99,13 +129,23 @@ class Message:
     delay_level: int = 0
 
     def __post_init__(self) -> None:
+        if type(self.body) is not bytes:
+            check_body_type(self.body)
         for name, value in self.properties.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise MessageRejectedError(
+                    f"property {name!r} is {value!r}; names and values are texts, so write "
+                    f"str({value!r})"
+                )
             if name in _RESERVED:
                 raise MessageRejectedError(
                     f"property {name!r} is reserved by RocketMQ; choose another name"
                 )
-            if not name.strip() or not str(value).strip():
+            if not name.strip() or not value.strip():
                 raise MessageRejectedError(f"property {name!r} has a blank name or value")
+
+    def __repr__(self) -> str:
+        return _message_text(self)
 
     def wire_properties(self) -> dict[str, str]:
         """All properties as they travel: the user's, then KEYS, TAGS, DELAY, WAIT."""
@@ -147,6 +187,9 @@ class MessageExt:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     body_error: str = ""
+
+    def __repr__(self) -> str:
+        return _message_text(self)
 
     @property
     def tags(self) -> str:

@@ -14,12 +14,13 @@ from kerolox.client.aio.network.addressing import sources_of
 from kerolox.client.aio.network.cluster import Cluster, PeriodicTasks
 from kerolox.client.aio.network.identity import client_id_of, namespace_of
 from kerolox.client.aio.query import ClusterQueries
+from kerolox.client.core.arguments import name_server_text
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.errors import ClientClosedError, ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kerolox.client.aio.settings import ClientSettings
     from kerolox.remoting.client import RequestHandler
@@ -46,13 +47,14 @@ class Client(ClusterQueries):
     def _introduce(
         self,
         group: str,
-        name_server: str,
+        name_server: str | Iterable[str],
         check_group: Callable[[str], None],
         *,
         keep_default: bool = False,
     ) -> str:
         """Take on group, name servers and client id, after ``settings``; gives our address."""
         settings = self.settings
+        name_server = name_server_text(name_server)
         self._made_in = owners.generation()
         self._namespace = namespace_of(settings.namespace, name_server)
         self.group = with_namespace(self._namespace, group)
@@ -64,6 +66,12 @@ class Client(ClusterQueries):
         )
         self._background = PeriodicTasks()
         return ip
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "not started" if self._cluster is None else "open"
+        servers = ", ".join(getattr(self, "_name_servers", ())) or "an address server"
+        group = getattr(self, "group", "")
+        return f"<{type(self).__name__} of group {group!r}, name server {servers}, {state}>"
 
     async def __aenter__(self) -> Self:
         await self.start()

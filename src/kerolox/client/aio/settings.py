@@ -10,9 +10,11 @@ import dataclasses
 import os
 import re
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kerolox.client.core.arguments import checked_keywords, choice, settings_text
 from kerolox.client.core.consuming.rebalance import STRATEGIES
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
@@ -33,7 +35,8 @@ def _default_offset_folder() -> Path:
     return Path(os.path.expanduser("~")) / ".rocketmq_offsets"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClientSettings:
     """What all clients have in common (``ClientConfig``)."""
 
@@ -75,18 +78,25 @@ class ClientSettings:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ConfigError(f"{name} is {value!r}; it must be from {least} to {most}")
 
+    def _choose(self, name: str, kind: type[Enum]) -> None:
+        object.__setattr__(self, name, choice(kind, getattr(self, name), name))
+
     def _check_trace_topic(self, topic: str) -> None:
         try:
             check_topic(topic)
         except MessageRejectedError as error:
             raise ConfigError(f"trace_topic: {error}") from None
 
+    def __repr__(self) -> str:
+        return settings_text(self)
+
     def changed(self, **changes: object) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerSettings(ClientSettings):
     """Settings of a producer (``DefaultMQProducer``)."""
 
@@ -147,13 +157,16 @@ class ProducerSettings(ClientSettings):
         self._check_trace_topic(self.trace_topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PushConsumerSettings(ClientSettings):
     """Settings of a push consumer (``DefaultMQPushConsumer``)."""
 
-    message_model: MessageModel = MessageModel.CLUSTERING
-    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group starts in a queue of which it has no offset."""
+    message_model: MessageModel | str = MessageModel.CLUSTERING
+    """A member or its name in any case; reads as the member."""
+    consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a group starts in a queue of which it has no offset: a member or its name in any case;
+    reads as the member."""
     consume_timestamp_ms: int | None = None
     """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
     allocation: str = "AVG"
@@ -203,6 +216,8 @@ class PushConsumerSettings(ClientSettings):
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
+        self._choose("message_model", MessageModel)
+        self._choose("consume_from_where", ConsumeFromWhere)
         self._check("consume_concurrency", 1, CONCURRENCY_MAX)
         self._check("consume_batch_max", 1, 1024)
         self._check("pull_batch_size", 1, 1024)
@@ -227,7 +242,8 @@ class PushConsumerSettings(ClientSettings):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PullConsumerSettings(ClientSettings):
     """Settings of a pull consumer (``DefaultMQPullConsumer``)."""
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError, MessageRejectedError
-from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
+from kerolox.message import (
+    ITEM_END,
+    NAME_END,
+    PropertyKey,
+    check_body_type,
+    encode_properties,
+)
 from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
     NOT_SENDABLE_TOPICS,
@@ -97,8 +103,10 @@ def check_body(body: bytes, *, bytes_max: int) -> None:
     """Refuse an empty body and one over the limit.
 
     Raises:
-        MessageRejectedError: with the size and the limit.
+        MessageRejectedError: with the size and the limit; or it is no bytes.
     """
+    if type(body) is not bytes:
+        check_body_type(body)
     if not body:
         raise MessageRejectedError("the body is empty; a message needs at least one byte")
     if len(body) > bytes_max:

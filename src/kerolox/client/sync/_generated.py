@@ -141,6 +141,9 @@ class Client(ClusterQueries):
 
     _client: client.Client
 
+    def __repr__(self) -> str:
+        return repr(self._client)
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -182,13 +185,18 @@ class Producer(Client):
     _client: aio.Producer
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: ProducerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: ProducerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: producer group.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:
@@ -349,7 +357,7 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         group: str,
-        name_server: str = "",
+        name_server: str | Iterable[str] = "",
         *,
         check: TransactionCheck,
         settings: ProducerSettings | None = None,
@@ -358,7 +366,8 @@ class TransactionProducer(Producer):
 
         Args:
             group: producer group; all its members must be able to answer ``check``.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             check: says how a transaction ended.
             settings: all else.
 
@@ -414,13 +423,18 @@ class PullConsumer(Client):
     _client: aio.PullConsumer
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: PullConsumerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: PullConsumerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: consumer group.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:
@@ -499,13 +513,18 @@ class PushConsumer(Client):
     _client: aio.PushConsumer
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: PushConsumerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: PushConsumerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: consumer group; all its members must have the same subscriptions.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:

@@ -29,6 +29,7 @@ from kerolox.errors import (
     RemoteProtocolError,
     RequestTimeoutError,
 )
+from kerolox.message import ConsumeFromWhere
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
@@ -92,7 +93,7 @@ async def start_offset(
         KeroloxError: it could not be found out.
     """
     stored = await offsets.load(queue)
-    start = start_position(queue.topic, stored, settings.consume_from_where)
+    start = start_position(queue.topic, stored, ConsumeFromWhere(settings.consume_from_where))
     if start.lookup is Lookup.MAX_OFFSET:
         return await client.max_offset(queue)
     if start.lookup is Lookup.OFFSET_BY_TIME:

@@ -7,6 +7,7 @@ own, since push consumers of the same group would leave it a share of the queues
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
@@ -54,13 +55,18 @@ class PullConsumer(Client):
     """
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: PullConsumerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: PullConsumerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: consumer group.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:

@@ -18,6 +18,7 @@ import dataclasses
 import logging
 import os
 import secrets
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
@@ -61,7 +62,7 @@ from kerolox.errors import (
     SubscriptionNotLatestError,
 )
 from kerolox.filter.tags import Subscription, subscription_of
-from kerolox.message import ALL_TAGS, MessageModel, MessageQueue
+from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
@@ -101,13 +102,18 @@ class PushConsumer(Client):
     """
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: PushConsumerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: PushConsumerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: consumer group; all its members must have the same subscriptions.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:
@@ -513,8 +519,8 @@ class PushConsumer(Client):
         """Greet the brokers of our topics, and of some more."""
         facts = ConsumerFacts(
             self.group,
-            self.settings.message_model,
-            self.settings.consume_from_where,
+            MessageModel(self.settings.message_model),
+            ConsumeFromWhere(self.settings.consume_from_where),
             tuple(self._subscriptions.values()),
             self.settings.unit_mode,
         )

@@ -91,13 +91,18 @@ class Producer(Client):
     """
 
     def __init__(
-        self, group: str, name_server: str = "", *, settings: ProducerSettings | None = None
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: ProducerSettings | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             group: producer group.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             settings: all else.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.producers.producer import Producer
@@ -58,7 +58,7 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         group: str,
-        name_server: str = "",
+        name_server: str | Iterable[str] = "",
         *,
         check: TransactionCheck,
         settings: ProducerSettings | None = None,
@@ -67,7 +67,8 @@ class TransactionProducer(Producer):
 
         Args:
             group: producer group; all its members must be able to answer ``check``.
-            name_server: ``host:port``, several joined by ``;``; empty: ``$NAMESRV_ADDR``.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
             check: says how a transaction ended.
             settings: all else.
 

@@ -1,0 +1,103 @@
+"""What users write into arguments and settings, read generously and refused with a hint."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.config import nearest
+from kerolox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["checked_keywords", "choice", "name_server_text", "settings_text"]
+
+NAME_SERVERS_MAX = 1_000
+"""Most addresses that a list of name servers may have."""
+
+_Choice = TypeVar("_Choice", bound=Enum)
+_Settings = TypeVar("_Settings")
+
+
+def choice(kind: type[_Choice], value: object, name: str) -> _Choice:
+    """The member of an enum that is given, or whose name is, in any case.
+
+    Args:
+        kind: the enum.
+        value: a member or a name.
+        name: what the argument is called.
+
+    Raises:
+        ConfigError: it is neither; names the choices and the nearest of them.
+    """
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        member = kind.__members__.get(value.strip().upper())
+        if member is not None:
+            return member
+    hint = _meant(value, kind.__members__) if isinstance(value, str) else ""
+    raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(kind.__members__)}{hint}")
+
+
+def checked_keywords(settings: type[_Settings]) -> type[_Settings]:
+    """A class decorator above ``dataclass(kw_only=True)``: a keyword that no field has is a
+    :class:`TypeError` that names the nearest field, on each version of Python."""
+    made: Callable[..., None] = settings.__init__
+    names = frozenset(each.name for each in dataclasses.fields(settings) if each.init)  # type: ignore[arg-type]
+
+    @functools.wraps(made)
+    def init(self: _Settings, **given: object) -> None:
+        for name in given.keys() - names:
+            raise TypeError(f"{settings.__name__} has no setting {name!r}{_meant(name, names)}")
+        made(self, **given)
+
+    settings.__init__ = init  # type: ignore[assignment]
+    return settings
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    found = nearest(name, known)
+    return f". Did you mean {found!r}?" if found else ""
+
+
+def settings_text(settings: DataclassInstance) -> str:
+    """The ``repr`` of settings: those that are not the defaults, and no secrets (fields that are
+    declared with ``repr=False``)."""
+    shown = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if field.repr and value != default:
+            text = value.name if isinstance(value, Enum) else value
+            shown.append(f"{field.name}={text!r}")
+    return f"{type(settings).__name__}({', '.join(shown)})"
+
+
+def name_server_text(given: str | Iterable[str]) -> str:
+    """Name servers as one text, joined by ``;``.
+
+    Args:
+        given: such a text, or an address ``host:port`` each.
+
+    Raises:
+        ConfigError: something else.
+    """
+    if isinstance(given, str):
+        return given
+    addresses = list[object](given) if isinstance(given, Iterable) else [given]
+    if len(addresses) > NAME_SERVERS_MAX:
+        raise ConfigError(f"{len(addresses)} name servers; at most {NAME_SERVERS_MAX} may be given")
+    texts = [address for address in addresses if isinstance(address, str)]
+    if len(texts) < len(addresses):
+        [wrong, *_] = [address for address in addresses if not isinstance(address, str)]
+        raise ConfigError(
+            f"name server {wrong!r} is no text; write 'host:port', or a list of these"
+        )
+    return ";".join(texts)
