@@ -13,6 +13,7 @@ from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
 from tests.support.eventually import until
 from tests.support.servers.clusters import cluster, java_cluster, our_cluster
+from tests.support.servers.patience import lift_time_limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,6 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("contract"))
             # The first one that needs the Java broker may have to fetch and build it.
             item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See :func:`lift_time_limits`."""
+    lift_time_limits(monkeypatch)
 
 
 class Inbox:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from kerolox.broker.broker import Broker
 from tests.support.clients.peer import Peer, TurnedClock, peer_of, small_config
 from tests.support.kernels import KERNELS
+from tests.support.servers.patience import lift_time_limits
 
 
 @pytest.fixture(params=KERNELS)
@@ -21,14 +22,8 @@ def kernel(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that stands still for a second these times would be over first: that of a pull
-    with an expression, and of the registration that an answer waits for."""
-    for module in ("send", "client"):
-        monkeypatch.setattr(f"kerolox.broker.requests.{module}.ANSWER_SECONDS_MAX", 60.0)
-    for module in ("requests.admin", "dynamic_config"):
-        monkeypatch.setattr(f"kerolox.broker.{module}.OPERATOR_SECONDS_MAX", 60.0)
-    monkeypatch.setattr("kerolox.broker.services.filtered_pull.SCAN_SECONDS_MAX", 60.0)
-    monkeypatch.setattr("kerolox.broker.services.filtered_pull.SCAN_CPU_SECONDS_MAX", 60.0)
+    """See :func:`lift_time_limits`."""
+    lift_time_limits(monkeypatch)
 
 
 @pytest_asyncio.fixture
