@@ -298,20 +298,24 @@ def decode_properties(text: str) -> dict[str, str]:
 
 def property_value(text: bytes, name: str) -> bytes | None:
     """The value of a property in property text; the last one counts, an empty one does not."""
-    wanted = f"{ITEM_END}{name}{NAME_END}".encode()
+    wanted = _start_of(name)
     item_end = wanted[:1]
     text = item_end + text
-    end = len(text)
-    while True:
-        at = text.rfind(wanted, 0, end)
-        if at < 0:
-            return None
+    at = text.rfind(wanted)
+    while at >= 0:
         start = at + len(wanted)
         stop = text.find(item_end, start)
         value = text[start:] if stop < 0 else text[start:stop]
         if value:
             return value
-        end = at
+        at = text.rfind(wanted, 0, at)
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _start_of(name: str) -> bytes:
+    """What stands before the value of a property behind another one."""
+    return f"{ITEM_END}{name}{NAME_END}".encode()
 
 
 def is_true(value: str) -> bool:

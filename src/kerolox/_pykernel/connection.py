@@ -71,6 +71,8 @@ _RECORD_FIXED_BYTES = 75
 
 _BODY, _TEXT = itemgetter(1), itemgetter(2)
 _INT32_END = 1 << 31
+_INT32_MIN = -_INT32_END
+_OTHER_FLAGS = ~FLAG_ONEWAY
 _TIMESTAMP_DIGITS = 13
 
 _SINGLE_SENDS = (SendV2Header, SendV1Header)
@@ -150,19 +152,19 @@ class Connection:
             length, word = _LENGTHS.unpack_from(chunk, position)
             header_size = word & HEADER_SIZE_MASK
             next_position = position + 4 + length
+            # Nearly all headers are small; a call for each would cost more than the comparisons.
+            is_small = header_size < CROWDED_BYTES_MIN and header_size + 4 <= length
             if (
                 next_position > end
                 or length > FRAME_BYTES_MAX
-                or not is_header_size(header_size, length)
+                or not (is_small or is_header_size(header_size, length))
             ):
                 break
             body = position + 8 + header_size
             header: FastHeader | None = None
             try:
                 if word == header_size:
-                    if header_size < CROWDED_BYTES_MIN or not is_crowded(
-                        chunk[position + 8 : body]
-                    ):
+                    if is_small or not is_crowded(chunk[position + 8 : body]):
                         header = parse_json(chunk[position + 8 : body])
                 elif word >> 24 == BINARY:
                     header = parse_binary(chunk[position + 8 : body])
@@ -170,7 +172,7 @@ class Connection:
                 pass
             frames.append((header, position, body, next_position))
             position = next_position
-        self._needed, self._error = _judge_rest(chunk, position)
+        self._needed, self._error = _judge_rest(chunk, position) if position < end else (0, "")
         return frames, end if self._error else position
 
     def _take(
@@ -218,7 +220,7 @@ class Connection:
         shape_of, take_properties = tables.send_shape, tables.properties.take
         body_limit = store.files.settings.max_message_size
         room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
-        writable = store.writable and not store.files.failure and store.transient_buffers != 0
+        writable = store.writable and not store.files.failure and store.files.transient_buffers != 0
         items: list[ChunkItem] = []
         sends: list[_Send] = []
         for header, position, body, end in islice(frames, index, None):
@@ -241,11 +243,11 @@ class Connection:
             if (
                 shape is None
                 or properties is None
-                or not is_name(fields.a)
-                or not is_name(fields.c)
+                or not (fields.a.isascii() or is_name(fields.a))
+                or not (fields.c.isascii() or is_name(fields.c))
                 or not 0 < size <= body_limit
-                or header.flag & ~FLAG_ONEWAY
-                or not -_INT32_END <= header.opaque < _INT32_END
+                or header.flag & _OTHER_FLAGS
+                or not _INT32_MIN <= header.opaque < _INT32_END
                 or not writable
                 or len(properties[0]) > PROPERTIES_BYTES_MAX
                 or size + len(properties[0]) + shape.topic_size > room
@@ -321,11 +323,11 @@ class Connection:
             or not is_name(fields.a)
             or not is_name(fields.c)
             or not 0 < end - body <= store.files.settings.max_message_size
-            or header.flag & ~FLAG_ONEWAY
-            or not -_INT32_END <= header.opaque < _INT32_END
+            or header.flag & _OTHER_FLAGS
+            or not _INT32_MIN <= header.opaque < _INT32_END
             or not store.writable
             or store.files.failure
-            or store.transient_buffers == 0
+            or store.files.transient_buffers == 0
         ):
             return None
         room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES
@@ -375,7 +377,7 @@ class Connection:
             or offset is None
             or commit_offset is None
             or header.flag
-            or not -_INT32_END <= header.opaque < _INT32_END
+            or not _INT32_MIN <= header.opaque < _INT32_END
         ):
             return None
         group, key = shape.group, shape.key

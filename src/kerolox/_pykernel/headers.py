@@ -46,18 +46,18 @@ class SendFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (``SendMessageRequestHeaderV2``)."""
 
     a: _Short
-    b: _Short
+    b: str
     c: _Short
-    d: _Short
-    e: _Short
-    f: _Short
-    g: _Short
-    h: _Short
+    d: str
+    e: str
+    f: str
+    g: str
+    h: str
     i: str = ""
-    j: _Short = "0"
-    k: _Short = "false"
-    l: _Short = "0"  # noqa: E741  # the wire's name
-    m: _Short = "false"
+    j: str = "0"
+    k: str = "false"
+    l: str = "0"  # noqa: E741  # the wire's name
+    m: str = "false"
     n: _Short = ""
     bname: _Short = ""
 

@@ -75,7 +75,7 @@ class HeldPulls:
     """All held pulls of a store."""
 
     def __init__(self) -> None:
-        self._queues: dict[QueueKey, dict[int, HeldPull]] = {}
+        self.queues: dict[QueueKey, dict[int, HeldPull]] = {}
         self._connections: dict[int, dict[int, HeldPull]] = {}
         self._expiry: list[HeldPull] = []
         self._sequence = 0
@@ -94,9 +94,6 @@ class HeldPulls:
             and self._codes + len(tags or ()) <= HELD_CODES_MAX
         )
 
-    def __contains__(self, key: QueueKey) -> bool:
-        return key in self._queues
-
     def add(self, pull: HeldPull) -> bool:
         """Hold a pull; False when the table is full."""
         if not self.has_room_for(pull.connection_id, pull.tags):
@@ -114,7 +111,7 @@ class HeldPulls:
 
         They stay held until ``remove``.
         """
-        held = self._queues.get(key)
+        held = self.queues.get(key)
         if not held:
             return []
         numbers = {_int32(code) for code in codes}
@@ -152,7 +149,7 @@ class HeldPulls:
         pull.live = False
         self._count -= 1
         self._codes -= len(pull.tags or ())
-        self._discard(self._queues, pull.key, pull)
+        self._discard(self.queues, pull.key, pull)
         self._discard(self._connections, pull.connection_id, pull)
 
     def remove_connection(self, connection_id: int) -> None:
@@ -164,7 +161,7 @@ class HeldPulls:
         pull.live = True
         self._count += 1
         self._codes += len(pull.tags or ())
-        self._queues.setdefault(pull.key, {})[pull.sequence] = pull
+        self.queues.setdefault(pull.key, {})[pull.sequence] = pull
         self._connections.setdefault(pull.connection_id, {})[pull.sequence] = pull
 
     @staticmethod

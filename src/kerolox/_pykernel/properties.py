@@ -36,6 +36,8 @@ SLOW_NAMES = frozenset(
 
 _NAME_END, _ITEM_END = NAME_END.encode(), ITEM_END.encode()
 _WAIT, _TAGS = PropertyKey.WAIT.encode(), PropertyKey.TAGS.encode()
+_TRUE = b"true"
+"""As nearly all clients write it."""
 _NOT_SEPARATORS = bytes(byte for byte in range(256) if byte not in _NAME_END + _ITEM_END)
 
 
@@ -81,7 +83,8 @@ class PropertyRules:
         wait_index = shape.wait_index
         wait = True
         if wait_index >= 0:
-            wait = is_true(flat[2 * wait_index + 1].decode())
+            value = flat[2 * wait_index + 1]
+            wait = value == _TRUE or is_true(value.decode())
             if not keep_wait:
                 items = stored.split(_ITEM_END)
                 del items[wait_index]

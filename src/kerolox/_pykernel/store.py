@@ -201,7 +201,7 @@ class Store(MessageStore):
         key = (queue.topic, queue.queue_id)
         if self.files.pool is not None:
             self._staged.append((self.files.log.end_offset, key, tag_codes))
-        elif key in self.held or key in self._waits:
+        elif key in self.held.queues or key in self._waits.queues:
             self.arrived.setdefault(key, set()).update(tag_codes)
 
     # -- read ---------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class Store(MessageStore):
         """
         while self.arrived:
             key = next(iter(self.arrived))
-            if key in self._waits:
+            if key in self._waits.queues:
                 self._waits.end_below(key, self.queue_bounds(*key)[1])
             for pull in self.held.matching(key, self.arrived.pop(key)):
                 if not pull.is_waking:
@@ -539,7 +539,7 @@ class Store(MessageStore):
         readable = self.files.log.max_offset
         while self._staged and self._staged[0][0] <= readable:
             _end, key, tag_codes = self._staged.popleft()
-            if key in self.held or key in self._waits:
+            if key in self.held.queues or key in self._waits.queues:
                 self.arrived.setdefault(key, set()).update(tag_codes)
         if self.arrived or self._waking:
             self.wake(_NOBODY)

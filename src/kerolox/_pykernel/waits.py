@@ -27,15 +27,12 @@ class OffsetWaits:
 
     def __init__(self) -> None:
         self._waits: dict[int, Wait] = {}
-        self._queues: dict[QueueKey, list[int]] = {}
+        self.queues: dict[QueueKey, list[int]] = {}
         self.over: deque[int] = deque()
         """Those that are over and were not told."""
 
     def __len__(self) -> int:
         return len(self._waits) + len(self.over)
-
-    def __contains__(self, key: QueueKey) -> bool:
-        return key in self._queues
 
     def add(self, wait_id: int, wait: Wait, end: int) -> bool:
         """Add a wait, over at once when its offset is below ``end``. False: there are too many."""
@@ -45,7 +42,7 @@ class OffsetWaits:
             self.over.append(wait_id)
         else:
             self._waits[wait_id] = wait
-            self._queues.setdefault(wait.key, []).append(wait_id)
+            self.queues.setdefault(wait.key, []).append(wait_id)
         return True
 
     def cancel(self, wait_id: int) -> None:
@@ -56,7 +53,7 @@ class OffsetWaits:
 
     def end_below(self, key: QueueKey, end: int) -> None:
         """End the waits of a queue whose offsets are below its end."""
-        for wait_id in list(self._queues.get(key, ())):
+        for wait_id in list(self.queues.get(key, ())):
             if self._waits[wait_id].offset < end:
                 self._end(wait_id)
 
@@ -76,7 +73,7 @@ class OffsetWaits:
     def _remove(self, wait_id: int) -> None:
         wait = self._waits.pop(wait_id, None)
         if wait is not None:
-            ids = self._queues[wait.key]
+            ids = self.queues[wait.key]
             ids.remove(wait_id)
             if not ids:
-                del self._queues[wait.key]
+                del self.queues[wait.key]

@@ -163,11 +163,11 @@ class Appender:
         nothing is stored, and the next write tries again. (A kill between the two leaves entries
         that point behind the log, which recovery cuts.) Messages count for ``touched`` only.
         """
-        log = self._log
+        log, files = self._log, self._files
         queues = [*touched, *others] if others else touched
         where: object = log.folders
         codes: list[list[int]] = []
-        if self._files.settings.enable_consume_queue_ext:
+        if files.settings.enable_consume_queue_ext:
             # Whoever waits for tags goes by the codes, not by the addresses of the units.
             codes = [queue.pending[2::3] for queue in queues]
             for queue in touched:
@@ -179,28 +179,27 @@ class Appender:
             where = log.folders
             log.write(b"".join(parts))
         except OSError as error:
-            self._files.refusal = f"{where} can't be written: {error}; nothing was stored"
-            self._files.write_error = self._files.refusal
+            files.refusal = f"{where} can't be written: {error}; nothing was stored"
+            files.write_error = files.refusal
             self._take_back(queues)
             return False
-        self._files.last_store_timestamp = now
-        assert self._files.queue_flusher is not None
-        dirty = self._files.queue_flusher.dirty
+        files.last_store_timestamp = now
+        assert files.queue_flusher is not None
+        dirty = files.queue_flusher.dirty
         for at, queue in enumerate(queues):
             entries = queue.pending
             first = queue.max_offset
             queue.count_entries(entries)
             queue.pending = []
+            count = len(entries) // 3
             if at < len(touched):
-                self._count(queue, len(entries) // 3, sum(entries[1::3]))
+                self._count(queue, count, sum(entries[1::3]))
             dirty.add(queue)
-            self._after_append(
-                queue, first, len(entries) // 3, codes[at] if codes else entries[2::3]
-            )
-        self._files.written = (log.end_offset, now)
-        self._files.refusal = self._files.write_error = ""
-        if self._files.note_put is not None:
-            self._files.note_put()
+            self._after_append(queue, first, count, codes[at] if codes else entries[2::3])
+        files.written = (log.end_offset, now)
+        files.refusal = files.write_error = ""
+        if files.note_put is not None:
+            files.note_put()
         return True
 
     def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:
