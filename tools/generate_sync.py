@@ -25,7 +25,7 @@ TARGET = ROOT / "src" / "kerolox" / "client" / "sync" / "_generated.py"
 SOURCES = (
     "query",
     "client",
-    "consumers.consuming",
+    "consumers.push.listening",
     "producers.producer",
     "producers.transaction",
     "consumers.pull_consumer",

@@ -1,7 +1,7 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
-from kerolox.client.aio.consumers.consuming import MessageListener, OneMessageListener
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
+from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.producers.producer import Producer, QueueSelector
 from kerolox.client.aio.producers.transaction import (

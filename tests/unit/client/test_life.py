@@ -189,7 +189,7 @@ async def test_a_listener_that_can_not_be_cancelled_keeps_nobody_from_leaving(
 
     consumer.subscribe("T", "*", listen)
     await consumer.start()
-    await until(lambda: consumer._consuming._listenings)
+    await until(lambda: consumer._consuming and len(consumer._consuming.running))
     await consumer.close()
     assert consumer.got
     assert broker.seen[LEAVE]

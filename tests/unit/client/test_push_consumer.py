@@ -27,7 +27,7 @@ from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.consumers.consuming import Assignment
+    from kerolox.client.aio.consumers.push.assignment import Assignment
 
 PULL = RequestCode.PULL_MESSAGE
 RETRY = "%RETRY%g"

@@ -21,8 +21,9 @@ from kerolox.protocol.records import decode_record
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from kerolox.client.aio.consumers.consuming import Assignment, Consuming
+    from kerolox.client.aio.consumers.consuming import Consuming
     from kerolox.client.aio.consumers.offset_store import OffsetStore
+    from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
 
@@ -115,7 +116,7 @@ async def _consume_directly(consumer: ConsumerView, command: RemotingCommand) ->
     start = time.monotonic()
     remark = ""
     try:
-        status = await consumer.consuming.consume_directly(message)
+        status = await consumer.consuming.listeners.consume_directly(message)
         result = "CR_LATER" if status is ConsumeStatus.RECONSUME_LATER else "CR_SUCCESS"
     except Exception as error:
         result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

@@ -24,14 +24,7 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
-from kerolox.client.aio.consumers.consuming import (
-    Assignment,
-    Consuming,
-    MessageListener,
-    OneMessageListener,
-    each,
-    is_flow_control,
-)
+from kerolox.client.aio.consumers.consuming import Consuming, is_flow_control
 from kerolox.client.aio.consumers.membership import greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import (
     BrokerOffsets,
@@ -39,6 +32,14 @@ from kerolox.client.aio.consumers.offset_store import (
     OffsetStore,
     start_offset,
 )
+from kerolox.client.aio.consumers.push.assignment import Assignment
+from kerolox.client.aio.consumers.push.listening import (
+    Listeners,
+    MessageListener,
+    OneMessageListener,
+    each,
+)
+from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import keep_balanced, share_of
 from kerolox.client.aio.producers.producer import trace_producer
 from kerolox.client.aio.producers.tracing import TraceDispatcher
@@ -127,7 +128,6 @@ class PushConsumer(Client):
         self._subscriptions: dict[str, Subscription] = {}
         self._unsubscribed: set[str] = set()
         """Since the last rebalance; their brokers do not know yet."""
-        self._listeners: dict[str, MessageListener] = {}
         self._assignments: dict[MessageQueue, Assignment] = {}
         self._consuming: Consuming | None = None
         self._offsets: OffsetStore | None = None
@@ -148,6 +148,9 @@ class PushConsumer(Client):
             )
             ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
             self._hooks += (self._tracing.hook(ids),)
+        self._listeners = Listeners(
+            self.group, self.settings, namespace=self._namespace, hooks=self._hooks
+        )
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
@@ -180,7 +183,7 @@ class PushConsumer(Client):
             self._subscriptions[wire_topic] = subscription_of(wire_topic, expression)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._listeners[without_namespace(self._namespace, topic)] = listener
+        self._listeners.by_topic[without_namespace(self._namespace, topic)] = listener
         self._rebalance_wanted.set()
 
     def subscribe_each(self, topic: str, expression: str, listener: OneMessageListener) -> None:
@@ -198,7 +201,7 @@ class PushConsumer(Client):
         wire_topic = with_namespace(self._namespace, topic)
         if self._subscriptions.pop(wire_topic, None) is not None:
             self._unsubscribed.add(wire_topic)
-        self._listeners.pop(without_namespace(self._namespace, topic), None)
+        self._listeners.by_topic.pop(without_namespace(self._namespace, topic), None)
         self._rebalance_wanted.set()
 
     def suspend(self) -> None:
@@ -232,15 +235,8 @@ class PushConsumer(Client):
             self._offsets = BrokerOffsets(cluster, self.group)
             self._subscriptions[self._retry_topic] = subscription_of(self._retry_topic, ALL_TAGS)
         self._start_ms = clock.now_ms()
-        self._consuming = Consuming(
-            self.group,
-            settings,
-            cluster,
-            self._offsets,
-            namespace=self._namespace,
-            hooks=self._hooks,
-        )
-        self._consuming.listeners = self._listeners
+        send_backs = SendBacks(self.group, self._namespace, settings, cluster)
+        self._consuming = Consuming(settings, self._listeners, send_backs, self._offsets)
         await self._background.find_name_servers(cluster)
         await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
         if self._tracing is not None:
@@ -283,7 +279,7 @@ class PushConsumer(Client):
 
     def _waits_for_close(self) -> None:
         if self._consuming is not None:
-            self._consuming.caller_waits()
+            self._consuming.running.caller_waits()
 
     async def _leave(self, cluster: Cluster) -> None:
         assert self._consuming is not None

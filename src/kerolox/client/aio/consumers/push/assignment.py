@@ -1,0 +1,31 @@
+"""A queue that a push consumer owns, and messages of it that are to be consumed together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kerolox.client.core.consuming.process_queue import ProcessQueue
+from kerolox.message import MessageExt, MessageQueue
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """A queue that we own."""
+
+    queue: MessageQueue
+    next_offset: int
+    process_queue: ProcessQueue = field(default_factory=ProcessQueue)
+    broker_id: int = 0
+    """The node to pull from, as the broker suggested."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when messages have left, for a pull loop that waits for room."""
+    task: asyncio.Task[None] | None = None
+
+
+class Work(NamedTuple):
+    """Messages of one queue for one call of a listener."""
+
+    assignment: Assignment
+    messages: list[MessageExt]

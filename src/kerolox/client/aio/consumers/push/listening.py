@@ -1,0 +1,197 @@
+"""Calls of listeners: which one a message has, what it says, and the hooks around it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kerolox import clock
+from kerolox.client.aio.user_code import call_user
+from kerolox.client.core.consuming.outcome import (
+    ConsumeStatus,
+    ListenerResult,
+    Unheard,
+    failed_positions,
+    unheard,
+)
+from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
+from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
+from kerolox.errors import ClientError
+from kerolox.message import MessageExt, MessageQueue, PropertyKey
+from kerolox.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.settings import PushConsumerSettings
+
+REASONS_LOGGED_MAX = 16
+"""Different reasons why bodies can't be read that are warned of, each once; and as many topics
+without listener."""
+
+_log = logging.getLogger(__name__)
+
+
+MessageListener = Callable[[list[MessageExt]], Awaitable[ListenerResult] | ListenerResult]
+"""Takes messages of one queue; returning None means success, raising means to try again later. It
+may also return a list with a status (or None) for each message: only what failed comes again."""
+
+
+OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None] | ConsumeStatus | None]
+"""Takes one message; returning None means success, raising means to try again later."""
+
+
+def each(listener: OneMessageListener) -> MessageListener:
+    """The listener that gives its messages one by one to another; each has its own outcome."""
+
+    async def listen(messages: list[MessageExt]) -> ListenerResult:
+        if len(messages) == 1:
+            return await call_user(listener, messages[0])
+        return [await one(message) for message in messages]
+
+    async def one(message: MessageExt) -> ConsumeStatus | None:
+        try:
+            status = await call_user(listener, message)
+        except Exception:
+            _log.warning("listener failed for message %s", message.message_id, exc_info=True)
+            return ConsumeStatus.RECONSUME_LATER
+        if status is None or isinstance(status, ConsumeStatus):
+            return status
+        _log.warning("listener returned %.200r; return None or a ConsumeStatus", status)
+        return ConsumeStatus.RECONSUME_LATER
+
+    return listen
+
+
+class Listeners:
+    """The listeners of one consumer, by topic as the user names it."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: PushConsumerSettings,
+        *,
+        namespace: str = "",
+        hooks: tuple[ConsumeHook, ...] = (),
+    ) -> None:
+        self.by_topic: dict[str, MessageListener] = {}
+        self._group = group
+        self._settings = settings
+        self._namespace = namespace
+        self._hooks = hooks
+        self._retry_topic = f"{RETRY_PREFIX}{group}"
+        self._unreadable: set[str] = set()
+        """Reasons for unreadable bodies that were logged as warnings."""
+        self._unheard: set[str] = set()
+        """Topics without listener that were logged as warnings."""
+
+    def prepare(self, queue: MessageQueue, messages: list[MessageExt]) -> bool:
+        """Give messages of a queue the names that users know; False: there is no listener."""
+        if self._namespace or queue.topic.startswith(RETRY_PREFIX):
+            self._restore_topics(messages)
+        return messages[0].topic in self.by_topic or bool(messages[0].body_error)
+
+    async def call(self, queue: MessageQueue, messages: list[MessageExt]) -> list[int]:
+        """Run the listener of messages of one topic; positions of those to be tried again."""
+        started = str(clock.now_ms())
+        for message in messages:
+            message.properties[PropertyKey.CONSUME_START_TIME] = started
+        if self._hooks and not messages[0].body_error:
+            return await self._listen_hooked(queue, messages)
+        return (await self._listen(messages))[0]
+
+    async def _listen_hooked(self, queue: MessageQueue, messages: list[MessageExt]) -> list[int]:
+        """The listener with hooks around it; see :meth:`_listen`."""
+        shown = queue_without_namespace(self._namespace, queue)
+        context = ConsumeContext(self._group, self._namespace, shown, messages)
+        run_hooks((hook.before_consume for hook in self._hooks), context)
+        start_ms = clock.now_ms()
+        failed, return_type = await self._listen(messages)
+        answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
+        limit_ms = self._settings.consume_timeout_minutes * 60_000
+        if answered and clock.now_ms() - start_ms >= limit_ms:
+            return_type = ConsumeReturnType.TIME_OUT
+        context.return_type = return_type
+        context.is_success = not failed
+        run_hooks((hook.after_consume for hook in self._hooks), context)
+        return failed
+
+    async def _listen(self, messages: list[MessageExt]) -> tuple[list[int], ConsumeReturnType]:
+        """Positions of the messages to be tried again, and how the listener ended."""
+        everything = list(range(len(messages)))
+        if messages[0].body_error:
+            self._log_unreadable(messages[0])
+            return everything, ConsumeReturnType.EXCEPTION
+        try:
+            result = await call_user(self.by_topic[messages[0].topic], messages)
+        except Exception:
+            _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
+            return everything, ConsumeReturnType.EXCEPTION
+        failed = failed_positions(result, len(messages))
+        if failed is None:
+            _log.warning(
+                "listener returned %.200r for %d messages; return None, a ConsumeStatus or a list"
+                " of them, one for each message",
+                result,
+                len(messages),
+            )
+            return everything, ConsumeReturnType.RETURN_NULL
+        return failed, ConsumeReturnType.FAILED if failed else ConsumeReturnType.SUCCESS
+
+    def unheard(self, queue: MessageQueue, message: MessageExt) -> Unheard:
+        """What to do with a message that has no listener here; a line in the log tells of it."""
+        topic = message.topic
+        what = unheard(queue.topic)
+        is_new = topic not in self._unheard and len(self._unheard) < REASONS_LOGGED_MAX
+        if is_new:
+            self._unheard.add(topic)
+        _log.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "no listener for topic %s in this member of group %s: message %s %s; subscribe to the"
+            " topic, all members of a group need the same subscriptions",
+            topic,
+            self._group,
+            message.message_id,
+            "goes back to the retry topic, this counts as no try"
+            if what is Unheard.PASS_ON
+            else "stays in its queue",
+        )
+        return what
+
+    def _log_unreadable(self, message: MessageExt) -> None:
+        """No listener sees it: another member may read it, else it becomes a dead letter."""
+        reason = message.body_error
+        is_new = reason not in self._unreadable and len(self._unreadable) < REASONS_LOGGED_MAX
+        if is_new:
+            self._unreadable.add(reason)
+        _log.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "message %s of topic %s is given back unread: %s",
+            message.message_id,
+            message.topic,
+            reason,
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeStatus:
+        """Run the listener for one message that an operator sent, outside of any queue.
+
+        Raises:
+            Exception: whatever the listener raised.
+        """
+        self._restore_topics([message])
+        if message.body_error:
+            raise ClientError(message.body_error)
+        listener = self.by_topic.get(message.topic)
+        if listener is None:
+            raise ClientError(f"no listener for topic {message.topic!r}")
+        failed = failed_positions(await call_user(listener, [message]), 1)
+        return ConsumeStatus.CONSUME_SUCCESS if failed == [] else ConsumeStatus.RECONSUME_LATER
+
+    def _restore_topics(self, messages: list[MessageExt]) -> None:
+        """A retried message shows the topic that it was first sent to, and each the name that its
+        topic has for the user."""
+        for message in messages:
+            original = message.properties.get(PropertyKey.RETRY_TOPIC)
+            if original and message.topic == self._retry_topic:
+                message.topic = original
+            if self._namespace:
+                message.topic = without_namespace(self._namespace, message.topic)

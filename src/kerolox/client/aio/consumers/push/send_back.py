@@ -1,0 +1,128 @@
+"""Messages that go back to the broker: to be retried later, or by a member with a listener."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kerolox import clock
+from kerolox.client.core.namespaces import with_namespace
+from kerolox.client.core.sending.send import (
+    OutgoingMessage,
+    SendHeader,
+    passed_on_message,
+    retry_message,
+    send_result,
+)
+from kerolox.errors import ClientError, KeroloxError
+from kerolox.message import MessageExt, MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import AUTO_CREATE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.settings import PushConsumerSettings
+
+MAX_RECONSUME_TIMES = 16
+"""Retries of a message when the settings leave it to RocketMQ."""
+
+SEND_BACK_SECONDS_MAX = 5.0
+"""Time limit of a send-back."""
+
+UNHEARD_DELAY_LEVEL = 14
+"""A retried message without listener here comes again so much later (10 minutes by default)."""
+
+_log = logging.getLogger(__name__)
+
+
+class SendBacks:
+    """Gives messages of one group back to their brokers."""
+
+    def __init__(
+        self, group: str, namespace: str, settings: PushConsumerSettings, cluster: Cluster
+    ) -> None:
+        self._group = group
+        self._namespace = namespace
+        self._settings = settings
+        self._cluster = cluster
+
+    @property
+    def max_reconsume_times(self) -> int:
+        """Retries before the dead-letter topic."""
+        given = self._settings.max_reconsume_times
+        return MAX_RECONSUME_TIMES if given < 0 else given
+
+    async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> bool:
+        """Have the broker put a message into the group's retry topic; False when nothing worked."""
+        fields = {
+            "offset": message.commit_log_offset,
+            "group": self._group,
+            "delayLevel": delay_level,
+            "originMsgId": message.message_id,
+            "originTopic": with_namespace(self._namespace, message.topic),
+            "unitMode": self._settings.unit_mode,
+            "maxReconsumeTimes": self.max_reconsume_times,
+        }
+        address = self._cluster.master_address(broker_name)
+        try:
+            if address is None:
+                raise ClientError(f"broker {broker_name!r} has no known master")
+            await self._cluster.ask(
+                address,
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                fields,
+                timeout_seconds=SEND_BACK_SECONDS_MAX,
+            )
+        except KeroloxError as error:
+            _log.warning("send-back of message %s failed: %s", message.message_id, error)
+            return await self._send_retry(message, broker_name)
+        return True
+
+    async def _send_retry(self, message: MessageExt, broker_name: str) -> bool:
+        """The second way: send the message to the retry topic as a new one."""
+        return await self._send_again(
+            message,
+            lambda: retry_message(
+                message,
+                self._group,
+                max_reconsume_times=self.max_reconsume_times,
+                topic=with_namespace(self._namespace, message.topic),
+            ),
+            broker_name,
+        )
+
+    async def pass_on(self, message: MessageExt, broker_name: str) -> bool:
+        """Put a retried message back into the retry topic as it came; False: that failed."""
+        return await self._send_again(
+            message,
+            lambda: passed_on_message(
+                message,
+                self._group,
+                delay_level=UNHEARD_DELAY_LEVEL,
+                topic=with_namespace(self._namespace, message.topic),
+            ),
+            broker_name,
+        )
+
+    async def _send_again(
+        self, message: MessageExt, make: Callable[[], OutgoingMessage], broker_name: str
+    ) -> bool:
+        address = self._cluster.master_address(broker_name)
+        if address is None:
+            return False
+        header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, self._settings.unit_mode)
+        try:
+            outgoing = make()
+            queue = MessageQueue(outgoing.topic, message.broker_name, 0)
+            response = await self._cluster.remoting.invoke(
+                address,
+                header.request(outgoing, queue.queue_id, clock.now_ms()),
+                timeout_seconds=SEND_BACK_SECONDS_MAX,
+            )
+            send_result(response, outgoing, queue, address)
+        except KeroloxError as error:
+            _log.warning("retry of message %s failed: %s", message.message_id, error)
+            return False
+        return True
