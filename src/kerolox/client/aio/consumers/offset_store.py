@@ -51,7 +51,7 @@ class StartSettings(Protocol):
     """Where a group starts in a queue of which it has no offset."""
 
     @property
-    def consume_from_where(self) -> ConsumeFromWhere:
+    def consume_from_where(self) -> ConsumeFromWhere | str:
         """At its first message, at its end, or at a time."""
 
     @property
