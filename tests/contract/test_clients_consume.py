@@ -85,6 +85,18 @@ async def test_a_tag_with_the_same_hash_is_not_delivered(
     assert bodies(got) == [b"Aa"]
 
 
+async def test_only_messages_whose_properties_meet_the_condition_are_delivered(
+    producer: Producer, inbox: Inbox, topic: str, group: str
+) -> None:
+    _, got = await inbox.consumer(group, topic, "price > 10 AND region = 'EU'")
+    for price in (5, 11, 12):
+        for region in ("EU", "US"):
+            given = {"price": str(price), "region": region}
+            await producer.send(Message(topic, f"{price} {region}".encode(), properties=given))
+    await until(lambda: len(got) >= 2)
+    assert bodies(got) == [b"11 EU", b"12 EU"]
+
+
 async def test_two_members_share_and_the_rest_take_over_at_once(
     cluster: Cluster, producer: Producer, inbox: Inbox, topic: str, group: str
 ) -> None:

@@ -197,7 +197,9 @@ async def test_a_pull_consumer_reads_filters_and_commits(
 ) -> None:
     [queue, *_] = await producer.queues(topic)
     for index in range(10):
-        await producer.send(Message(topic, b"%d" % index, tags="ab"[index % 2]), queue=queue)
+        tags, given = "ab"[index % 2], {"n": str(index)}
+        message = Message(topic, b"%d" % index, tags=tags, properties=given)
+        await producer.send(message, queue=queue)
     async with PullConsumer(group, cluster.name_server) as consumer:
         # The Java broker dispatches behind the answer, and refuses an offset beyond what it has.
 
@@ -209,6 +211,8 @@ async def test_a_pull_consumer_reads_filters_and_commits(
         assert [m.body for m in result.messages] == [b"2", b"4", b"6"]
         assert (result.min_offset, result.max_offset) == (0, 10)
         assert [m.queue.broker_name for m in result.messages] == [queue.broker_name] * 3
+        found = await consumer.pull(queue, 0, expression="n BETWEEN 3 AND 5 OR n IS NULL")
+        assert [m.body for m in found.messages] == [b"3", b"4", b"5"]
         await consumer.commit(queue, result.next_offset)
         assert await consumer.committed(queue) == result.next_offset
         end = await consumer.pull(queue, 10)

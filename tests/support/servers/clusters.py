@@ -21,7 +21,7 @@ __all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "our_cluster"]
 QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
 """Producers are asked about open transactions soon."""
 
-SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true"}
+SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
 """What both brokers of the contract tests are set to."""
 
 READY_SECONDS_MAX = 120

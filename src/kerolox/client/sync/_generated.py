@@ -459,6 +459,7 @@ class PullConsumer(Client):
         offset: int,
         *,
         expression: str = ALL_TAGS,
+        expression_type: str | None = None,
         max_messages: int = 32,
         wait: bool = False,
     ) -> PullResult:
@@ -467,7 +468,9 @@ class PullConsumer(Client):
         Args:
             queue: where from.
             offset: the first queue offset.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
+                for those the broker needs ``enablePropertyFilter=true``.
+            expression_type: ``TAG`` or ``SQL92``; None: what the expression looks like.
             max_messages: most messages of the answer (the broker may give fewer).
             wait: when there is nothing, have the broker hold the request until there is, for up
                 to ``suspend_timeout_ms``.
@@ -476,13 +479,18 @@ class PullConsumer(Client):
             The messages and where to go on; other statuses than FOUND are results, not errors.
 
         Raises:
-            ConfigError: the expression names no tag.
+            ConfigError: the expression names no tag, or is no condition.
             BrokerError: the broker refused.
             RemotingError: no answer.
         """
         return self._portal.run(
             self._client.pull(
-                queue, offset, expression=expression, max_messages=max_messages, wait=wait
+                queue,
+                offset,
+                expression=expression,
+                expression_type=expression_type,
+                max_messages=max_messages,
+                wait=wait,
             )
         )
 
@@ -548,7 +556,8 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
+                for those the brokers need ``enablePropertyFilter=true``.
             listener: a plain function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
                 CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
@@ -556,7 +565,7 @@ class PushConsumer(Client):
 
         Raises:
             MessageRejectedError: the topic's name is illegal.
-            ConfigError: the expression names no tag.
+            ConfigError: the expression names no tag, or is no condition.
         """
         self._portal.call(
             self._client.subscribe, topic, expression, self._portal.listener(listener)
@@ -567,7 +576,7 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: as for :meth:`subscribe`.
             listener: a plain function of one message. A message that fails comes again alone.
         """
         self._portal.call(

@@ -36,7 +36,7 @@ from kerolox.protocol.command import RemotingCommand
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.query import ClusterQueries
-    from kerolox.message import ConsumeFromWhere, MessageQueue
+    from kerolox.message import MessageQueue
 
 OFFSETS_IN_FLIGHT_MAX = 64
 """Offsets on their way to one broker at the same time."""

@@ -17,6 +17,7 @@ from kerolox.client.aio.consumers.offset_store import BrokerOffsets
 from kerolox.client.aio.network.cluster import HEARTBEAT_FIRST_MS
 from kerolox.client.aio.settings import PullConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
+from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import (
     ACTIVELY,
     ConsumerFacts,
@@ -30,8 +31,6 @@ from kerolox.client.core.namespaces import (
     without_namespace,
 )
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import ConfigError
-from kerolox.filter.tags import subscription_of
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import RequestCode
 
@@ -110,6 +109,7 @@ class PullConsumer(Client):
         offset: int,
         *,
         expression: str = ALL_TAGS,
+        expression_type: str | None = None,
         max_messages: int = 32,
         wait: bool = False,
     ) -> PullResult:
@@ -118,7 +118,9 @@ class PullConsumer(Client):
         Args:
             queue: where from.
             offset: the first queue offset.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
+                for those the broker needs ``enablePropertyFilter=true``.
+            expression_type: ``TAG`` or ``SQL92``; None: what the expression looks like.
             max_messages: most messages of the answer (the broker may give fewer).
             wait: when there is nothing, have the broker hold the request until there is, for up
                 to ``suspend_timeout_ms``.
@@ -127,18 +129,15 @@ class PullConsumer(Client):
             The messages and where to go on; other statuses than FOUND are results, not errors.
 
         Raises:
-            ConfigError: the expression names no tag.
+            ConfigError: the expression names no tag, or is no condition.
             BrokerError: the broker refused.
             RemotingError: no answer.
         """
         cluster, settings = self._open_cluster(), self.settings
         queue = queue_with_namespace(self._namespace, queue)
-        try:
-            subscription = subscription_of(queue.topic, expression)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        subscription = wanted(queue.topic, expression, expression_type)
         if queue.topic not in self._subscriptions:
-            self._subscriptions[queue.topic] = subscription_of(queue.topic, ALL_TAGS)
+            self._subscriptions[queue.topic] = wanted(queue.topic, ALL_TAGS)
         address = await cluster.read_address_of(queue.topic, queue.broker_name)
         request = pull_request(
             self.group,

@@ -46,6 +46,7 @@ from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import STRATEGIES, queue_changes
+from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
 from kerolox.client.core.namespaces import (
@@ -62,13 +63,13 @@ from kerolox.errors import (
     SubscriptionNotFoundError,
     SubscriptionNotLatestError,
 )
-from kerolox.filter.tags import Subscription, subscription_of
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -167,7 +168,8 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
+                for those the brokers need ``enablePropertyFilter=true``.
             listener: an async function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
                 CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
@@ -175,14 +177,11 @@ class PushConsumer(Client):
 
         Raises:
             MessageRejectedError: the topic's name is illegal.
-            ConfigError: the expression names no tag.
+            ConfigError: the expression names no tag, or is no condition.
         """
         wire_topic = with_namespace(self._namespace, topic)
         check_topic(wire_topic)
-        try:
-            self._subscriptions[wire_topic] = subscription_of(wire_topic, expression)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        self._subscriptions[wire_topic] = wanted(wire_topic, expression)
         self._listeners.by_topic[without_namespace(self._namespace, topic)] = listener
         self._rebalance_wanted.set()
 
@@ -191,7 +190,7 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, or tags joined by ``||``.
+            expression: as for :meth:`subscribe`.
             listener: an async function of one message. A message that fails comes again alone.
         """
         self.subscribe(topic, expression, each(listener))
@@ -233,7 +232,7 @@ class PushConsumer(Client):
             self._offsets = LocalOffsets(settings.local_offset_folder, self._client_id, self.group)
         else:
             self._offsets = BrokerOffsets(cluster, self.group)
-            self._subscriptions[self._retry_topic] = subscription_of(self._retry_topic, ALL_TAGS)
+            self._subscriptions[self._retry_topic] = wanted(self._retry_topic, ALL_TAGS)
         self._start_ms = clock.now_ms()
         send_backs = SendBacks(self.group, self._namespace, settings, cluster)
         self._consuming = Consuming(settings, self._listeners, send_backs, self._offsets)

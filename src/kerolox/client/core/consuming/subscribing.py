@@ -1,0 +1,45 @@
+"""From the expression that a user gives to what brokers are told that a group wants."""
+
+from __future__ import annotations
+
+import time
+
+from kerolox.errors import ConfigError
+from kerolox.filter.sql92 import SQL92, compile_sql92
+from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.tags import Subscription, looks_like_sql92, subscription_of
+
+TAG = "TAG"
+"""``ExpressionType.TAG``."""
+
+
+def wanted(topic: str, expression: str, expression_type: str | None = None) -> Subscription:
+    """What a group wants of a topic (``FilterAPI.build``).
+
+    Args:
+        topic: as brokers know it.
+        expression: ``*`` for all, tags joined by ``||``, or a condition on properties.
+        expression_type: ``TAG`` or ``SQL92``; None: SQL92 if it has a comparison or another part
+            of SQL92 that is no tag.
+
+    Raises:
+        ConfigError: the expression names no tag or is no condition, or there is no such type.
+    """
+    if expression_type not in (None, TAG, SQL92):
+        raise ConfigError(f"expression_type is {expression_type!r}; it must be TAG or SQL92")
+    is_sql92 = expression_type == SQL92
+    if expression_type is None:
+        is_sql92 = looks_like_sql92(expression)
+    try:
+        if not is_sql92:
+            return subscription_of(topic, expression)
+        compile_sql92(expression)
+    except (ValueError, Sql92Error) as error:
+        hint = "" if expression_type else "; expression_type='TAG' takes it for a list of tags"
+        raise ConfigError(f"{error}{hint if is_sql92 else ''}") from None
+    return Subscription(
+        topic=topic,
+        expression=expression,
+        expression_type=SQL92,
+        version=time.time_ns() // 1_000_000,
+    )
