@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.outcome import ConsumeStatus
-from kerolox.client.core.heartbeat import PASSIVELY, running_info_body, running_properties
+from kerolox.client.core.heartbeat import running_info_body, running_properties
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -21,26 +21,30 @@ from kerolox.protocol.records import decode_record
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from kerolox.client.aio.consumers.consuming import Consuming
     from kerolox.client.aio.consumers.offset_store import OffsetStore
-    from kerolox.client.aio.consumers.push.assignment import Assignment
+    from kerolox.client.core.consuming.process_queue import ProcessQueue
+    from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
+    from kerolox.message import MessageExt
     from kerolox.protocol.command import RemotingCommand
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:
-    """What of a push consumer brokers may ask about."""
+    """What of a consumer brokers may ask about."""
 
     group: str
+    consume_type: str
     start_ms: int
     name_servers: tuple[str, ...]
     consume_concurrency: int
     subscriptions: Iterable[Subscription]
-    assignments: Mapping[MessageQueue, Assignment]
+    queues: Mapping[MessageQueue, ProcessQueue]
+    stats: Mapping[str, TopicStats]
     offsets: OffsetStore
-    consuming: Consuming
     reset_offsets: Callable[[dict[MessageQueue, int]], Awaitable[None]]
+    consume_directly: Callable[[MessageExt], Awaitable[ConsumeStatus]] | None = None
+    """None: it has no listeners."""
 
 
 async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> RemotingCommand:
@@ -59,8 +63,9 @@ async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> Rem
     if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
         await consumer.reset_offsets(parse_reset_offsets(command.body, fields.get("topic", "")))
         return command.response()
-    if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-        return command.response(body=await _consume_directly(consumer, command))
+    consume = consumer.consume_directly
+    if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY and consume is not None:
+        return command.response(body=await _consume_directly(consume, command))
     return command.not_supported()
 
 
@@ -86,17 +91,17 @@ def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
 def _running_info(consumer: ConsumerView) -> bytes:
     return running_info_body(
         properties=running_properties(
-            PASSIVELY,
+            consumer.consume_type,
             consumer.start_ms,
             consumer.name_servers,
             threads=consumer.consume_concurrency,
         ),
         subscriptions=consumer.subscriptions,
         queues={
-            queue: (assignment.process_queue, consumer.offsets.table.read(queue))
-            for queue, assignment in consumer.assignments.items()
+            queue: (process_queue, consumer.offsets.table.read(queue))
+            for queue, process_queue in consumer.queues.items()
         },
-        stats=consumer.consuming.stats,
+        stats=consumer.stats,
         now_ms=time.time_ns() // 1_000_000,
     )
 
@@ -104,19 +109,21 @@ def _running_info(consumer: ConsumerView) -> bytes:
 def _offsets(consumer: ConsumerView, topic: str) -> bytes:
     table = {
         queue: consumer.offsets.table.read(queue)
-        for queue in consumer.assignments
+        for queue in consumer.queues
         if queue.topic == topic or not topic
     }
     return dumps({"messageQueueTable": table})
 
 
-async def _consume_directly(consumer: ConsumerView, command: RemotingCommand) -> bytes:
+async def _consume_directly(
+    consume: Callable[[MessageExt], Awaitable[ConsumeStatus]], command: RemotingCommand
+) -> bytes:
     broker_name = command.ext_fields.get("brokerName", "")
     message, _ = decode_record(command.body, broker_name=broker_name)
     start = time.monotonic()
     remark = ""
     try:
-        status = await consumer.consuming.listeners.consume_directly(message)
+        status = await consume(message)
         result = "CR_LATER" if status is ConsumeStatus.RECONSUME_LATER else "CR_SUCCESS"
     except Exception as error:
         result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

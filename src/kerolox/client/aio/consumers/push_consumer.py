@@ -47,7 +47,7 @@ from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import STRATEGIES, queue_changes
 from kerolox.client.core.consuming.subscribing import wanted
-from kerolox.client.core.heartbeat import ConsumerFacts
+from kerolox.client.core.heartbeat import PASSIVELY, ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
@@ -557,13 +557,15 @@ class PushConsumer(Client):
         assert self._offsets is not None
         view = ConsumerView(
             self.group,
+            PASSIVELY,
             self._start_ms,
             self._open_cluster().name_servers,
             self.settings.consume_concurrency,
             self._subscriptions.values(),
-            self._assignments,
+            {queue: each.process_queue for queue, each in self._assignments.items()},
+            self._consuming.stats,
             self._offsets,
-            self._consuming,
             self.reset_offsets,
+            self._listeners.consume_directly,
         )
         return await answer_broker(view, command)
