@@ -42,6 +42,7 @@ from kerolox.message import Message, MessageExt, MessageId, MessageQueue
 
 if TYPE_CHECKING:
     from kerolox.client import (
+        AllocationStrategy,
         ConsumeContext,
         ConsumeFromWhere,
         ConsumeHook,
@@ -72,11 +73,16 @@ if TYPE_CHECKING:
         TransactionProducer,
         TransactionResult,
         TransactionState,
+        allocate_by_config,
+        allocate_by_consistent_hash,
+        allocate_by_machine_room,
+        allocate_nearby,
         create_reply,
         split_batches,
     )
 
 __all__ = [
+    "AllocationStrategy",
     "BrokerBusyError",
     "BrokerError",
     "BrokerSystemError",
@@ -140,6 +146,10 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "__version__",
+    "allocate_by_config",
+    "allocate_by_consistent_hash",
+    "allocate_by_machine_room",
+    "allocate_nearby",
     "create_reply",
     "split_batches",
 ]

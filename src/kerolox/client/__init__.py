@@ -16,6 +16,12 @@ from kerolox.client.aio.settings import (
 )
 from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
+from kerolox.client.core.consuming.rebalance import AllocationStrategy, allocate_by_consistent_hash
+from kerolox.client.core.consuming.strategies import (
+    allocate_by_config,
+    allocate_by_machine_room,
+    allocate_nearby,
+)
 from kerolox.client.core.hooks import (
     ConsumeContext,
     ConsumeHook,
@@ -32,6 +38,7 @@ from kerolox.client.core.tracing.trace import TraceView
 from kerolox.message import ConsumeFromWhere, MessageModel
 
 __all__ = [
+    "AllocationStrategy",
     "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeHook",
@@ -62,6 +69,10 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "allocate_by_config",
+    "allocate_by_consistent_hash",
+    "allocate_by_machine_room",
+    "allocate_nearby",
     "create_reply",
     "split_batches",
 ]

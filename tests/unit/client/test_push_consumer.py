@@ -17,6 +17,7 @@ from kerolox.errors import (
     ConnectError,
     MessageRejectedError,
     RemoteProtocolError,
+    SubscriptionParseError,
 )
 from kerolox.message import ConsumeFromWhere, MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -683,3 +684,23 @@ async def test_what_is_wrong_is_said_before_anything_is_asked() -> None:
     await consumer.close()
     with pytest.raises(ClientClosedError):
         await consumer.start()
+
+
+async def test_a_start_asks_whether_conditions_are_served_and_says_when_not(
+    broker: QueueBroker,
+) -> None:
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        asked = loads(command.body)
+        assert asked["group"] == "g"
+        assert asked["subscriptionData"]["subString"] == "a > 1"
+        assert asked["subscriptionData"]["expressionType"] == "SQL92"
+        return command.response(23, "parse error")
+
+    broker.answers[RequestCode.CHECK_CLIENT_CONFIG] = refuse
+    consumer = Consumer(broker)
+    consumer.subscribe("T", "a > 1", consumer.listen)
+    with pytest.raises(SubscriptionParseError, match="parse error"):
+        await consumer.start()
+    consumer.subscribe("T", "a", consumer.listen)  # tags are not asked about
+    async with consumer:
+        assert len(broker.seen[RequestCode.CHECK_CLIENT_CONFIG]) == 1

@@ -9,9 +9,17 @@ from kerolox.client.core.consuming.rebalance import (
     allocate,
     allocate_averagely,
     allocate_averagely_by_circle,
+    allocate_by_consistent_hash,
     queue_changes,
     sort_as_java,
+    strategy_of,
 )
+from kerolox.client.core.consuming.strategies import (
+    allocate_by_config,
+    allocate_by_machine_room,
+    allocate_nearby,
+)
+from kerolox.errors import ClientError, ConfigError
 from kerolox.message import MessageQueue
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(6)]
@@ -65,6 +73,8 @@ def test_every_queue_has_exactly_one_member(
 ) -> None:
     shares = [allocate(STRATEGIES[name], member, queues, members) for member in members]
     assert sorted(queue for share in shares for queue in share) == sorted(queues)
+    if name == "CONSISTENT_HASH":
+        return
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 1
 
@@ -81,3 +91,62 @@ def test_changes_lead_from_what_is_owned_to_what_is_allocated(
     lost, gained = queue_changes(owned, allocated)
     assert (owned - set(lost)) | set(gained) == allocated
     assert not set(lost) & set(gained)
+
+
+# -- strategies that are told more -------------------------------------------------------------
+def test_config_gives_each_member_its_own_list_and_shares_the_retries() -> None:
+    strategy = allocate_by_config([QUEUES[4], QUEUES[1], MessageQueue("other", "b", 0)])
+    assert allocate(strategy, IDS[0], QUEUES, IDS[:2]) == [QUEUES[1], QUEUES[4]]
+    retries = [MessageQueue("%RETRY%g", "b", 0)]
+    shares = [allocate(strategy, client_id, retries, IDS[:2]) for client_id in IDS[:2]]
+    assert shares == [retries, []]
+    named = allocate_by_config(retries)
+    assert allocate(named, IDS[1], retries, IDS[:2]) == retries
+
+
+def test_machine_room_shares_the_queues_of_its_rooms_alone() -> None:
+    names = ("east@a", "east@b", "west@c", "nowhere", "east@x@y")
+    queues = [MessageQueue("T", name, queue_id) for name in names for queue_id in (0, 1, 2)]
+    strategy = allocate_by_machine_room(["east"])
+    shares = [allocate(strategy, client_id, queues, IDS[:4]) for client_id in IDS[:4]]
+    assert [[(q.broker_name, q.queue_id) for q in share] for share in shares] == [
+        [("east@a", 0), ("east@b", 1)],
+        [("east@a", 1), ("east@b", 2)],
+        [("east@a", 2)],
+        [("east@b", 0)],
+    ]
+
+
+def test_nearby_reads_its_own_room_and_shares_rooms_without_members() -> None:
+    queues = [MessageQueue("T", name, queue_id) for name in "xyz" for queue_id in (0, 1)]
+    strategy = allocate_nearby(
+        room_of_queue=lambda queue: queue.broker_name, room_of_client=lambda client_id: client_id[0]
+    )
+    members = ["x1", "y1", "y2"]
+    shares = [allocate(strategy, member, queues, members) for member in members]
+    x, y, z = queues[:2], queues[2:4], queues[4:]
+    assert shares == [[*x, z[0]], [y[0], z[1]], [y[1]]]
+    lost = allocate_nearby(room_of_queue=lambda _: "", room_of_client=lambda _: "r")
+    with pytest.raises(ClientError, match="has no machine room"):
+        allocate(lost, "x1", queues, members)
+
+
+@given(queues=queues, members=members, gone=st.data())
+def test_consistent_hash_moves_only_the_queues_of_who_goes(
+    queues: set[MessageQueue], members: set[str], gone: st.DataObject
+) -> None:
+    leaver = gone.draw(st.sampled_from(sorted(members)))
+    strategy = allocate_by_consistent_hash()
+    for member in members - {leaver}:
+        before = set(allocate(strategy, member, queues, members))
+        assert before <= set(allocate(strategy, member, queues, members - {leaver}))
+
+
+def test_a_strategy_of_the_user_is_taken_and_its_faults_are_named() -> None:
+    assert allocate(strategy_of(lambda *_: [QUEUES[2]]), "c", QUEUES, ["c"]) == [QUEUES[2]]
+    with pytest.raises(ClientError, match=r"gave MessageQueue.*'foreign'.* is not there"):
+        allocate(lambda *_: [MessageQueue("foreign", "b", 0)], "c", QUEUES, ["c"])
+    with pytest.raises(ClientError, match="failed: ZeroDivisionError"):
+        allocate(lambda *_: [QUEUES[1 // 0]], "c", QUEUES, ["c"])
+    with pytest.raises(ConfigError, match="must be one of AVG, AVG_BY_CIRCLE, CONSISTENT_HASH"):
+        strategy_of("MACHINE_ROOM")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kerolox.client.core.arguments import checked_keywords, choice, settings_text
-from kerolox.client.core.consuming.rebalance import STRATEGIES
+from kerolox.client.core.consuming.rebalance import AllocationStrategy, strategy_of
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
@@ -169,8 +169,10 @@ class PushConsumerSettings(ClientSettings):
     reads as the member."""
     consume_timestamp_ms: int | None = None
     """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
-    allocation: str = "AVG"
-    """How a group shares queues; all its members must agree (``allocateMessageQueueStrategy``)."""
+    allocation: str | AllocationStrategy = "AVG"
+    """How a group shares queues; all its members must agree (``allocateMessageQueueStrategy``):
+    AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, or a function of our client id, all queues and all client
+    ids (both sorted) that gives our queues."""
     consume_concurrency: int = 20
     """Most listeners that run at the same time (``consumeThreadMax``)."""
     consume_batch_max: int = 1
@@ -236,10 +238,7 @@ class PushConsumerSettings(ClientSettings):
         self._check("rebalance_interval_ms", 10, 3_600_000)
         self._check("close_timeout_ms", 0, 3_600_000)
         self._check_trace_topic(self.trace_topic)
-        if self.allocation not in STRATEGIES:
-            raise ConfigError(
-                f"allocation is {self.allocation!r}; it must be one of {', '.join(STRATEGIES)}"
-            )
+        strategy_of(self.allocation)
 
 
 @checked_keywords

@@ -64,6 +64,17 @@ def heartbeat_body(
     )
 
 
+def check_client_body(client_id: str, group: str, subscription: Subscription) -> bytes:
+    """``CheckClientRequestBody``."""
+    return dumps(
+        {
+            "clientId": client_id,
+            "group": group,
+            "subscriptionData": _subscription(subscription),
+        }
+    )
+
+
 def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]:
     return {
         "cachedMsgCount": len(queue),

@@ -602,6 +602,7 @@ class PushConsumer(Client):
             ClientClosedError: it was closed before; make a new one.
             ConfigError: there is no subscription.
             ConnectError: no name server answers.
+            BrokerError: a broker does not serve a condition (SQL92), or can't read it.
         """
         self._portal.open(self._client.start)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX
-from kerolox.client.core.heartbeat import heartbeat_body
+from kerolox.client.core.consuming.subscribing import TAG
+from kerolox.client.core.heartbeat import check_client_body, heartbeat_body
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.heartbeat import ConsumerFacts
+    from kerolox.filter.tags import Subscription
 
 
 async def greet(cluster: Cluster, facts: ConsumerFacts, topics: Iterable[str]) -> None:
@@ -34,3 +37,17 @@ async def say_farewell(
         masters_only=False,
         timeout_seconds=FAREWELL_SECONDS_MAX,
     )
+
+
+async def check_subscription(cluster: Cluster, group: str, subscription: Subscription) -> None:
+    """Ask a broker of the topic whether it serves a condition (``checkClientInBroker``).
+
+    Raises:
+        BrokerError: it does not, or can't read the expression.
+        RemotingError: it does not answer.
+    """
+    addresses = cluster.broker_addresses([subscription.topic], masters_only=False)
+    if subscription.expression_type == TAG or not addresses:
+        return
+    body = check_client_body(cluster.client_id, group, subscription)
+    await cluster.ask(random.choice(addresses), RequestCode.CHECK_CLIENT_CONFIG, body=body)

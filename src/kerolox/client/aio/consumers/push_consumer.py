@@ -25,7 +25,7 @@ from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consuming import Consuming, is_flow_control
-from kerolox.client.aio.consumers.membership import greet, say_farewell
+from kerolox.client.aio.consumers.membership import check_subscription, greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import (
     BrokerOffsets,
     LocalOffsets,
@@ -45,7 +45,7 @@ from kerolox.client.aio.producers.producer import trace_producer
 from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
-from kerolox.client.core.consuming.rebalance import STRATEGIES, queue_changes
+from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import PASSIVELY, ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
@@ -220,6 +220,7 @@ class PushConsumer(Client):
             ClientClosedError: it was closed before; make a new one.
             ConfigError: there is no subscription.
             ConnectError: no name server answers.
+            BrokerError: a broker does not serve a condition (SQL92), or can't read it.
         """
         await self._start(self._join)
 
@@ -238,6 +239,8 @@ class PushConsumer(Client):
         self._consuming = Consuming(settings, self._listeners, send_backs, self._offsets)
         await self._background.find_name_servers(cluster)
         await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
+        for subscription in list(self._subscriptions.values()):
+            await check_subscription(cluster, self.group, subscription)
         if self._tracing is not None:
             await self._tracing.start()
         self._consuming.start()
@@ -339,7 +342,7 @@ class PushConsumer(Client):
             cluster.forget(topic)
 
     async def _rebalance_topic(self, topic: str) -> None:
-        strategy = None if self._is_broadcasting else STRATEGIES[self.settings.allocation]
+        strategy = None if self._is_broadcasting else strategy_of(self.settings.allocation)
         share = await share_of(self._open_cluster(), self.group, topic, strategy, self._heartbeat)
         if share is None:
             return
