@@ -36,6 +36,8 @@ from kerolox.client.core.sending.send import SendResult, SendStatus, split_batch
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import Tls, TlsSettings
 
 __all__ = [
     "AllocationStrategy",
@@ -43,6 +45,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeStatus",
+    "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
     "LocalTransaction",
@@ -64,6 +67,8 @@ __all__ = [
     "SendHook",
     "SendResult",
     "SendStatus",
+    "Tls",
+    "TlsSettings",
     "TraceView",
     "TransactionCheck",
     "TransactionProducer",

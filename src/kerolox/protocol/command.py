@@ -21,6 +21,7 @@ from kerolox.protocol.codes import (
     SerializeType,
 )
 from kerolox.protocol.framing import encode_frame, split_frame
+from kerolox.protocol.names import SECURITY_TOKEN_FIELD, SIGNATURE_FIELD
 from kerolox.protocol.serialize import (
     HeaderFields,
     decode_binary_header,
@@ -43,6 +44,17 @@ class RemotingCommand:
     language: LanguageCode = LanguageCode.PYTHON
     version: int = VERSION
     serialize_type: SerializeType = SerializeType.JSON
+
+    def __repr__(self) -> str:
+        """All but what a signed request must not tell in a log."""
+        hidden = (SECURITY_TOKEN_FIELD, SIGNATURE_FIELD)
+        fields = {name: "***" if name in hidden else text for name, text in self.ext_fields.items()}
+        return (
+            f"RemotingCommand(code={self.code}, ext_fields={fields}, body={self.body!r},"
+            f" opaque={self.opaque}, flag={self.flag}, remark={self.remark!r},"
+            f" language={self.language!r}, version={self.version},"
+            f" serialize_type={self.serialize_type!r})"
+        )
 
     @classmethod
     def request(

@@ -51,6 +51,12 @@ LMQ_PREFIX = "%LMQ%"
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 """Behind a cluster's name: where its replies are stored."""
 
+ACCESS_KEY_FIELD, SECURITY_TOKEN_FIELD = "AccessKey", "SecurityToken"
+SIGNATURE_FIELD = "Signature"
+"""Header fields of a signed request: who signs, and the signature (``SessionCredentials``)."""
+UNIQUE_KEY_QUERY_FIELD = "_UNIQUE_KEY_QUERY"
+"""Header field of a query by the producer's id; no part of a signature."""
+
 AUTO_CREATE_TOPIC = "TBW102"
 """The topic whose route and permissions a new topic takes over."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import ssl
 import time
 from types import TracebackType
 from typing import Self
@@ -36,6 +37,8 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import LENGTHS, is_header_size
+from kerolox.security.credentials import Credentials, Signer
+from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
@@ -48,15 +51,26 @@ class BlockingConnection:
 
     Args:
         address: ``host:port``.
-        connect_timeout_seconds: longest wait for the connection.
+        connect_timeout_seconds: longest wait for the connection, the TLS handshake included.
+        credentials: requests are signed with these, those of :meth:`encode` too.
+        tls: how the connection is encrypted; files of settings are read each time, so make a
+            context of them for many connections (:func:`kerolox.security.tls.context_of`).
 
     Raises:
-        ConfigError: ``address`` is not of that form.
-        ConnectError: nobody answers there.
+        ConfigError: ``address`` is not of that form, or a file of ``tls`` can't be used.
+        ConnectError: nobody answers there, or without TLS.
     """
 
-    def __init__(self, address: str, *, connect_timeout_seconds: float = 3.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        connect_timeout_seconds: float = 3.0,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+    ) -> None:
         self.address = address
+        self._signer = None if credentials is None else Signer(credentials)
         self._opaques = itertools.count(1)
         self._buffer = bytearray()
         self._start = 0
@@ -64,6 +78,8 @@ class BlockingConnection:
             place = split_address(address)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        secure = context_of(tls)
+        deadline = time.monotonic() + connect_timeout_seconds
         try:
             self._socket = socket.create_connection(place, timeout=connect_timeout_seconds)
         except OSError as error:
@@ -72,6 +88,8 @@ class BlockingConnection:
                 "is it running, and is the address right?"
             ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if secure is not None:
+            self._encrypt(secure, place[0], deadline, connect_timeout_seconds)
         self.closed = False
 
     def __enter__(self) -> Self:
@@ -108,9 +126,16 @@ class BlockingConnection:
 
     def send(self, command: RemotingCommand, timeout_seconds: float = 3.0) -> int:
         """Send a request without waiting; its opaque."""
-        command.opaque = self.next_opaque()
-        self.send_frames(command.encode(), timeout_seconds)
+        self.send_frames(self.encode(command), timeout_seconds)
         return command.opaque
+
+    def encode(self, command: RemotingCommand) -> bytes:
+        """The frame of a request, for :meth:`send_frames`; sets its opaque, and signs it where the
+        connection has credentials."""
+        command.opaque = self.next_opaque()
+        if self._signer is not None:
+            self._signer.sign(command)
+        return command.encode()
 
     def receive(self, timeout_seconds: float = 3.0) -> RemotingCommand:
         """The next response, whichever request it answers; errors as for :meth:`invoke`."""
@@ -158,6 +183,23 @@ class BlockingConnection:
             self._socket.close()
         self._buffer.clear()
         self._start = 0
+
+    def _encrypt(self, secure: ssl.SSLContext, host: str, deadline: float, seconds: float) -> None:
+        """Speak TLS from now on."""
+        plain = self._socket
+        try:
+            plain.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._socket = secure.wrap_socket(plain, server_hostname=host)
+        except TimeoutError as error:
+            plain.close()
+            raise ConnectError(
+                f"no TLS connection to {self.address} within {seconds:g} s; does it speak TLS"
+                " (tls.server.mode)?"
+            ) from error
+        except OSError as error:
+            plain.close()
+            reason = handshake_fault(error) if is_handshake_error(error) else str(error)
+            raise ConnectError(f"no TLS connection to {self.address}: {reason}") from error
 
     def _take_frame(self) -> bytes | None:
         buffer, start = self._buffer, self._start

@@ -22,7 +22,7 @@ from kerolox.errors import (
     ConnectionLostError,
     RequestTimeoutError,
 )
-from kerolox.protocol.codes import FLAG_ONEWAY
+from kerolox.protocol.codes import FLAG_ONEWAY, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client_connection import (
     OPEN_CALLS_MAX,
@@ -35,6 +35,8 @@ from kerolox.remoting.connection import (
     Opaques,
     Shared,
 )
+from kerolox.security.credentials import Credentials, Signer
+from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error
 
 __all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
@@ -75,6 +77,9 @@ class RemotingClient:
         rpc_hook: RpcHook | None = None,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         open_calls_max: int = OPEN_CALLS_MAX,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        serialize_type: SerializeType = SerializeType.JSON,
     ) -> None:
         """Nothing is opened before the first request.
 
@@ -86,6 +91,12 @@ class RemotingClient:
             rpc_hook: sees each request and its response, of either side.
             idle_seconds_max: a connection without traffic for so long is closed.
             open_calls_max: requests per connection that may wait for a response; more wait.
+            credentials: sign each request with these, after the hook.
+            tls: how connections are encrypted; its files are read now.
+            serialize_type: the encoding of requests' headers; responses have their request's.
+
+        Raises:
+            ConfigError: ``tls`` is none of what it can be, or a file of it can't be used.
         """
         self._connect_timeout_seconds = connect_timeout_seconds
         self._on_request: RequestHandler = on_request or _no_answer
@@ -96,6 +107,10 @@ class RemotingClient:
         self._on_request = _in_task(self._on_request)
         self._idle_seconds_max = idle_seconds_max
         self._open_calls_max = open_calls_max
+        self._signer = None if credentials is None else Signer(credentials)
+        self._serialize_type = serialize_type
+        self._prepares = self._signer is not None or serialize_type is not SerializeType.JSON
+        self._secure = context_of(tls)
         self._opaques = Opaques()
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
@@ -128,7 +143,7 @@ class RemotingClient:
             ahead: do not wait for room; for few and small ones that must not be late.
 
         Raises:
-            ConnectError: no connection to ``address`` ("host:port") in time.
+            ConnectError: no connection to ``address`` ("host:port") in time, or no TLS with it.
             ConnectionLostError: it closed before the response came.
             RequestTimeoutError: no response within ``timeout_seconds``, connecting included.
             LocalProtocolError: no frame can hold the command.
@@ -140,6 +155,8 @@ class RemotingClient:
         hook = self._rpc_hook
         if hook is not None:
             _run(hook.before_request, address, command)
+        if self._prepares:
+            self._prepare(command)
         what = f"request {command.code} to {address}"
         asked_at: float | None = self._loop.time()
         queued: Queued | None = None
@@ -176,6 +193,8 @@ class RemotingClient:
         command.flag |= FLAG_ONEWAY
         if self._rpc_hook is not None:
             _run(self._rpc_hook.before_request, address, command)
+        if self._prepares:
+            self._prepare(command)
         if connection.has_room():
             connection.write(command.encode())
             if connection.is_turn_full():
@@ -186,6 +205,11 @@ class RemotingClient:
             await connection.queue(command, deadline, what).future
         finally:
             connection.forget(command.opaque)
+
+    @property
+    def is_plain(self) -> bool:
+        """Requests travel as they are, with JSON headers and unsigned, and no hook sees them."""
+        return not self._prepares and self._rpc_hook is None
 
     @property
     def closed(self) -> bool:
@@ -304,6 +328,7 @@ class RemotingClient:
         except ValueError as error:
             raise ConnectError(str(error)) from None
         seconds = self._connect_timeout_seconds
+        secure = self._secure
         try:
             async with asyncio.timeout(seconds):
                 _transport, connection = await self._loop.create_connection(
@@ -312,10 +337,18 @@ class RemotingClient:
                     ),
                     host,
                     port,
+                    ssl=secure,
+                    server_hostname=None if secure is None else host,
+                    # The time limit above ends a handshake; its own would be a minute.
+                    ssl_shutdown_timeout=None if secure is None else CLOSE_SECONDS_MAX,
                 )
         except TimeoutError:
-            raise ConnectError(f"no connection to {address} within {seconds:.1f} s") from None
+            raise ConnectError(_late(address, seconds, is_secure=secure is not None)) from None
         except OSError as error:
+            if secure is not None and is_handshake_error(error):
+                raise ConnectError(
+                    f"no TLS connection to {address}: {handshake_fault(error)}"
+                ) from error
             known = error.errno is not None and error.errno > 0
             reason = os.strerror(error.errno) if known else str(error)  # type: ignore[arg-type]
             raise ConnectError(f"can't connect to {address}: {reason}") from error
@@ -324,6 +357,12 @@ class RemotingClient:
             raise ClientClosedError("the remoting client is closed")
         self._connections[address] = connection
         return connection
+
+    def _prepare(self, command: RemotingCommand) -> None:
+        """Give a request the form in which it travels; nothing changes it any more."""
+        command.serialize_type = self._serialize_type
+        if self._signer is not None:
+            self._signer.sign(command)
 
     def _forget(self, connection: ClientConnection) -> None:
         if self._connections.get(connection.address) is connection:
@@ -336,6 +375,13 @@ class RemotingClient:
         while connection.is_open(opaque):
             opaque = self._opaques.allocate()
         return opaque
+
+
+def _late(address: str, seconds: float, *, is_secure: bool) -> str:
+    what = f"no connection to {address} within {seconds:.1f} s"
+    if not is_secure:
+        return what
+    return f"{what}, the TLS handshake included; does it speak TLS (tls.server.mode)?"
 
 
 def _run(hook: Callable[..., None], *arguments: object) -> None:

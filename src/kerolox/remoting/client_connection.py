@@ -71,6 +71,7 @@ class ClientConnection(FrameConnection):
         self._on_lost = on_lost
         self._open_calls_max = open_calls_max
         self._decoder = FrameDecoder()
+        self._read_view = memoryview(self._read_buffer)
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._queue: OrderedDict[int, Queued] = OrderedDict()
@@ -111,6 +112,11 @@ class ClientConnection(FrameConnection):
         """Called by the loop: the peer took enough of it."""
         super().resume_writing()
         self.admit()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop before each read. Not the bytearray itself: asyncio's TLS reads into
+        slices of what it gets, which would be copies."""
+        return self._read_view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""

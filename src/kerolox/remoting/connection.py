@@ -273,7 +273,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         if not self.gone.done():
             self.gone.set_result(None)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         """Called by the loop before each read: every connection reads into the same buffer."""
         return self._read_buffer
 

@@ -18,11 +18,10 @@ from kerolox.protocol.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
+from kerolox.protocol.names import UNIQUE_KEY_QUERY_FIELD
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 from kerolox.store.layout import memory_bytes
-
-UNIQUE_KEY_FLAG = "_UNIQUE_KEY_QUERY"
 
 router: Router[Context] = Router()
 
@@ -31,7 +30,7 @@ router: Router[Context] = Router()
 async def query_message(broker: Context, header: QueryMessageHeader, request: Request) -> Reply:
     """Messages by business key or unique key, in a time range."""
     count = header.max_num
-    if request.command.ext_fields.get(UNIQUE_KEY_FLAG) == "true":
+    if request.command.ext_fields.get(UNIQUE_KEY_QUERY_FIELD) == "true":
         count = broker.config.default_query_max_num
     count = min(max(count, 0), broker.config.max_msgs_num_batch)
     timestamp, offset, records = broker.store.query_key(

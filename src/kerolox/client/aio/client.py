@@ -249,6 +249,9 @@ class Client(ClusterQueries):
             on_request=on_request,
             rpc_hook=settings.rpc_hook,
             address_server=self._address_server,
+            credentials=settings.credentials,
+            tls=settings.tls,
+            serialize_type=settings.header_encoding,
         )
         owners.watch(self)
         return self._cluster

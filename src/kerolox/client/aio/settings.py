@@ -20,12 +20,18 @@ from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import Tls, check_tls
 
 if TYPE_CHECKING:
     from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]*")
+
+ENCODING_VARIABLE = "ROCKETMQ_SERIALIZE_TYPE"
+"""The environment variable with the encoding of headers, as Java's clients read it."""
 
 CONCURRENCY_MAX = 1000
 """Most listeners of one consumer that may run at the same time."""
@@ -58,6 +64,16 @@ class ClientSettings:
     ``http://MQ_INST_1_b.host:80``, else none."""
     rpc_hook: RpcHook | None = None
     """Sees and may change every request of the client."""
+    credentials: Credentials | None = None
+    """Each request is signed with these, after all hooks, for brokers with ``aclEnable``
+    (``AclClientRPCHook``); None: none is."""
+    tls: Tls = False
+    """How connections to name servers and brokers are encrypted (``useTLS``, ``tls.enable``): True
+    for the defaults of :class:`TlsSettings`, settings, or an ``ssl.SSLContext``. Files are read at
+    each start."""
+    serialize_type: SerializeType | str | None = None
+    """Encoding of the headers of requests, JSON or ROCKETMQ (``rocketmq.serialize.type``); None:
+    ``$ROCKETMQ_SERIALIZE_TYPE``, else JSON."""
     api_timeout_ms: int = 3_000
     """Time limit of a request that is no send and no pull (``mqClientApiTimeout``). Of several
     name servers each but the last is waited for its share of it, then the next one is asked."""
@@ -72,6 +88,24 @@ class ClientSettings:
         self._check("heartbeat_interval_ms", 10, 3_600_000)
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ConfigError(f"namespace is {self.namespace!r}; allowed are a-z A-Z 0-9 _ - in it")
+        if self.credentials is not None and not isinstance(self.credentials, Credentials):
+            # Its text may be a secret.
+            kind = type(self.credentials).__name__
+            raise ConfigError(f"credentials are a {kind}; make Credentials(access_key, secret_key)")
+        check_tls(self.tls)
+        self.header_encoding  # noqa: B018 - a wrong one must not wait for the start
+
+    @property
+    def header_encoding(self) -> SerializeType:
+        """``serialize_type``, or what the environment says.
+
+        Raises:
+            ConfigError: it is no encoding.
+        """
+        given, what = self.serialize_type, "serialize_type"
+        if given is None:
+            given, what = os.environ.get(ENCODING_VARIABLE, "").strip(), f"${ENCODING_VARIABLE}"
+        return choice(SerializeType, given or SerializeType.JSON, what)
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)

@@ -42,6 +42,8 @@ from kerolox.client.sync._generated import (
     TransactionProducer,
 )
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import Tls, TlsSettings
 
 __all__ = [
     "AllocationStrategy",
@@ -49,6 +51,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeStatus",
+    "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
     "LocalTransaction",
@@ -70,6 +73,8 @@ __all__ = [
     "SendHook",
     "SendResult",
     "SendStatus",
+    "Tls",
+    "TlsSettings",
     "TraceView",
     "TransactionCheck",
     "TransactionProducer",

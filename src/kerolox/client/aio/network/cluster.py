@@ -29,12 +29,15 @@ from kerolox.errors import (
     ConnectError,
     KeroloxError,
 )
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.fastjson import FastjsonError, loads
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+
+    from kerolox.security.credentials import Credentials
+    from kerolox.security.tls import Tls
 
 FAREWELL_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
@@ -117,9 +120,18 @@ class Cluster(Access):
         on_request: RequestHandler | None = None,
         rpc_hook: RpcHook | None = None,
         address_server: AddressServer | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        serialize_type: SerializeType = SerializeType.JSON,
     ) -> None:
         super().__init__(
-            RemotingClient(on_request=on_request, rpc_hook=rpc_hook),
+            RemotingClient(
+                on_request=on_request,
+                rpc_hook=rpc_hook,
+                credentials=credentials,
+                tls=tls,
+                serialize_type=serialize_type,
+            ),
             name_servers,
             api_timeout_ms / 1000,
             first=random.getrandbits(16),

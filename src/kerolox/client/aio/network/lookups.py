@@ -12,7 +12,7 @@ from kerolox.client.core.tracing.trace import TraceView, trace_views
 from kerolox.errors import BrokerError, NotFoundError, RemoteProtocolError, RemotingError
 from kerolox.message import MessageExt, MessageId
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.names import TRACE_TOPIC
+from kerolox.protocol.names import TRACE_TOPIC, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_record, decode_records
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def search_messages(
         "endTimestamp": end_ms,
     }
     if unique:
-        fields["_UNIQUE_KEY_QUERY"] = True
+        fields[UNIQUE_KEY_QUERY_FIELD] = True
     timeout_seconds = access.timeout_seconds * QUERY_TIMEOUT_FACTOR
 
     async def search(address: str, broker_name: str) -> list[MessageExt]:

@@ -1,0 +1,215 @@
+"""TLS to name servers and brokers: what a client believes, and what it says when that fails.
+
+A name server or broker of RocketMQ sees from the first byte of a connection whether it speaks TLS
+(``tls.server.mode``: ``permissive`` takes both, ``enforcing`` TLS only, ``disabled`` none).
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kerolox.errors import ConfigError
+from kerolox.message import is_true
+from kerolox.properties import parse_properties
+
+FILE_BYTES_MAX = 64 * 1024
+"""A file of TLS settings has no more."""
+
+_EXPIRED, _NOT_YET = 10, 9
+_UNKNOWN_ISSUER = frozenset((2, 18, 19, 20, 21))
+_WRONG_NAME = frozenset((62, 64))
+"""Results of the check of a certificate (``X509_V_ERR_...``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How to speak TLS. Files are PEM; each field's text gives RocketMQ's name.
+
+    Unlike RocketMQ's clients, whose defaults believe any server, these check the server's
+    certificate, and that it was made for the host or the address that is connected to. Brokers are
+    connected to as their routes name them, mostly by IP address: either the certificates have these
+    as subject alternative names, or ``check_host_name`` is off.
+    """
+
+    ca: str | Path | None = None
+    """File of the certificates that are trusted to sign servers' ones
+    (``tls.client.trustCertPath``); None: those of the system."""
+    certificate: str | Path | None = None
+    """Our certificate, with those between it and the CA, for servers that ask for one
+    (``tls.client.certPath``)."""
+    key: str | Path | None = None
+    """Its private key (``tls.client.keyPath``); None: it is in the certificate's file."""
+    key_password: str | None = field(default=None, repr=False)
+    """What the private key is encrypted with (``tls.client.keyPassword``)."""
+    verify: bool = True
+    """Check the server's certificate (``tls.client.authServer``, which is false in RocketMQ).
+    Without it a connection is encrypted, but to anybody."""
+    check_host_name: bool = True
+    """The certificate must be for the host or the address that is connected to."""
+
+    def __post_init__(self) -> None:
+        if self.key is not None and self.certificate is None:
+            raise ConfigError("tls: key is given, but no certificate that it belongs to")
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> TlsSettings:
+        """Read the properties that RocketMQ's clients read (``tls.config.file``), those that begin
+        with ``tls.client.``; others are for servers.
+
+        ``tls.client.authServer`` is true here where it is missing. ``tls.client.checkHostName`` is
+        our own, true where it is missing.
+
+        Raises:
+            ConfigError: it can't be read.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                values = parse_properties(file.read(FILE_BYTES_MAX).decode(), where=str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise ConfigError(f"can't read TLS settings from {path}: {reason}") from None
+        given = {
+            name.removeprefix("tls.client."): value.strip()
+            for name, value in values.items()
+            if name.startswith("tls.client.") and value.strip()
+        }
+        return cls(
+            ca=given.get("trustCertPath"),
+            certificate=given.get("certPath"),
+            key=given.get("keyPath"),
+            key_password=given.get("keyPassword"),
+            verify=is_true(given.get("authServer", "true")),
+            check_host_name=is_true(given.get("checkHostName", "true")),
+        )
+
+    def context(self) -> ssl.SSLContext:
+        """The context of connections with these settings; reads the files.
+
+        Raises:
+            ConfigError: a file is missing, no PEM, or its password is wrong; the text names it.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.verify and self.check_host_name
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
+        elif self.ca is None:
+            context.load_default_certs()
+        else:
+            try:
+                context.load_verify_locations(self.ca)
+            except OSError as error:
+                raise _unusable("ca", self.ca, error) from None
+        if self.certificate is not None:
+            self._load_certificate(context, self.certificate)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext, certificate: str | Path) -> None:
+        def password() -> str:
+            # Without this the terminal is asked.
+            if self.key_password is None:
+                raise ConfigError(
+                    f"tls: the private key in {self.key or certificate} is encrypted; give its"
+                    " key_password"
+                )
+            return self.key_password
+
+        try:
+            context.load_cert_chain(certificate, self.key, password)
+        except OSError as error:
+            files = " and ".join(str(path) for path in (certificate, self.key) if path is not None)
+            raise _unusable("certificate and key", files, error) from None
+
+
+Tls = bool | TlsSettings | ssl.SSLContext
+"""What ``tls=`` takes: True for the defaults, False for none, settings, or a context made for
+clients (``ssl.create_default_context()``)."""
+
+
+def context_of(tls: Tls) -> ssl.SSLContext | None:
+    """The context of connections; None: they are not encrypted.
+
+    Raises:
+        ConfigError: a file can't be used, or the context is one for servers.
+    """
+    check_tls(tls)
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    if isinstance(tls, TlsSettings):
+        return tls.context()
+    return TlsSettings().context() if tls else None
+
+
+def check_tls(tls: object) -> None:
+    """Refuse what ``tls=`` can't be; files are not looked at.
+
+    Raises:
+        ConfigError: it is something else, or a context for servers.
+    """
+    if isinstance(tls, ssl.SSLContext):
+        if tls.protocol == ssl.PROTOCOL_TLS_SERVER:
+            raise ConfigError("tls is a context for servers; make ssl.create_default_context()")
+    elif not isinstance(tls, (bool, TlsSettings)):
+        raise ConfigError(
+            f"tls is a {type(tls).__name__}; it must be True, False, TlsSettings or ssl.SSLContext"
+        )
+
+
+def is_handshake_error(error: OSError) -> bool:
+    """The connection was there, but no TLS on it."""
+    return isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))
+
+
+def handshake_fault(error: OSError) -> str:
+    """Why a TLS handshake failed, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate_fault(error)
+    if isinstance(error, ssl.SSLError) and error.reason not in _CLOSED:
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        if error.reason in _PLAIN:
+            return f"it does not speak TLS ({reason}); is the port right, is TLS on there?"
+        if "ALERT" in (error.reason or ""):
+            return (
+                f"it refuses our side of TLS ({reason}); does it want a certificate of ours"
+                " (TlsSettings.certificate), or another version?"
+            )
+        return f"TLS failed: {reason}"
+    return (
+        "it closed the connection during the TLS handshake; it does not speak TLS (tls.server.mode"
+        " of a RocketMQ server is disabled), or refuses our certificate"
+    )
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
+    code, text = error.verify_code, error.verify_message
+    if code == _EXPIRED:
+        return f"its certificate is not valid any more ({text}); renew it there, or set the clock"
+    if code == _NOT_YET:
+        return f"its certificate is not valid yet ({text}); look at the clocks of both sides"
+    if code in _UNKNOWN_ISSUER:
+        return (
+            f"its certificate is signed by nobody that is trusted here ({text}); give the file of"
+            " its CA (TlsSettings.ca, tls.client.trustCertPath)"
+        )
+    if code in _WRONG_NAME:
+        return (
+            f"its certificate is for another name ({text.rstrip('.')}); add this one to its subject"
+            " alternative names, or switch check_host_name off"
+        )
+    return f"its certificate is refused: {text}"
+
+
+_PLAIN = frozenset(
+    ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+)
+_CLOSED = frozenset(("UNEXPECTED_EOF_WHILE_READING",))
+
+
+def _unusable(what: str, path: object, error: OSError) -> ConfigError:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "no PEM").replace("_", " ").lower()
+    else:
+        reason = error.strerror or str(error)
+    return ConfigError(f"tls: can't use {what} in {path}: {reason}")
