@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from kerolox.errors import MessageRejectedError
 
@@ -161,12 +161,46 @@ class Message:
         return wire
 
 
+class RecordParts(Protocol):
+    """Makes parts of messages from what they keep of their records: all that stands before the
+    body, and behind that the property text."""
+
+    def properties(self, kept: bytes) -> dict[str, str]:
+        """The properties, and what the answer to the pull adds to them."""
+
+    def part(self, kept: bytes, name: str) -> object:
+        """Any other part, by its name in :class:`MessageExt`."""
+
+
+class Received:
+    """What a received message has beside its fields."""
+
+    __slots__ = ("_kept", "_parts", "_started_ms")
+    _kept: bytes
+    _parts: RecordParts
+    _started_ms: int
+    """When its listener began; 0: it did not, -1: the properties say it."""
+
+    def _late_part(self, name: str) -> object:
+        return self._parts.part(self._kept, name)
+
+    def _late_properties(self) -> dict[str, str]:
+        properties = self._parts.properties(self._kept)
+        if self._started_ms > 0:
+            properties[PropertyKey.CONSUME_START_TIME] = str(self._started_ms)
+        self._started_ms = -1
+        return properties
+
+
 @dataclass(slots=True, kw_only=True)
-class MessageExt:
+class MessageExt(Received):
     """A stored message, as a consumer receives it.
 
     ``body`` is inflated. Where it can't be (corrupt, or compressed in a way that needs a package
     which is not installed) it is as stored, and ``body_error`` says why; else that is empty.
+
+    The properties and numbers of a pulled message are made when they are first looked at. It holds
+    a copy of its own record for that, so it keeps nothing of the messages that came with it.
     """
 
     topic: str
@@ -187,6 +221,25 @@ class MessageExt:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     body_error: str = ""
+
+    if not TYPE_CHECKING:  # for type checkers each field is simply there
+
+        def __getattr__(self, name: str) -> object:
+            """A part that is not made yet: Python asks here for what has no value."""
+            if name == "_started_ms":
+                return -1
+            if name not in _LATE_PARTS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            value = self._late_properties() if name == "properties" else self._late_part(name)
+            setattr(self, name, value)
+            return value
+
+    def __getstate__(self) -> tuple[object, dict[str, object]]:
+        """All fields, for ``pickle`` and ``copy``."""
+        for name in _LATE_PARTS:
+            getattr(self, name)
+        state, slots = cast("tuple[object, dict[str, object]]", object.__getstate__(self))
+        return state, {n: value for n, value in slots.items() if n not in Received.__slots__}
 
     def __repr__(self) -> str:
         return _message_text(self)
@@ -220,6 +273,44 @@ class MessageExt:
     def queue(self) -> MessageQueue:
         """The queue that holds it."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+_LATE_PARTS = frozenset(MessageExt.__slots__) - {"topic", "body", "broker_name", "body_error"}
+
+
+def received_message(
+    topic: str, body: bytes, queue_offset: int, broker_name: str, kept: bytes, parts: RecordParts
+) -> MessageExt:
+    """A message whose other parts are made from ``kept`` when they are looked at."""
+    message = MessageExt.__new__(MessageExt)
+    message.topic = topic
+    message.body = body
+    message.queue_offset = queue_offset
+    message.broker_name = broker_name
+    message.body_error = ""
+    received: Received = message
+    received._kept = kept
+    received._parts = parts
+    received._started_ms = 0
+    return message
+
+
+def note_consume_start(messages: Iterable[MessageExt], now_ms: int) -> None:
+    """The listener of these begins (CONSUME_START_TIME)."""
+    for message in messages:
+        if message._started_ms < 0:
+            message.properties[PropertyKey.CONSUME_START_TIME] = str(now_ms)
+        else:
+            received: Received = message
+            received._started_ms = now_ms
+
+
+def consume_start_ms(message: MessageExt) -> int:
+    """When the listener of a message began, ms; 0: it did not yet."""
+    started_ms = message._started_ms
+    if started_ms < 0:
+        return int(message.properties.get(PropertyKey.CONSUME_START_TIME) or 0)
+    return started_ms
 
 
 class MessageId(NamedTuple):

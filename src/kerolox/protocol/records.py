@@ -33,6 +33,7 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _SYS_FLAG_AT = 36
 _TAIL = struct.Struct(">iqi")
 _INT, _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">H")
+_UNSIGNED = struct.Struct(">I")
 _SIZE_AND_MAGIC = struct.Struct(">II")
 _SIZE_AND_OFFSET = struct.Struct(">I16xq")
 _ITEM_END = ITEM_END.encode()
@@ -47,6 +48,19 @@ _PACKERS: dict[tuple[int, int], tuple[Callable[..., bytes], int, int]] = {
     for born in (8, 20)
     for store in (8, 20)
 }
+
+
+_HEAD_FIELDS: dict[str, tuple[struct.Struct, int]] = {
+    "store_size": (_UNSIGNED, 0),
+    "body_crc": (_UNSIGNED, 8),
+    "queue_id": (_INT, 12),
+    "flag": (_INT, 16),
+    "queue_offset": (_LONG, 20),
+    "commit_log_offset": (_LONG, 28),
+    "sys_flag": (_INT, _SYS_FLAG_AT),
+    "born_timestamp": (_LONG, 40),
+}
+"""Where the fields before the hosts are, by their names in ``MessageExt``."""
 
 
 class RecordView(NamedTuple):
@@ -215,6 +229,36 @@ def decode_record(
         body_error=body_error,
     )
     return message, position + record.size
+
+
+def head_size(head: bytes) -> int:
+    """Bytes of a record before its body, the body's length among them."""
+    (sys_flag,) = _INT.unpack_from(head, _SYS_FLAG_AT)
+    v6_hosts = bool(sys_flag & BORN_HOST_V6) + bool(sys_flag & STORE_HOST_V6)
+    return 88 + 12 * v6_hosts
+
+
+def head_part(head: bytes, name: str) -> object:
+    """One field of a record that :func:`parse_record` has found sound.
+
+    Args:
+        head: the record's bytes before the body, at least.
+        name: of a field of ``MessageExt`` that is a number or a host.
+    """
+    if (fixed := _HEAD_FIELDS.get(name)) is not None:
+        layout, position = fixed
+        return layout.unpack_from(head, position)[0]
+    (sys_flag,) = _INT.unpack_from(head, _SYS_FLAG_AT)
+    born_end = 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
+    store_end = head_size(head) - 16
+    if name == "born_host":
+        return unpack_host(head[48:born_end])
+    if name == "store_timestamp":
+        return _LONG.unpack_from(head, born_end)[0]
+    if name == "store_host":
+        return unpack_host(head[born_end + 8 : store_end])
+    reconsume_times, prepared, _ = _TAIL.unpack_from(head, store_end)
+    return reconsume_times if name == "reconsume_times" else prepared
 
 
 def record_size(data: bytes | memoryview, position: int = 0) -> int:

@@ -18,7 +18,7 @@ from kerolox.client.aio.consumers.push.running import RunningListeners
 from kerolox.client.core.consuming.outcome import Unheard
 from kerolox.client.core.consuming.stats import TopicStats
 from kerolox.errors import BrokerError
-from kerolox.message import MessageExt, MessageModel, PropertyKey
+from kerolox.message import MessageExt, MessageModel, consume_start_ms
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ class Consuming:
                 message = assignment.process_queue.first
                 if message is None:
                     break
-                started = message.properties.get(PropertyKey.CONSUME_START_TIME, "")
-                if not started or clock.now_ms() - int(started) <= limit_ms:
+                started_ms = consume_start_ms(message)
+                if not started_ms or clock.now_ms() - started_ms <= limit_ms:
                     break
                 broker_name = assignment.queue.broker_name
                 if not await self._send_backs.send_back(message, EXPIRED_DELAY_LEVEL, broker_name):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.codec.messages import decode_messages
 from kerolox.errors import BrokerError, RemoteProtocolError
-from kerolox.message import MessageExt, MessageQueue, PropertyKey
+from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import PullMessageHeader
-from kerolox.protocol.records import decode_records
 
 if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
@@ -117,11 +117,10 @@ def pull_result(
         raise RemoteProtocolError(f"pull response of {address} is malformed: {error!r}") from None
     messages: list[MessageExt] = []
     if status is PullStatus.FOUND:
-        messages = decode_records(response.body, broker_name=queue.broker_name)
-        if subscription.tags:
-            messages = [message for message in messages if message.tags in subscription.tags]
-        minimum, maximum = fields["minOffset"], fields["maxOffset"]
-        for message in messages:
-            message.properties[PropertyKey.MIN_OFFSET] = minimum
-            message.properties[PropertyKey.MAX_OFFSET] = maximum
+        messages = decode_messages(
+            response.body,
+            broker_name=queue.broker_name,
+            tags=subscription.tags,
+            bounds=(fields["minOffset"], fields["maxOffset"]),
+        )
     return PullResult(status, messages, next_offset, min_offset, max_offset, suggested_broker_id)

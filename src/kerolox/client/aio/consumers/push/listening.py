@@ -18,7 +18,7 @@ from kerolox.client.core.consuming.outcome import (
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
 from kerolox.errors import ClientError
-from kerolox.message import MessageExt, MessageQueue, PropertyKey
+from kerolox.message import MessageExt, MessageQueue, PropertyKey, note_consume_start
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ class Listeners:
 
     async def call(self, queue: MessageQueue, messages: list[MessageExt]) -> list[int]:
         """Run the listener of messages of one topic; positions of those to be tried again."""
-        started = str(clock.now_ms())
-        for message in messages:
-            message.properties[PropertyKey.CONSUME_START_TIME] = started
+        note_consume_start(messages, clock.now_ms())
         if self._hooks and not messages[0].body_error:
             return await self._listen_hooked(queue, messages)
         return (await self._listen(messages))[0]
