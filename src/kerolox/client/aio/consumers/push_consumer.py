@@ -16,14 +16,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import os
-import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
+from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.consuming import Consuming, is_flow_control
 from kerolox.client.aio.consumers.membership import check_subscription, greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import (
@@ -41,8 +40,6 @@ from kerolox.client.aio.consumers.push.listening import (
 )
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import keep_balanced, share_of
-from kerolox.client.aio.producers.producer import trace_producer
-from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
@@ -55,7 +52,6 @@ from kerolox.client.core.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import (
     ConfigError,
@@ -139,18 +135,9 @@ class PushConsumer(Client):
         self._greeted_ms = 0
         self._is_suspended = False
         self._start_ms = 0
-        self._hooks = self.settings.consume_hooks
-        self._tracing: TraceDispatcher | None = None
-        if self.settings.enable_trace:
-            name_servers = ";".join(self._name_servers)
-            self._tracing = TraceDispatcher(
-                lambda: trace_producer(group, "CONSUME", name_servers, self.settings),
-                self.settings.trace_topic,
-            )
-            ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
-            self._hooks += (self._tracing.hook(ids),)
+        self._tracing, hooks = consume_tracing(group, self._name_servers, ip, self.settings)
         self._listeners = Listeners(
-            self.group, self.settings, namespace=self._namespace, hooks=self._hooks
+            self.group, self.settings, namespace=self._namespace, hooks=hooks
         )
 
     @property

@@ -1,0 +1,39 @@
+"""The traces of a consumer, and the hook that writes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.producers.producer import trace_producer
+from kerolox.client.aio.producers.tracing import TraceDispatcher
+from kerolox.client.core.sending.unique_id import UniqueIdFactory
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.settings import LitePullConsumerSettings, PushConsumerSettings
+    from kerolox.client.core.hooks import ConsumeHook
+
+
+def consume_tracing(
+    group: str,
+    name_servers: tuple[str, ...],
+    ip: str,
+    settings: PushConsumerSettings | LitePullConsumerSettings,
+) -> tuple[TraceDispatcher | None, tuple[ConsumeHook, ...]]:
+    """What sends the traces, if there are any, and all hooks of the consumer.
+
+    Args:
+        group: as the user named it.
+        name_servers: those of the consumer.
+        ip: our address.
+        settings: those of the consumer.
+    """
+    if not settings.enable_trace:
+        return None, settings.consume_hooks
+    tracing = TraceDispatcher(
+        lambda: trace_producer(group, "CONSUME", ";".join(name_servers), settings),
+        settings.trace_topic,
+    )
+    ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+    return tracing, (*settings.consume_hooks, tracing.hook(ids))
