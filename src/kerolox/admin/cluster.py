@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
 from kerolox.errors import ClientError, RemoteProtocolError
-from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.fastjson import items_of, loads, members_of
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -42,19 +42,24 @@ async def cluster_info(access: Access) -> ClusterInfo:
     """All brokers and clusters that the name server knows (code 106). Errors: see ``Access``."""
     response = await access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
     try:
-        value = fastjson.loads(response.body)
+        value = members_of(loads(response.body))
         brokers = {
-            str(name): BrokerAddresses(
-                str(name),
-                str(item.get("cluster") or ""),
-                {int(i): str(a) for i, a in (item.get("brokerAddrs") or {}).items()},
-            )
-            for name, item in (value.get("brokerAddrTable") or {}).items()
+            str(name): _broker(str(name), members_of(item))
+            for name, item in members_of(value.get("brokerAddrTable") or {}).items()
         }
         clusters = {
-            str(name): tuple(sorted(map(str, names)))
-            for name, names in (value.get("clusterAddrTable") or {}).items()
+            str(name): tuple(sorted(map(str, items_of(names))))
+            for name, names in members_of(value.get("clusterAddrTable") or {}).items()
         }
-    except (fastjson.FastjsonError, AttributeError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise RemoteProtocolError(f"cluster info has an unknown shape: {error}") from None
     return ClusterInfo(brokers, clusters)
+
+
+def _broker(name: str, item: dict[object, object]) -> BrokerAddresses:
+    addresses = members_of(item.get("brokerAddrs") or {}).items()
+    return BrokerAddresses(
+        name,
+        str(item.get("cluster") or ""),
+        {int(str(number)): str(address) for number, address in addresses},
+    )

@@ -215,8 +215,9 @@ class StorePlaces:
         path = os.path.join(self.config_folder, "topics.json")
         for each in (path, path + ".bak"):
             try:
-                table = fastjson.loads(Path(each).read_bytes())["topicConfigTable"]
-                return frozenset(str(topic).encode() for topic in table)
+                table = fastjson.members_of(fastjson.loads(Path(each).read_bytes()))
+                topics = fastjson.members_of(table["topicConfigTable"])
+                return frozenset(str(topic).encode() for topic in topics)
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return None

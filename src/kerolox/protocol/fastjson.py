@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol, TypeGuard
 
 import msgspec
 
@@ -84,7 +84,7 @@ def _quote_number(found: re.Match[bytes]) -> bytes:
 
 def loads(
     data: bytes | bytearray | memoryview | str, *, lenient_bytes_max: int | None = None
-) -> Any:  # noqa: ANN401
+) -> object:
     """Read JSON or what fastjson writes. Bare keys become int where they are numbers, object keys
     :class:`MessageQueue` where they have its members, else a tuple of items.
 
@@ -115,6 +115,20 @@ def loads(
     if reader.position != len(text):
         raise FastjsonError(f"text after the value at character {reader.position}")
     return value
+
+
+def members_of(value: object) -> dict[object, object]:
+    """The members of an object that :func:`loads` read; FastjsonError where it is none."""
+    if isinstance(value, dict):
+        return value
+    raise FastjsonError(f"{value!r:.100} where an object is expected")
+
+
+def items_of(value: object) -> list[object]:
+    """The items of a list that :func:`loads` read; FastjsonError where it is none."""
+    if isinstance(value, list):
+        return value
+    raise FastjsonError(f"{value!r:.100} where a list is expected")
 
 
 def _key(key: object, bare_keys: bool) -> str:
@@ -234,7 +248,7 @@ class _Reader:
             raise FastjsonError(f"expected {character!r} at character {self.position}")
         self.position += 1
 
-    def value(self, depth: int) -> Any:  # noqa: ANN401
+    def value(self, depth: int) -> object:
         if depth > DEPTH_MAX:
             raise FastjsonError(f"nested deeper than {DEPTH_MAX}")
         first = self._peek()
@@ -279,7 +293,7 @@ class _Reader:
             self._expect("]")
             return result
 
-    def _scalar(self, *, bare_text: bool) -> Any:  # noqa: ANN401
+    def _scalar(self, *, bare_text: bool) -> object:
         pattern = _STRING if self._peek() == '"' else _BARE
         match = pattern.match(self.text, self.position)
         if match is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
-from kerolox.protocol.fastjson import FastjsonError, loads
+from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 
 MASTER_ID = 0
 """The broker id of a master."""
@@ -64,14 +64,17 @@ class TopicRoute:
             RemoteProtocolError: no route in either form of JSON.
         """
         try:
-            value = loads(data)
+            loaded = loads(data)
         except FastjsonError as error:
             raise RemoteProtocolError(f"route is no JSON: {error}") from None
         try:
-            brokers = [_broker(item) for item in value.get("brokerDatas") or ()]
-            queues = [_queue(item) for item in value.get("queueDatas") or ()]
+            value = members_of(loaded)
+            brokers = [
+                _broker(members_of(item)) for item in items_of(value.get("brokerDatas") or [])
+            ]
+            queues = [_queue(members_of(q)) for q in items_of(value.get("queueDatas") or [])]
             order_topic_conf = str(value.get("orderTopicConf") or "")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise RemoteProtocolError(f"route has an unknown shape: {error!r}") from None
         brokers.sort(key=lambda broker: broker.broker_name)
         queues.sort(key=lambda queue: queue.broker_name)
@@ -82,17 +85,15 @@ class TopicRoute:
         return next((item for item in self.brokers if item.broker_name == broker_name), None)
 
 
-def _broker(item: Mapping[str, object]) -> BrokerAddresses:
-    given = item.get("brokerAddrs") or {}
-    if not isinstance(given, dict):
-        raise TypeError(f"brokerAddrs is {given!r}")
-    addresses = {int(key): str(address) for key, address in given.items()}
+def _broker(item: Mapping[object, object]) -> BrokerAddresses:
+    given = members_of(item.get("brokerAddrs") or {})
+    addresses = {int(str(key)): str(address) for key, address in given.items()}
     return BrokerAddresses(
         str(item["brokerName"]), str(item.get("cluster") or ""), dict(sorted(addresses.items()))
     )
 
 
-def _queue(item: Mapping[str, object]) -> QueueData:
+def _queue(item: Mapping[object, object]) -> QueueData:
     # The member was misspelt before 4.9; both spellings are in use.
     sys_flag = item.get("topicSysFlag", item.get("topicSynFlag", 0))
     return QueueData(

@@ -12,10 +12,10 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.errors import BrokerError, RemoteProtocolError
-from kerolox.message import ALL_TAGS
-from kerolox.protocol import fastjson
+from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.fastjson import loads, members_of
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
 from kerolox.spark.network.routes import ask_all
@@ -24,7 +24,6 @@ from kerolox.spark.positions.offsets import Bounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
 
 ANSWER_SECONDS_MAX = 5.0
@@ -184,16 +183,19 @@ class Master:
 
     def _parse(self, body: bytes) -> TopicBounds:
         try:
-            table = fastjson.loads(body)["offsetTable"]
-            return {
-                queue.queue_id: Bounds(
-                    int(held["minOffset"]),
-                    int(held["maxOffset"]),
-                    max(int(held["lastUpdateTimestamp"]), 0),
+            table = members_of(members_of(loads(body))["offsetTable"])
+            bounds: TopicBounds = {}
+            for queue, value in table.items():
+                if not isinstance(queue, MessageQueue):
+                    raise ValueError(f"{queue!r:.100} is no queue")
+                held = members_of(value)
+                bounds[queue.queue_id] = Bounds(
+                    int(str(held["minOffset"])),
+                    int(str(held["maxOffset"])),
+                    max(int(str(held["lastUpdateTimestamp"])), 0),
                 )
-                for queue, held in table.items()
-            }
-        except (fastjson.FastjsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+            return bounds
+        except (KeyError, ValueError) as error:
             raise RemoteProtocolError(
                 f"{self.address} sent bounds that are not readable: {error!r}"
             ) from error

@@ -124,8 +124,8 @@ class RouteFinder:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.from_response(answer.code, answer.remark, address)
         try:
-            return bool(fastjson.loads(answer.body).get("brokerAddrTable"))
-        except (fastjson.FastjsonError, AttributeError) as error:
+            return bool(fastjson.members_of(fastjson.loads(answer.body)).get("brokerAddrTable"))
+        except fastjson.FastjsonError as error:
             raise RemoteProtocolError(f"{address} sent no list of brokers: {error}") from error
 
     def _asked(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:

@@ -15,7 +15,7 @@ from kerolox.client.core.heartbeat import running_info_body, running_properties
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.fastjson import FastjsonError, dumps, loads
+from kerolox.protocol.fastjson import dumps, loads, members_of
 from kerolox.protocol.records import decode_record
 
 if TYPE_CHECKING:
@@ -76,15 +76,20 @@ def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
         RemoteProtocolError: neither.
     """
     try:
-        table = loads(body)["offsetTable"] if body else {}
-        if isinstance(table, dict):
-            return {queue: int(offset) for queue, offset in table.items() if queue.topic == topic}
-        queues = {
-            MessageQueue(item["topic"], item["brokerName"], int(item["queueId"])): item["offset"]
-            for item in table
-        }
-        return {queue: int(offset) for queue, offset in queues.items() if queue.topic == topic}
-    except (FastjsonError, AttributeError, KeyError, TypeError, ValueError) as error:
+        table = members_of(loads(body))["offsetTable"] if body else {}
+        offsets: dict[MessageQueue, int] = {}
+        if isinstance(table, list):
+            for item in map(members_of, table):
+                name, queue_id = str(item["brokerName"]), int(str(item["queueId"]))
+                queue = MessageQueue(str(item["topic"]), name, queue_id)
+                offsets[queue] = int(str(item["offset"]))
+        else:
+            for key, offset in members_of(table).items():
+                if not isinstance(key, MessageQueue):
+                    raise ValueError(f"{key!r:.100} is no queue")
+                offsets[key] = int(str(offset))
+        return {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+    except (KeyError, ValueError) as error:
         raise RemoteProtocolError(f"reset offsets are unreadable: {error!r}") from None
 
 

@@ -30,7 +30,7 @@ from kerolox.errors import (
     KeroloxError,
 )
 from kerolox.protocol.codes import RequestCode, SerializeType
-from kerolox.protocol.fastjson import FastjsonError, loads
+from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
@@ -260,8 +260,9 @@ class Cluster(Access):
             # The broker knows no member of the group at all.
             return []
         try:
-            return [str(item) for item in loads(response.body)["consumerIdList"]]
-        except (FastjsonError, KeyError, TypeError) as error:
+            members = members_of(loads(response.body))["consumerIdList"]
+            return [str(item) for item in items_of(members)]
+        except (FastjsonError, KeyError) as error:
             raise ClientError(f"consumer list of {address} is unreadable: {error!r}") from None
 
     def broker_addresses(

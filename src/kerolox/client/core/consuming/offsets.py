@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kerolox.errors import ClientError
 from kerolox.message import ConsumeFromWhere, MessageQueue
-from kerolox.protocol.fastjson import FastjsonError, dumps_pretty, loads
+from kerolox.protocol.fastjson import dumps_pretty, loads, members_of
 from kerolox.protocol.names import RETRY_PREFIX
 
 
@@ -91,9 +91,12 @@ def decode_local_offsets(data: bytes) -> dict[MessageQueue, int]:
         ClientError: it is not what :func:`encode_local_offsets` or a Java client writes.
     """
     try:
-        table = loads(data).get("offsetTable", {})
-        if all(isinstance(queue, MessageQueue) for queue in table):
-            return {queue: int(offset) for queue, offset in table.items()}
-    except (FastjsonError, AttributeError, TypeError, ValueError) as error:
+        table = members_of(members_of(loads(data)).get("offsetTable", {}))
+        offsets: dict[MessageQueue, int] = {}
+        for queue, offset in table.items():
+            if not isinstance(queue, MessageQueue):
+                raise ClientError("local offsets have a key that is no message queue")
+            offsets[queue] = int(str(offset))
+        return offsets
+    except ValueError as error:
         raise ClientError(f"local offsets are unreadable: {error}") from None
-    raise ClientError("local offsets have a key that is no message queue")
