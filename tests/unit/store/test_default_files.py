@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def test_the_defaults_of_flushes_and_reads_are_those_of_rocketmq() -> None:
     assert DEFAULTS.flush_interval_consume_queue == 1_000
     assert DEFAULTS.access_message_in_memory_max_ratio == 40
     assert DEFAULTS.max_message_size == 4 << 20
+
+
+def test_the_broker_and_the_store_have_the_same_defaults() -> None:
+    in_store = {each.name: each.default for each in dataclasses.fields(StoreSettings)}
+    in_broker = {each.name: each.default for each in dataclasses.fields(BrokerConfig)}
+    del in_store["store_path_root_dir"]  # the broker's is in the home folder
+    del in_store["bit_map_length_consume_queue_ext"]  # none for a broker without filters of bits
+    assert {name: in_broker[name] for name in in_store} == in_store
