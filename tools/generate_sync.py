@@ -24,6 +24,7 @@ AIO = ROOT / "src" / "kerolox" / "client" / "aio"
 TARGET = ROOT / "src" / "kerolox" / "client" / "sync" / "_generated.py"
 SOURCES = (
     "query",
+    "life",
     "client",
     "consumers.push.listening",
     "producers.producer",
@@ -31,7 +32,7 @@ SOURCES = (
     "consumers.pull_consumer",
     "consumers.push_consumer",
 )
-BASES = {"ClusterQueries": "query", "Client": "client"}
+BASES = {"ClusterQueries": "query", "LifeCycle": "life", "Client": "client"}
 """Classes that only others inherit, and their modules."""
 
 CLASSES = (*BASES, "Producer", "TransactionProducer", "PullConsumer", "PushConsumer")

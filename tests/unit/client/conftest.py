@@ -6,11 +6,9 @@ import pytest
 
 BOUNDS = (
     "core.life.FAREWELL_SECONDS",
-    "aio.client.CLOSE_SECONDS_MAX",
-    "aio.consumers.membership.FAREWELL_SECONDS_MAX",
+    "aio.life.CLOSE_SECONDS_MAX",
     "aio.consumers.push_consumer.OFFSETS_SECONDS_MAX",
-    "aio.network.cluster.FAREWELL_SECONDS_MAX",
-    "aio.producers.producer.FAREWELL_SECONDS_MAX",
+    "aio.network.instance.FAREWELL_SECONDS_MAX",
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import Producer, ProducerSettings, PullConsumer, PullConsumerSettings
-from kerolox.client.aio.network.cluster import PeriodicTasks
+from kerolox.client.aio.network.background import PeriodicTasks
 from kerolox.client.core.addressing import address_of_answer, address_server_url
 from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import Message
@@ -140,8 +140,8 @@ async def test_new_name_servers_are_used_and_old_ones_kept_while_it_fails(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.network.cluster.ADDRESS_FIRST_MS", 5)
-    monkeypatch.setattr("kerolox.client.aio.network.cluster.ADDRESS_INTERVAL_MS", 5)
+    monkeypatch.setattr("kerolox.client.aio.network.instance.ADDRESS_FIRST_MS", 5)
+    monkeypatch.setattr("kerolox.client.aio.network.instance.ADDRESS_INTERVAL_MS", 5)
     web.status = "404 Not Found"
     given = ProducerSettings(name_server_domain=web.domain)
 

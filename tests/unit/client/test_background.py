@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kerolox.client import Producer, ProducerSettings
-from kerolox.client.aio.network.cluster import Cluster, PeriodicTasks
+from kerolox.client.aio.network.background import PeriodicTasks
+from kerolox.client.aio.network.cluster import Cluster
 from kerolox.client.core.routes import TopicRoute
 from kerolox.errors import ConnectError
 from kerolox.message import Message, MessageQueue
@@ -57,6 +58,7 @@ async def test_a_client_that_is_made_opens_nothing_and_starts_no_thread() -> Non
 
 async def test_routes_and_heartbeats_go_every_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, tuple[int, int | None]] = {}
+    first: dict[str, int] = {}
 
     def note(
         self: PeriodicTasks,
@@ -68,10 +70,15 @@ async def test_routes_and_heartbeats_go_every_30_seconds(monkeypatch: pytest.Mon
     ) -> None:
         seen[what] = interval_ms, first_ms
 
+    def note_first(self: PeriodicTasks, after_ms: int, action: object, what: str) -> None:
+        first[what] = after_ms
+
     monkeypatch.setattr(PeriodicTasks, "every", note)
+    monkeypatch.setattr(PeriodicTasks, "once", note_first)
     async with Producer("group", CLOSED_PORT):
         assert seen.pop("overdue requests") == (1_000, 0)
-        assert seen == {"route poll": (30_000, 10), "heartbeat": (30_000, 1_000)}
+        assert seen == {"route poll": (30_000, None), "heartbeat": (30_000, None)}
+        assert first == {"route poll": 10, "heartbeat": 1_000}
 
 
 @pytest.mark.usefixtures("quick")

@@ -132,7 +132,7 @@ async def test_a_close_is_bounded_when_no_broker_answers(
 ) -> None:
     monkeypatch.setattr("kerolox.client.core.life.CLOSE_SECONDS_MAX", 0.1)
     monkeypatch.setattr("kerolox.client.core.life.FAREWELL_SECONDS", 0.1)
-    monkeypatch.setattr("kerolox.client.aio.client.CLOSE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("kerolox.client.aio.life.CLOSE_SECONDS_MAX", 0.1)
     hour = 3_600_000
     consumer = Consumer(broker, api_timeout_ms=hour, close_timeout_ms=0)
     settings = ProducerSettings(api_timeout_ms=hour, send_timeout_ms=hour)
@@ -155,8 +155,11 @@ async def test_a_close_is_bounded_when_no_broker_answers(
 async def test_a_frozen_broker_keeps_no_offset_of_another_from_being_stored(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("push_consumer.OFFSETS_SECONDS_MAX", "membership.FAREWELL_SECONDS_MAX"):
-        monkeypatch.setattr(f"kerolox.client.aio.consumers.{name}", 1.0)
+    for name in (
+        "consumers.push_consumer.OFFSETS_SECONDS_MAX",
+        "network.instance.FAREWELL_SECONDS_MAX",
+    ):
+        monkeypatch.setattr(f"kerolox.client.aio.{name}", 1.0)
     async with QueueBroker() as frozen:
         for each in (broker, frozen):
             each.count = 1
@@ -225,7 +228,7 @@ async def test_what_was_sent_before_a_close_has_its_result(
 async def test_sends_of_threads_to_a_frozen_broker_end_with_the_close(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.client.CLOSE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("kerolox.client.aio.life.CLOSE_SECONDS_MAX", 0.2)
     settings = ProducerSettings(api_timeout_ms=3_600_000, send_timeout_ms=3_600_000)
     producer = sync.Producer("group", broker.address, settings=settings)
     loop = asyncio.get_running_loop()
@@ -274,10 +277,10 @@ def _push_consumer(broker: QueueBroker) -> Client:
 async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_and_can_be_repeated(
     broker: QueueBroker, make: Callable[[QueueBroker], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def find(self: object, cluster: object) -> None:
+    async def ready(self: object) -> None:
         await asyncio.sleep(0)  # as with a web server of addresses
 
-    monkeypatch.setattr("kerolox.client.aio.network.cluster.PeriodicTasks.find_name_servers", find)
+    monkeypatch.setattr("kerolox.client.aio.network.instance.ClientInstance.ready", ready)
 
     async def attempt() -> Attempt:
         client = make(broker)

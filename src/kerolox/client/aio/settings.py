@@ -128,6 +128,19 @@ class ClientSettings:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+    def of_instance(self) -> tuple[object, ...]:
+        """What all that share connections must agree on."""
+        return tuple(getattr(self, name) for name in INSTANCE_FIELDS)
+
+
+OF_EACH = frozenset(("namespace", "unit_mode"))
+"""Fields that members of one client instance may have each their own of."""
+
+INSTANCE_FIELDS = tuple(
+    each.name for each in dataclasses.fields(ClientSettings) if each.name not in OF_EACH
+)
+"""The settings of a client instance; of its members all are the same."""
+
 
 @checked_keywords
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
 import kerolox.client as aio
-from kerolox.client.aio import client, query
+from kerolox.client.aio import client, life, query
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
@@ -136,13 +136,10 @@ class ClusterQueries:
         )
 
 
-class Client(ClusterQueries):
-    """A producer or consumer."""
+class LifeCycle(ClusterQueries):
+    """Something between its start and its close; each kind says what these do."""
 
-    _client: client.Client
-
-    def __repr__(self) -> str:
-        return repr(self._client)
+    _client: life.LifeCycle
 
     def __enter__(self) -> Self:
         self.start()
@@ -154,7 +151,7 @@ class Client(ClusterQueries):
     @property
     def client_id(self) -> str:
         """Who we are to brokers: ``ip@pid#nanoseconds``; ``ip@DEFAULT`` when broadcasting."""
-        return self._client.client_id
+        return self._portal.read(lambda: self._client.client_id)
 
     def start(self) -> None:
         """Start to work.
@@ -170,6 +167,15 @@ class Client(ClusterQueries):
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
         self._portal.shut(self._client.close)
+
+
+class Client(LifeCycle):
+    """A producer or consumer."""
+
+    _client: client.Client
+
+    def __repr__(self) -> str:
+        return repr(self._client)
 
 
 class Producer(Client):

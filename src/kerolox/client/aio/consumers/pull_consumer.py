@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.consumers.membership import greet, say_farewell
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets
-from kerolox.client.aio.network.cluster import HEARTBEAT_FIRST_MS
+from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.settings import PullConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.consuming.subscribing import wanted
@@ -87,21 +86,15 @@ class PullConsumer(Client):
 
     async def _start_background(self) -> None:
         self._start_ms = clock.now_ms()
-        await self._background.find_name_servers(self._new_cluster(self._on_request))
-        settings, every = self.settings, self._background.every
-        every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
-        every(
-            settings.heartbeat_interval_ms,
-            self._heartbeat,
-            "heartbeat",
-            first_ms=HEARTBEAT_FIRST_MS,
-        )
+        self._open()
+        await self._instance.ready()
+        self._instance.join(self)
+        self._background.once(HEARTBEAT_FIRST_MS, self._heartbeat, "heartbeat")
 
     async def _leave(self, cluster: Cluster) -> None:
-        """Tell the brokers, then close all connections."""
+        """Tell the brokers."""
         await self._background.stop()
-        await say_farewell(cluster, self.group, self._subscriptions)
-        await cluster.close()
+        await self._instance.say_farewell(self, cluster)
 
     async def pull(
         self,
@@ -188,13 +181,17 @@ class PullConsumer(Client):
         await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     # -- background -----------------------------------------------------------------------------
-    async def _poll_routes(self) -> None:
-        cluster = self._open_cluster()
-        for topic in list(self._subscriptions):
-            await cluster.refresh(topic)
+    def _member(self) -> Member:
+        return Member(self.group, self._topics, self._on_request, consumer=self._facts)
+
+    def _topics(self) -> list[str]:
+        return list(self._subscriptions)
 
     async def _heartbeat(self) -> None:
-        facts = ConsumerFacts(
+        await self._instance.greet(self._subscriptions)
+
+    def _facts(self) -> ConsumerFacts:
+        return ConsumerFacts(
             self.group,
             MessageModel.CLUSTERING,
             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -202,7 +199,6 @@ class PullConsumer(Client):
             self.settings.unit_mode,
             ACTIVELY,
         )
-        await greet(self._open_cluster(), facts, self._subscriptions)
 
     async def _on_request(
         self, command: RemotingCommand, connection: ClientConnection

@@ -24,7 +24,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.consuming import Consuming, is_flow_control
-from kerolox.client.aio.consumers.membership import check_subscription, greet, say_farewell
+from kerolox.client.aio.consumers.membership import check_subscription
 from kerolox.client.aio.consumers.offset_store import (
     BrokerOffsets,
     LocalOffsets,
@@ -40,6 +40,7 @@ from kerolox.client.aio.consumers.push.listening import (
 )
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import keep_balanced, share_of
+from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
@@ -65,6 +66,7 @@ from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.core.routes import TopicRoute
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
@@ -215,30 +217,31 @@ class PushConsumer(Client):
         if not self._subscriptions:
             raise ConfigError(f"group {self.group!r} has no subscription; call subscribe first")
         settings = self.settings
-        cluster = self._new_cluster(self._on_request)
+        cluster = self._open()
         if self._is_broadcasting:
-            self._offsets = LocalOffsets(settings.local_offset_folder, self._client_id, self.group)
+            self._offsets = LocalOffsets(
+                settings.local_offset_folder, self._own.client_id, self.group
+            )
         else:
             self._offsets = BrokerOffsets(cluster, self.group)
             self._subscriptions[self._retry_topic] = wanted(self._retry_topic, ALL_TAGS)
         self._start_ms = clock.now_ms()
         send_backs = SendBacks(self.group, self._namespace, settings, cluster)
         self._consuming = Consuming(settings, self._listeners, send_backs, self._offsets)
-        await self._background.find_name_servers(cluster)
+        await self._instance.ready()
         await asyncio.gather(*(cluster.refresh(topic) for topic in self._subscriptions))
         for subscription in list(self._subscriptions.values()):
             await check_subscription(cluster, self.group, subscription)
         if self._tracing is not None:
             await self._tracing.start()
         self._consuming.start()
+        self._instance.join(self)
         await self._heartbeat()
         await self.rebalance()
         self._start_background()
 
     def _start_background(self) -> None:
         settings, every = self.settings, self._background.every
-        every(settings.route_poll_interval_ms, self._poll_routes, "route poll")
-        every(settings.heartbeat_interval_ms, self._heartbeat, "heartbeat")
         every(settings.persist_interval_ms, self._persist, "storing offsets")
         every(settings.consume_timeout_minutes * 60_000, self._clean_expired, "overdue check")
         self._background.start(
@@ -277,7 +280,6 @@ class PushConsumer(Client):
         await self._consuming.close(self.settings.close_timeout_ms / 1000)
         tracing = () if self._tracing is None else (self._tracing.close(),)
         await asyncio.gather(self._leave_group(cluster, self._offsets), *tracing)
-        await cluster.close()
 
     async def _leave_group(self, cluster: Cluster, offsets: OffsetStore) -> None:
         owned = list(self._assignments)
@@ -289,7 +291,7 @@ class PushConsumer(Client):
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
         self._assignments.clear()
-        await say_farewell(cluster, self.group, self._subscriptions)
+        await self._instance.say_farewell(self, cluster)
 
     @property
     def _retry_topic(self) -> str:
@@ -324,9 +326,7 @@ class PushConsumer(Client):
         have seen the last of us."""
         cluster = self._open_cluster()
         await self._heartbeat(*left)
-        await say_farewell(cluster, self.group, left, but_not=self._subscriptions)
-        for topic in left - self._subscriptions.keys():
-            cluster.forget(topic)
+        await self._instance.leave_topics(self, cluster, left)
 
     async def _rebalance_topic(self, topic: str) -> None:
         strategy = None if self._is_broadcasting else strategy_of(self.settings.allocation)
@@ -493,23 +493,32 @@ class PushConsumer(Client):
             self._rebalance_wanted.set()
 
     # -- background -----------------------------------------------------------------------------
-    async def _poll_routes(self) -> None:
-        cluster = self._open_cluster()
-        for topic in list(self._subscriptions):
-            known = cluster.routes.get(topic)
-            if await cluster.refresh(topic) not in (None, known):
-                self._rebalance_wanted.set()
+    def _member(self) -> Member:
+        return Member(
+            self.group,
+            lambda: list(self._subscriptions),
+            self._on_request,
+            self._has_route,
+            consumer=self._facts,
+        )
 
-    async def _heartbeat(self, *more: str) -> None:
-        """Greet the brokers of our topics, and of some more."""
-        facts = ConsumerFacts(
+    def _has_route(self, topic: str, route: TopicRoute, is_new: bool) -> None:
+        """The route of a topic has come: another one means other queues."""
+        if is_new and topic in self._subscriptions:
+            self._rebalance_wanted.set()
+
+    def _facts(self) -> ConsumerFacts:
+        return ConsumerFacts(
             self.group,
             MessageModel(self.settings.message_model),
             ConsumeFromWhere(self.settings.consume_from_where),
             tuple(self._subscriptions.values()),
             self.settings.unit_mode,
         )
-        await greet(self._open_cluster(), facts, [*self._subscriptions, *more])
+
+    async def _heartbeat(self, *more: str) -> None:
+        """Greet the brokers of our topics, and of some more."""
+        await self._instance.greet([*self._subscriptions, *more])
 
     async def _persist(self) -> None:
         if self._offsets is not None:

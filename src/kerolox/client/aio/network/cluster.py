@@ -1,11 +1,11 @@
-"""What one client object knows of the cluster: name servers, routes, broker addresses.
+"""What one client instance knows of the cluster: name servers, routes, broker addresses.
 
-Each client has its own ``Cluster`` with its own connections. Name servers are asked in turn from a
-random start, staying with one as long as it answers. Routes are fetched when they are first needed
-and again every ``route_poll_interval_ms``; callers that need the same route at the same time share
-one request. Broker addresses are those of the routes, so an offline broker vanishes with the next
-poll. Heartbeats and farewells go to those of the topics in use at once, each bounded by the API
-time limit.
+Each instance has its own ``Cluster`` with its own connections. Name servers are asked in turn from
+a random start, staying with one as long as it answers. Routes are fetched when they are first
+needed and again every ``route_poll_interval_ms``; callers that need the same route at the same time
+share one request. Broker addresses are those of the routes, so an offline broker vanishes with the
+next poll. Heartbeats and farewells go to those of the topics in use at once, each bounded by the
+API time limit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.network.access import Access, no_address, no_route
-from kerolox.client.aio.network.addressing import (
-    ADDRESS_FIRST_MS,
-    ADDRESS_INTERVAL_MS,
-    AddressServer,
-)
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     BrokerSystemError,
@@ -34,82 +30,21 @@ from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Iterable, Iterator, Mapping
 
+    from kerolox.client.aio.network.addressing import AddressServer
     from kerolox.security.credentials import Credentials
     from kerolox.security.tls import Tls
 
-FAREWELL_SECONDS_MAX = 1.0
-"""How long a client that closes waits for the brokers to take note."""
-
-HEARTBEAT_FIRST_MS = 1_000
-"""When after the start brokers are greeted for the first time."""
+RouteListener = Callable[[str, TopicRoute, bool], None]
+"""Takes a topic, its route, and whether it differs from what was known."""
 
 _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
-class PeriodicTasks:
-    """Periodic tasks of one client; they end with :meth:`stop`."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def every(
-        self,
-        interval_ms: int,
-        action: Callable[[], Awaitable[None]],
-        what: str,
-        *,
-        first_ms: int | None = None,
-    ) -> None:
-        """Run ``action`` every ``interval_ms``; a failure is logged and the loop goes on."""
-
-        async def loop() -> None:
-            await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
-            while True:
-                try:
-                    await action()
-                except KeroloxError as error:
-                    _log.warning("%s failed: %s", what, error)
-                except Exception:
-                    _log.exception("%s failed", what)
-                await asyncio.sleep(interval_ms / 1000)
-
-        self.start(loop())
-
-    async def find_name_servers(self, cluster: Cluster) -> None:
-        """Ask the web server, if the cluster has one, now and from time to time."""
-        if cluster.address_server is not None:
-            self.every(
-                ADDRESS_INTERVAL_MS,
-                cluster.find_name_servers,
-                "looking for name servers",
-                first_ms=ADDRESS_FIRST_MS,
-            )
-            await cluster.find_name_servers()
-
-    def start(self, coroutine: Awaitable[None]) -> asyncio.Task[None]:
-        """Run a coroutine in the background."""
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def cancel(self) -> list[asyncio.Task[None]]:
-        """Cancel all but the one that calls; those that were cancelled."""
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        return tasks
-
-    async def stop(self) -> None:
-        """Cancel all and wait until they are gone."""
-        await asyncio.gather(*self.cancel(), return_exceptions=True)
-
-
 class Cluster(Access):
-    """Name servers, routes and brokers of one client."""
+    """Name servers, routes and brokers of one client instance."""
 
     def __init__(
         self,
@@ -123,7 +58,22 @@ class Cluster(Access):
         credentials: Credentials | None = None,
         tls: Tls = False,
         serialize_type: SerializeType = SerializeType.JSON,
+        on_route: RouteListener | None = None,
     ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            name_servers: ``host:port`` of each.
+            client_id: who we are to brokers.
+            api_timeout_ms: time limit of a request that is no send and no pull.
+            on_request: answers requests of brokers.
+            rpc_hook: sees each request and its response.
+            address_server: tells of name servers when none are given.
+            credentials: what requests are signed with; None: they are not.
+            tls: how connections are encrypted; False: they are not.
+            serialize_type: of the headers of requests.
+            on_route: told of each route that a name server gives.
+        """
         super().__init__(
             RemotingClient(
                 on_request=on_request,
@@ -139,6 +89,7 @@ class Cluster(Access):
         self.client_id = client_id
         self.routes: dict[str, TopicRoute] = {}
         self.address_server = address_server
+        self._on_route = on_route
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
 
@@ -198,12 +149,14 @@ class Cluster(Access):
 
     def learn(self, topic: str, route: TopicRoute) -> None:
         """Remember a route."""
-        if self.routes.get(topic) == route:
-            return
-        # As the last one, so that its word on a broker's addresses is the one that counts.
-        self.routes.pop(topic, None)
-        self.routes[topic] = route
-        self._collect_addresses()
+        is_new = self.routes.get(topic) != route
+        if is_new:
+            # As the last one, so that its word on a broker's addresses is the one that counts.
+            self.routes.pop(topic, None)
+            self.routes[topic] = route
+            self._collect_addresses()
+        if self._on_route is not None:
+            self._on_route(topic, route, is_new)
 
     def forget(self, topic: str) -> None:
         """The topic is in use no longer; brokers that no other topic has go with it."""

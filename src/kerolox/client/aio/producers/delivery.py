@@ -61,10 +61,20 @@ class Delivery:
         self._hooks = hooks
         self._faults = faults
         self._closing = asyncio.Event()
+        self._open = 0
+        self._idle = asyncio.Event()
 
     def close(self) -> None:
         """End the pauses between tries: there are no further ones."""
         self._closing.set()
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Wait until no send is without its outcome, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while self._open:
+                    self._idle.clear()
+                    await self._idle.wait()
 
     async def deliver(
         self,
@@ -85,29 +95,35 @@ class Delivery:
             settings.retried_codes,
             retry_when_not_stored_ok=settings.retry_when_not_stored_ok,
         )
-        while not tries.is_over:
-            target = queue or self.choose(plan, tries.brokers)
-            pause = pause_ms(tries.brokers, target.broker_name) / 1000
-            if limit.deadline - loop_time() <= pause:
-                break
-            if pause and not await self._pause(pause):
-                tries.failed(ClientClosedError("the producer was closed between two tries"))
-                break
-            start = loop_time()
-            tries.brokers.append(target.broker_name)
-            try:
-                result = await self._try(cluster, plan, outgoing, target, limit)
-            except KeroloxError as error:
-                is_failed = True
-                if tries.failed(_said_plainly(error, cluster)):
-                    _log.info("send to %s failed: %s", target.broker_name, error)
-            else:
-                is_failed = False
-                tries.answered(result)
-            if self._faults is not None and queue is None:
-                self._faults.note(
-                    target.broker_name, (loop_time() - start) * 1000, failed=is_failed
-                )
+        self._open += 1
+        try:
+            while not tries.is_over:
+                target = queue or self.choose(plan, tries.brokers)
+                pause = pause_ms(tries.brokers, target.broker_name) / 1000
+                if limit.deadline - loop_time() <= pause:
+                    break
+                if pause and not await self._pause(pause):
+                    tries.failed(ClientClosedError("the producer was closed between two tries"))
+                    break
+                start = loop_time()
+                tries.brokers.append(target.broker_name)
+                try:
+                    result = await self._try(cluster, plan, outgoing, target, limit)
+                except KeroloxError as error:
+                    is_failed = True
+                    if tries.failed(_said_plainly(error, cluster)):
+                        _log.info("send to %s failed: %s", target.broker_name, error)
+                else:
+                    is_failed = False
+                    tries.answered(result)
+                if self._faults is not None and queue is None:
+                    self._faults.note(
+                        target.broker_name, (loop_time() - start) * 1000, failed=is_failed
+                    )
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
         return tries.end(limit.ms)
 
     async def deliver_oneway(

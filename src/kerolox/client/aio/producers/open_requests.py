@@ -39,6 +39,10 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._open)
 
+    def has(self, correlation_id: str) -> bool:
+        """A request with this id waits, or its caller does not know yet that it ended."""
+        return correlation_id in self._open
+
     def open(self, correlation_id: str, deadline: float, what: str) -> asyncio.Future[MessageExt]:
         """A future for the reply; :meth:`drop` it whatever comes.
 

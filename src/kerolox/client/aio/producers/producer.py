@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.network.cluster import FAREWELL_SECONDS_MAX, HEARTBEAT_FIRST_MS, Cluster
+from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
-from kerolox.client.core.heartbeat import heartbeat_body
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.routes import (
@@ -62,6 +61,8 @@ from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
+    from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.core.routes import TopicRoute
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -152,42 +153,28 @@ class Producer(Client):
         await self._start(self._start_background)
 
     async def _start_background(self) -> None:
-        settings = self.settings
-        await self._background.find_name_servers(self._new_cluster(self._asked))
-        every = self._background.every
-        every(
-            settings.route_poll_interval_ms,
-            self._poll_routes,
-            "route poll",
-            first_ms=ROUTE_POLL_FIRST_MS,
-        )
-        every(
-            settings.heartbeat_interval_ms,
-            self._heartbeat,
-            "heartbeat",
-            first_ms=HEARTBEAT_FIRST_MS,
-        )
-        every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
+        self._open()
+        await self._instance.ready()
+        self._instance.join(self)
+        background = self._background
+        background.once(ROUTE_POLL_FIRST_MS, self._poll_routes, "route poll")
+        background.once(HEARTBEAT_FIRST_MS, self._heartbeat, "heartbeat")
+        background.every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
         if self._tracing is not None:
             await self._tracing.start()
 
     async def _leave(self, cluster: Cluster) -> None:
-        """Wait for the answers to what was sent, tell the brokers, close all connections."""
+        """Wait for the answers to what was sent, tell the brokers."""
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
         if self._closed:  # not a start that is undone
             self._delivery.close()
         await self._background.stop()
-        await cluster.remoting.drain(SENDS_SECONDS_MAX)
-        farewell = cluster.tell_all(
-            RequestCode.UNREGISTER_CLIENT,
-            {"clientID": self._client_id, "producerGroup": self.group},
-            topics=self._topics(),
-            masters_only=False,
-            timeout_seconds=FAREWELL_SECONDS_MAX,
-        )
+        if self._instance.is_last(self):
+            await cluster.remoting.drain(SENDS_SECONDS_MAX)
+        else:
+            await self._delivery.drain(SENDS_SECONDS_MAX)
         tracing = () if self._tracing is None else (self._tracing.close(),)
-        await asyncio.gather(farewell, *tracing)
-        await cluster.close()
+        await asyncio.gather(self._instance.say_farewell(self, cluster), *tracing)
 
     # -- sending ------------------------------------------------------------------------------
     async def send(
@@ -333,7 +320,7 @@ class Producer(Client):
         outgoing = request_message(
             await self._outgoing(message),
             correlation_id=correlation_id,
-            client_id=self._client_id,
+            client_id=self.client_id,
             ttl_ms=limit.ms,
         )
         topic = outgoing.topic
@@ -437,12 +424,18 @@ class Producer(Client):
             dict.fromkeys((self.settings.create_topic_key, *self._plans.topics(), *replies))
         )
 
+    def _member(self) -> Member:
+        return Member(
+            self.group, self._topics, self._asked, self._adopt, waits_for=self._requests.has
+        )
+
+    def _adopt(self, topic: str, route: TopicRoute, is_new: bool) -> None:
+        """A route has come, new or not: a topic that did not exist had that of the template."""
+        if self._plans.get(topic) is not None:
+            self._plans.adopt(topic, route)
+
     async def _poll_routes(self) -> None:
-        cluster = self._open_cluster()
-        for topic in self._topics():
-            route = await cluster.refresh(topic)
-            if route is not None and self._plans.get(topic) is not None:
-                self._plans.adopt(topic, route)
+        await self._instance.poll(self._topics())
 
     async def _greet_for_replies(self, topic: str, plan: Plan) -> None:
         """Before the first request to a topic: whichever broker gets the reply must know us."""
@@ -455,10 +448,7 @@ class Producer(Client):
 
     async def _heartbeat(self, *more: str) -> None:
         """Greet the brokers of the topics in use, and of some more."""
-        cluster = self._open_cluster()
-        body = heartbeat_body(self._client_id, producer_groups=[self.group])
-        topics = [*self._topics(), *more]
-        await cluster.tell_all(RequestCode.HEART_BEAT, body=body, topics=topics, masters_only=True)
+        await self._instance.greet([*self._topics(), *more])
 
 
 def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSettings) -> Producer:

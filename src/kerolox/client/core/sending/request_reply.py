@@ -85,6 +85,12 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}{REPLY_TOPIC_SUFFIX}"
 
 
+def correlation_of(command: RemotingCommand) -> str:
+    """Which request a reply that a broker brings belongs to; empty: it does not say."""
+    properties = decode_properties(command.ext_fields.get("properties", ""))
+    return properties.get(PropertyKey.CORRELATION_ID, "")
+
+
 def pushed_reply(command: RemotingCommand, *, now_ms: int) -> MessageExt:
     """The reply that a broker brings (PUSH_REPLY_MESSAGE_TO_CLIENT).
 
