@@ -15,6 +15,8 @@ from typing import Protocol
 
 from kerolox import owners
 from kerolox.addresses import split_address
+from kerolox.codec.choice import send_codec
+from kerolox.codec.sending import SendCodec
 from kerolox.errors import (
     ClientClosedError,
     ClientError,
@@ -111,6 +113,8 @@ class RemotingClient:
         self._serialize_type = serialize_type
         self._prepares = self._signer is not None or serialize_type is not SerializeType.JSON
         self._secure = context_of(tls)
+        self.codec: SendCodec = send_codec()
+        """What makes and reads plain sends."""
         self._opaques = Opaques()
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
@@ -151,7 +155,7 @@ class RemotingClient:
             ClientError: it was first used in another event loop, or in the parent of this process.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
-        command.opaque = opaque = self._opaque_for(connection)
+        command.opaque = opaque = self.opaque_for(connection)
         hook = self._rpc_hook
         if hook is not None:
             _run(hook.before_request, address, command)
@@ -189,7 +193,7 @@ class RemotingClient:
         and the one-way flag. Errors as those of :meth:`invoke`.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
-        command.opaque = self._opaque_for(connection)
+        command.opaque = self.opaque_for(connection)
         command.flag |= FLAG_ONEWAY
         if self._rpc_hook is not None:
             _run(self._rpc_hook.before_request, address, command)
@@ -218,6 +222,14 @@ class RemotingClient:
 
     def connection(self, address: str) -> ClientConnection | None:
         """The open connection to an address; None: the next request opens another."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.closed else connection
+
+    def plain_connection(self, address: str) -> ClientConnection | None:
+        """The open connection to an address, for a send that a codec makes; None: it takes the
+        general way, since there is none yet, or requests are not plain."""
+        if not self.is_plain or self._closed:
+            return None
         connection = self._connections.get(address)
         return None if connection is None or connection.closed else connection
 
@@ -333,7 +345,12 @@ class RemotingClient:
             async with asyncio.timeout(seconds):
                 _transport, connection = await self._loop.create_connection(
                     lambda: ClientConnection(
-                        self._shared, address, self._on_request, self._forget, self._open_calls_max
+                        self._shared,
+                        address,
+                        self._on_request,
+                        self._forget,
+                        self._open_calls_max,
+                        codec=self.codec,
                     ),
                     host,
                     port,
@@ -370,7 +387,8 @@ class RemotingClient:
             if self._on_disconnect is not None:
                 self._on_disconnect(connection.address)
 
-    def _opaque_for(self, connection: ClientConnection) -> int:
+    def opaque_for(self, connection: ClientConnection) -> int:
+        """One that no request has which is open on the connection."""
         opaque = self._opaques.allocate()
         while connection.is_open(opaque):
             opaque = self._opaques.allocate()

@@ -17,16 +17,19 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
 from kerolox import owners
+from kerolox.codec.sending import SendAnswer, SendCodec
 from kerolox.errors import (
     ClientClosedError,
+    ClientError,
     ConnectionLostError,
+    KeroloxError,
     LocalProtocolError,
     RemoteProtocolError,
 )
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.connection import FrameConnection, Handling, OpenCalls, Shared
 
 OPEN_CALLS_MAX = 65535
@@ -51,6 +54,20 @@ _NO_ROOM = (
 _log = logging.getLogger("kerolox.remoting.client")  # one name for all of the client's side
 
 
+class NotPlainError(ClientError):
+    """A send that waited for room can't be written by a codec; it takes the general way."""
+
+
+class Post(Protocol):
+    """A send whose frame a codec makes, when there is room for it."""
+
+    written_at: float
+    """When it was written (``loop.time()``), as far as it was; set by the connection."""
+
+    def frame(self, opaque: int) -> bytes | None:
+        """The request; None: it is not plain."""
+
+
 class ClientConnection(FrameConnection):
     """The connection to one address. Made by the client; handlers of server requests see it."""
 
@@ -61,6 +78,8 @@ class ClientConnection(FrameConnection):
         on_request: RequestHandler,
         on_lost: Callable[[ClientConnection], None],
         open_calls_max: int = OPEN_CALLS_MAX,
+        *,
+        codec: SendCodec,
     ) -> None:
         super().__init__(shared)
         self.address: str = address
@@ -70,12 +89,15 @@ class ClientConnection(FrameConnection):
         self._handler = on_request
         self._on_lost = on_lost
         self._open_calls_max = open_calls_max
-        self._decoder = FrameDecoder()
+        self._decoder = codec.SendDecoder()
         self._read_view = memoryview(self._read_buffer)
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._queue: OrderedDict[int, Queued] = OrderedDict()
-        self._queued_calls = OpenCalls(shared.loop, _NO_ROOM)
+        self.sends: OpenCalls[Answer] = OpenCalls(shared.loop)
+        """Those of the calls whose plain answers the codec reads."""
+        self._queue: OrderedDict[int, Queued | Post] = OrderedDict()
+        self._queued_calls: OpenCalls[RemotingCommand] = OpenCalls(shared.loop, _NO_ROOM)
+        self._queued_sends: OpenCalls[Answer] = OpenCalls(shared.loop, _NO_ROOM)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop: the socket is open."""
@@ -97,11 +119,21 @@ class ClientConnection(FrameConnection):
         self._on_lost(self)
         super().connection_lost(exc)
         self._queue.clear()
-        self._queued_calls.fail(
-            lambda what: ConnectionLostError(
+        reason = f" ({exc})" if exc else ""
+
+        def lost(what: str) -> KeroloxError:
+            return ConnectionLostError(
+                f"connection to {self.remote_address} closed{reason} during {what}"
+            )
+
+        def unsent(what: str) -> KeroloxError:
+            return ConnectionLostError(
                 f"connection to {self.address} closed before {what} was sent"
             )
-        )
+
+        self.sends.fail(lost)
+        self._queued_calls.fail(unsent)
+        self._queued_sends.fail(unsent)
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written, so requests wait. What it
@@ -123,15 +155,29 @@ class ClientConnection(FrameConnection):
         self.active = True
         self.received_at = self.loop.time()
         try:
-            with memoryview(self._read_buffer)[:nbytes] as view:
-                frames = self._decoder.feed(view)
+            answers, frames = self._decoder.feed(self._read_buffer, nbytes, self.sends.opaques)
         except RemoteProtocolError as error:
             self._refuse(str(error))
             return
+        if answers:
+            complete = self.sends.complete
+            for answer in answers:
+                complete(answer[0], answer)
+            if self._queue:
+                self.admit()
         if frames:
             self._take_frames(frames)
         if self._decoder.error is not None:
             self._refuse(str(self._decoder.error))
+
+    def _take_response(self, response: RemotingCommand) -> None:
+        opaque = response.opaque
+        if opaque in self.sends:
+            self.sends.complete(opaque, response)
+            if self._queue:
+                self.admit()
+        else:
+            self.calls.complete(opaque, response)
 
     # -- writing ------------------------------------------------------------------------------
     def has_room(self) -> bool:
@@ -143,12 +189,12 @@ class ClientConnection(FrameConnection):
         return (
             not self.blocked
             and self._gathered_bytes < TURN_BYTES_MAX
-            and len(self.calls) < self._open_calls_max
+            and len(self.calls) + len(self.sends) < self._open_calls_max
         )
 
     def is_open(self, opaque: int) -> bool:
         """A request with this opaque waits for its response, or to be written."""
-        return opaque in self.calls or opaque in self._queue
+        return opaque in self.calls or opaque in self.sends or opaque in self._queue
 
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""
@@ -170,6 +216,30 @@ class ClientConnection(FrameConnection):
         queued = self._queue[command.opaque] = Queued(command, future)
         return queued
 
+    def post(
+        self, post: Post, opaque: int, deadline: float, what: str
+    ) -> asyncio.Future[Answer] | None:
+        """Write a send, or let it wait until there is room; :meth:`withdraw` it if it fails.
+
+        Its future ends with its answer, or with :class:`NotPlainError`. None: it is not plain.
+        """
+        if not self.has_room():
+            self._queue[opaque] = post
+            return self._queued_sends.open(opaque, deadline, what)
+        data = post.frame(opaque)
+        if data is None:
+            return None
+        self.write(data)
+        return self.sends.open(opaque, deadline, what)
+
+    def withdraw(self, opaque: int) -> None:
+        """A send has failed, or its caller went away; those that wait may go on."""
+        self.sends.drop(opaque)
+        self._queued_sends.drop(opaque)
+        self._queue.pop(opaque, None)
+        if self._queue:
+            self.admit()
+
     def forget(self, opaque: int) -> None:
         """A request is answered, or its caller went away; those that wait may go on."""
         self.calls.drop(opaque)
@@ -180,23 +250,38 @@ class ClientConnection(FrameConnection):
 
     def admit(self) -> None:
         """Write requests that wait, those that came first first, as far as there is room."""
-        calls, queue = self.calls, self._queue
+        queue = self._queue
         while queue and not self.closed and self._takes_more():
             opaque, queued = queue.popitem(last=False)
-            if queued.future.done() or opaque not in self._queued_calls:
-                continue  # its time is over, or its caller went away
-            command = queued.command
-            try:
-                data = command.encode()
-            except LocalProtocolError as error:
-                self._queued_calls.refuse(opaque, error)
-                continue
-            queued.written_at = self.loop.time()
-            self.write(data)
-            if command.is_oneway:
-                self._queued_calls.complete(command)
-            else:
-                self._queued_calls.hand_over(opaque, calls)
+            # Not one whose time is over, or whose caller went away.
+            if not isinstance(queued, Queued):
+                if self._queued_sends.is_waiting(opaque):
+                    self._admit_post(opaque, queued)
+            elif self._queued_calls.is_waiting(opaque):
+                self._admit_call(opaque, queued)
+
+    def _admit_post(self, opaque: int, post: Post) -> None:
+        data = post.frame(opaque)
+        if data is None:
+            self._queued_sends.refuse(opaque, NotPlainError())
+            return
+        post.written_at = self.loop.time()
+        self.write(data)
+        self._queued_sends.hand_over(opaque, self.sends)
+
+    def _admit_call(self, opaque: int, queued: Queued) -> None:
+        command = queued.command
+        try:
+            data = command.encode()
+        except LocalProtocolError as error:
+            self._queued_calls.refuse(opaque, error)
+            return
+        queued.written_at = self.loop.time()
+        self.write(data)
+        if command.is_oneway:
+            self._queued_calls.complete(opaque, command)
+        else:
+            self._queued_calls.hand_over(opaque, self.calls)
 
     def _write_gathered(self) -> None:
         if self._gathered:
@@ -223,22 +308,32 @@ class ClientConnection(FrameConnection):
         self._write_gathered()
         super().close()
 
-    def waiting(self) -> list[asyncio.Future[RemotingCommand]]:
+    def waiting(self) -> list[asyncio.Future[RemotingCommand] | asyncio.Future[Answer]]:
         """The futures of all requests without a response, those that were not yet written too."""
-        return [*self.calls.futures(), *self._queued_calls.futures()]
+        return [
+            *self.calls.futures(),
+            *self._queued_calls.futures(),
+            *self.sends.futures(),
+            *self._queued_sends.futures(),
+        ]
 
     def fail_all(self) -> None:
         """End them: the client is closed."""
-        self._queue.clear()
-        self._queued_calls.fail(
-            lambda what: ClientClosedError(f"the client was closed before {what} was sent")
-        )
-        self.calls.fail(
-            lambda what: ClientClosedError(
+
+        def unsent(what: str) -> KeroloxError:
+            return ClientClosedError(f"the client was closed before {what} was sent")
+
+        def unknown(what: str) -> KeroloxError:
+            return ClientClosedError(
                 f"the client was closed before the response to {what} came;"
                 " whether it was done is unknown"
             )
-        )
+
+        self._queue.clear()
+        self._queued_calls.fail(unsent)
+        self._queued_sends.fail(unsent)
+        self.calls.fail(unknown)
+        self.sends.fail(unknown)
 
     def _close_if_silent(self, since: float) -> None:
         if self.received_at <= since and not self.closed:
@@ -259,6 +354,9 @@ class Queued:
         self.written_at: float | None = None
         """When it was written (``loop.time()``)."""
 
+
+Answer = SendAnswer | RemotingCommand
+"""What a send is answered with: where the message is stored, or anything else."""
 
 RequestHandler = Callable[[RemotingCommand, ClientConnection], Handling]
 """Answers a request of the server; see :mod:`kerolox.remoting.connection` for its one rule."""

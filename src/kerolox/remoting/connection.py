@@ -26,10 +26,10 @@ import logging
 import socket
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Self, TypeVar, cast
+from typing import Generic, Self, TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
@@ -99,7 +99,7 @@ class Opaques:
         return value
 
 
-class OpenCalls:
+class OpenCalls(Generic[_Result]):
     """Requests that wait for a response, or for their turn, by opaque, each with a deadline.
 
     One timer serves them all: it is armed for the earliest deadline and looks at every call when
@@ -111,7 +111,7 @@ class OpenCalls:
         """``overdue``: the text of the error of one whose time is over; ``{}`` is the request."""
         self._loop = loop
         self._overdue = overdue
-        self._calls: dict[int, tuple[asyncio.Future[RemotingCommand], float, str]] = {}
+        self._calls: dict[int, tuple[asyncio.Future[_Result], float, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -121,33 +121,43 @@ class OpenCalls:
     def __contains__(self, opaque: int) -> bool:
         return opaque in self._calls
 
-    def open(self, opaque: int, deadline: float, what: str) -> asyncio.Future[RemotingCommand]:
+    def open(self, opaque: int, deadline: float, what: str) -> asyncio.Future[_Result]:
         """A future for the response. ``deadline`` is a ``loop.time()``, ``what`` for errors."""
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        future: asyncio.Future[_Result] = self._loop.create_future()
         self._calls[opaque] = (future, deadline, what)
         if self._timer is None or deadline < self._timer_at:
             self._arm(deadline)
         return future
 
-    def complete(self, response: RemotingCommand) -> None:
+    def complete(self, opaque: int, response: _Result) -> None:
         """Hand a response to its call; one that nobody waits for (too late) is dropped."""
-        call = self._calls.pop(response.opaque, None)
+        call = self._calls.pop(opaque, None)
         if call is not None and not call[0].done():
             call[0].set_result(response)
 
-    def hand_over(self, opaque: int, others: OpenCalls) -> None:
+    def hand_over(self, opaque: int, others: OpenCalls[_Result]) -> None:
         """Let a call wait among others from now on, with the same future and deadline."""
         call = others._calls[opaque] = self._calls.pop(opaque)
         if others._timer is None or call[1] < others._timer_at:
             others._arm(call[1])
 
-    def refuse(self, opaque: int, error: KeroloxError) -> None:
+    @property
+    def opaques(self) -> Collection[int]:
+        """Those of the calls that are open now."""
+        return self._calls
+
+    def is_waiting(self, opaque: int) -> bool:
+        """A call that its caller has not given up."""
+        call = self._calls.get(opaque)
+        return call is not None and not call[0].done()
+
+    def refuse(self, opaque: int, error: Exception) -> None:
         """End one call with an error."""
         call = self._calls.pop(opaque, None)
         if call is not None and not call[0].done():
             call[0].set_exception(error)
 
-    def futures(self) -> list[asyncio.Future[RemotingCommand]]:
+    def futures(self) -> list[asyncio.Future[_Result]]:
         """Those of the calls that are open."""
         return [call[0] for call in self._calls.values()]
 
@@ -165,7 +175,7 @@ class OpenCalls:
 
     def _fail_some(
         self,
-        calls: list[tuple[asyncio.Future[RemotingCommand], float, str]],
+        calls: list[tuple[asyncio.Future[_Result], float, str]],
         make_error: Callable[[str], KeroloxError],
     ) -> None:
         """Those who called go on; where they are thousands, others have turns in between."""
@@ -222,7 +232,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.active: bool = True
         """Set by every read and write, cleared by :class:`IdleWatch`."""
         self.idle_since: float = 0.0
-        self.calls: OpenCalls = OpenCalls(loop)
+        self.calls: OpenCalls[RemotingCommand] = OpenCalls(loop)
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
         self.blocked: bool = False
@@ -381,7 +391,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _take_frame(self: Self, frame: bytes, answers: list[bytes]) -> None:
         command = RemotingCommand.decode(frame)
         if command.flag & FLAG_RESPONSE:
-            self.calls.complete(command)
+            self._take_response(command)
             return
         coroutine = self._handler(command, self)
         try:
@@ -401,6 +411,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         if answer:
             answers.append(answer)
+
+    def _take_response(self, response: RemotingCommand) -> None:
+        self.calls.complete(response.opaque, response)
 
     async def _finish(
         self,

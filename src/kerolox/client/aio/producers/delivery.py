@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kerolox.client.core.sending.latency import LatencyFaults
     from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
     from kerolox.message import MessageQueue
+    from kerolox.protocol.command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 
@@ -83,19 +84,19 @@ class Delivery:
         outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         limit: TimeLimit,
+        tries: Tries | None = None,
     ) -> SendResult:
         """Send until it is stored; one turn of this loop is the whole send when nothing fails.
+
+        ``tries`` are those that were made already.
 
         Raises:
             KeroloxError: it is not stored, or nobody knows.
         """
-        settings, loop_time = self._settings, asyncio.get_running_loop().time
-        tries = Tries(
-            1 if queue is not None else 1 + settings.retries,
-            settings.retried_codes,
-            retry_when_not_stored_ok=settings.retry_when_not_stored_ok,
-        )
-        self._open += 1
+        loop_time = asyncio.get_running_loop().time
+        if tries is None:
+            tries = self._new_tries(queue)
+        self.begin()
         try:
             while not tries.is_over:
                 target = queue or self.choose(plan, tries.brokers)
@@ -111,20 +112,58 @@ class Delivery:
                     result = await self._try(cluster, plan, outgoing, target, limit)
                 except KeroloxError as error:
                     is_failed = True
-                    if tries.failed(_said_plainly(error, cluster)):
-                        _log.info("send to %s failed: %s", target.broker_name, error)
+                    _note_failure(tries, target, error, cluster)
                 else:
                     is_failed = False
                     tries.answered(result)
-                if self._faults is not None and queue is None:
-                    self._faults.note(
-                        target.broker_name, (loop_time() - start) * 1000, failed=is_failed
-                    )
+                if queue is None:
+                    self.note(target, loop_time() - start, failed=is_failed)
         finally:
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
+            self.end()
         return tries.end(limit.ms)
+
+    def begin(self) -> None:
+        """A send has no outcome yet; :meth:`end` follows."""
+        self._open += 1
+
+    def end(self) -> None:
+        """A send that was begun has its outcome."""
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+    def first_try(
+        self,
+        cluster: Cluster,
+        queue: MessageQueue | None,
+        target: MessageQueue,
+        outgoing: OutgoingMessage,
+        answer: RemotingCommand | KeroloxError,
+    ) -> Tries:
+        """The tries of a send whose first one was made elsewhere, and what came of it."""
+        tries = self._new_tries(queue)
+        tries.brokers.append(target.broker_name)
+        try:
+            if isinstance(answer, KeroloxError):
+                raise answer
+            address = cluster.master_address(target.broker_name) or target.broker_name
+            tries.answered(send_result(answer, outgoing, target, address))
+        except KeroloxError as error:
+            _note_failure(tries, target, error, cluster)
+        return tries
+
+    def _new_tries(self, queue: MessageQueue | None) -> Tries:
+        settings = self._settings
+        return Tries(
+            1 if queue is not None else 1 + settings.retries,
+            settings.retried_codes,
+            retry_when_not_stored_ok=settings.retry_when_not_stored_ok,
+        )
+
+    def note(self, target: MessageQueue, seconds: float, *, failed: bool = False) -> None:
+        """How long a broker of our choice took, if that is of interest."""
+        if self._faults is not None:
+            self._faults.note(target.broker_name, seconds * 1000, failed=failed)
 
     async def deliver_oneway(
         self,
@@ -253,6 +292,13 @@ class Delivery:
                 f"broker {queue.broker_name!r} of topic {queue.topic!r} has no master"
             )
         return address
+
+
+def _note_failure(
+    tries: Tries, target: MessageQueue, error: KeroloxError, cluster: Cluster
+) -> None:
+    if tries.failed(_said_plainly(error, cluster)):
+        _log.info("send to %s failed: %s", target.broker_name, error)
 
 
 def _said_plainly(error: KeroloxError, cluster: Cluster) -> KeroloxError:

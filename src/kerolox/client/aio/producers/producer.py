@@ -22,6 +22,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
+from kerolox.client.aio.producers.plain import PlainSend, PlainSends
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
@@ -59,12 +60,14 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.remoting.client_connection import NotPlainError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.routes import TopicRoute
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
+    from kerolox.remoting.client_connection import Answer
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses the queue of a message among those of its topic."""
@@ -140,6 +143,11 @@ class Producer(Client):
         self._delivery = Delivery(
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
+        self._plain: PlainSends | None = None
+        if not self._namespace and not self._send_hooks:
+            self._plain = PlainSends(
+                self._header, self.settings, self._ids, self._plans, self._delivery
+            )
 
     async def start(self) -> None:
         """Start to poll routes and to send heartbeats, in the background.
@@ -204,8 +212,59 @@ class Producer(Client):
             ClientClosedError: the producer was closed meanwhile; the message may be stored.
             RemotingError: no answer. The message may be stored; sending it again may double it.
         """
+        plain = self._plain
+        if plain is None or selector is not None:
+            return await self._send(message, queue, selector, self._time_limit(timeout_ms))
+        cluster = self._open_cluster()
+        send = plain.begin(cluster, message, queue, timeout_ms)
+        if send is None:
+            return await self._send(message, queue, None, self._time_limit(timeout_ms))
+        delivery = self._delivery
+        delivery.begin()
+        try:
+            answer: Answer | KeroloxError
+            try:
+                answer = await send.future
+            except KeroloxError as error:
+                send.end(error)
+                answer = error
+            except BaseException as error:  # the caller was cancelled
+                send.end(error)
+                raise
+            if isinstance(answer, tuple):
+                if self._faults is not None and queue is None:
+                    delivery.note(send.queue, send.seconds)
+                return send.result(answer)
+            return await self._send_on(cluster, send, queue, answer)
+        finally:
+            delivery.end()
+
+    async def _send_on(
+        self,
+        cluster: Cluster,
+        send: PlainSend,
+        queue: MessageQueue | None,
+        answer: RemotingCommand | KeroloxError,
+    ) -> SendResult:
+        """What follows on a plain send whose first answer is anything but that it is stored."""
+        if isinstance(answer, NotPlainError):
+            return await self._send(send.message, queue, None, send.limit)
+        delivery = self._delivery
+        outgoing = await self._outgoing(send.message, send.message_id)
+        tries = delivery.first_try(cluster, queue, send.queue, outgoing, answer)
+        if queue is None:
+            delivery.note(send.queue, send.seconds, failed=not tries.is_stored)
+        return await delivery.deliver(cluster, send.plan, outgoing, queue, send.limit, tries)
+
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        limit: TimeLimit,
+    ) -> SendResult:
+        """Send in the general way, which is complete."""
         cluster = self._sending_cluster(message)
-        limit = self._time_limit(timeout_ms)
         outgoing = await self._outgoing(message)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
@@ -364,9 +423,10 @@ class Producer(Client):
             check_delay_level(message.delay_level, level_max=self.settings.delay_level_max)
         return self._open_cluster()
 
-    async def _outgoing(self, message: Message) -> OutgoingMessage:
+    async def _outgoing(self, message: Message, message_id: str = "") -> OutgoingMessage:
+        """The message as it travels, under a new id or the one that it has."""
         settings = self.settings
-        message_id = self._ids.next(clock.now_ms())
+        message_id = message_id or self._ids.next(clock.now_ms())
         least, level = settings.compress_bytes_min, settings.compress_level
         if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= least:
             outgoing = await asyncio.to_thread(

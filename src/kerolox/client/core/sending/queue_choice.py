@@ -27,6 +27,9 @@ class QueueChooser:
         """The next queue of a broker that was not tried; if there is none, of another one than
         the last that was; if there is only that, of it."""
         queues = self.queues
+        if not tried:
+            self._index = index = (self._index + 1) % len(queues)
+            return queues[index]
         for avoided in (tried, tried[-1:]):
             for _ in range(len(queues)):
                 self._index = (self._index + 1) % len(queues)

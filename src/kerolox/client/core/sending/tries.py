@@ -64,6 +64,11 @@ class Tries:
         """No further try is of use, or allowed."""
         return self._is_over or len(self.brokers) >= self._count_max
 
+    @property
+    def is_stored(self) -> bool:
+        """A try stored the message, however safely."""
+        return self._stored is not None
+
     def answered(self, result: SendResult) -> None:
         """The last try stored the message."""
         self._stored = result

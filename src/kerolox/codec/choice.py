@@ -1,0 +1,24 @@
+"""Whose codec this process uses: that of the kernel that it uses."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from kerolox.codec import python_sending
+from kerolox.codec.sending import SendCodec
+from kerolox.kernel.choice import kernel_name, load_kernel
+
+
+def send_codec(name: str | None = None) -> SendCodec:
+    """The codec of sends of a kernel, of the one that is in use when none is named.
+
+    Raises:
+        ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
+    """
+    chosen = kernel_name() if name is None else name
+    if chosen == "native":
+        kernel = load_kernel(chosen)
+        # A native kernel that was built before it had a codec has none.
+        if hasattr(kernel, "SendEncoder"):
+            return cast("SendCodec", kernel)
+    return cast("SendCodec", python_sending)
