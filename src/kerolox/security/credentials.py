@@ -25,10 +25,18 @@ from kerolox.protocol.names import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.protocol.command import RemotingCommand
 
 FILE_BYTES_MAX = 64 * 1024
 """A file of credentials has no more."""
+
+TOOL_VARIABLES = ("KEROLOX_ACCESS_KEY", "KEROLOX_SECRET_KEY", "KEROLOX_SECURITY_TOKEN")
+"""Environment variables with the account of command line tools."""
+
+_YAML_NAMES = ("accessKey", "secretKey", "securityToken")
+_PROPERTY_NAMES = (ACCESS_KEY_FIELD, "SecretKey", SECURITY_TOKEN_FIELD)
 
 _UNSIGNED = frozenset((SIGNATURE_FIELD, UNIQUE_KEY_QUERY_FIELD))
 """Fields that a broker leaves out when it checks (``PlainAccessValidator``)."""
@@ -73,22 +81,64 @@ class Credentials:
             ConfigError: it can't be read, or lacks a key; no text of it is told.
         """
         path = Path(path)
+        is_yaml = path.suffix in (".yml", ".yaml")
+        text = _text_of(path)
+        values = _flat_yaml(text, path) if is_yaml else _properties(text, path)
+        names = _YAML_NAMES if is_yaml else _PROPERTY_NAMES
+        found = _if_complete(values, names)
+        if found is None:
+            missing = next(name for name in names if not values.get(name, "").strip())
+            raise ConfigError(f"{path} has no {missing}; it needs {names[0]} and {names[1]}")
+        return found
+
+
+def tool_credentials(
+    access_key: str | None,
+    secret_key: str | None,
+    security_token: str | None,
+    environment: Mapping[str, str],
+) -> Credentials | None:
+    """The account of a command line tool; the first that is there:
+
+    1. what is given, each part by itself or in ``$KEROLOX_ACCESS_KEY``, ``$KEROLOX_SECRET_KEY``
+       and ``$KEROLOX_SECURITY_TOKEN``;
+    2. ``$ROCKETMQ_HOME/conf/tools.yml``, which RocketMQ's ``mqadmin`` reads;
+    3. ``~/key``, which RocketMQ's ``SessionCredentials()`` reads.
+
+    A file without both keys does not count.
+
+    Args:
+        access_key, secret_key, security_token: from options; None: not given.
+        environment: the variables.
+
+    Raises:
+        ConfigError: one key is given and the other is not, or ``tools.yml`` can't be read.
+    """
+    access_key, secret_key, security_token = (
+        given if given is not None else environment.get(variable)
+        for given, variable in zip(
+            (access_key, secret_key, security_token), TOOL_VARIABLES, strict=True
+        )
+    )
+    if access_key or secret_key or security_token:
+        if not access_key or not secret_key:
+            missing = 0 if not access_key else 1
+            raise ConfigError(
+                f"an account has two keys; give --{('access-key', 'secret-key')[missing]} or"
+                f" ${TOOL_VARIABLES[missing]}, too"
+            )
+        return Credentials(access_key, secret_key, security_token or "")
+    home = environment.get("ROCKETMQ_HOME", "")
+    tools = Path(home, "conf", "tools.yml")
+    if home and tools.exists():
+        return _if_complete(_flat_yaml(_text_of(tools), tools), _YAML_NAMES)
+    key = Path(environment.get("HOME", ""), "key")
+    if environment.get("HOME") and key.is_file():
         try:
-            with path.open("rb") as file:
-                text = file.read(FILE_BYTES_MAX).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise ConfigError(f"can't read credentials from {path}: {reason}") from None
-        if path.suffix in (".yml", ".yaml"):
-            values, names = _flat_yaml(text, path), ("accessKey", "secretKey", "securityToken")
-        else:
-            values = _properties(text, path)
-            names = ACCESS_KEY_FIELD, "SecretKey", SECURITY_TOKEN_FIELD
-        access_key, secret_key, token = (values.get(name, "").strip() for name in names)
-        for name, value in zip(names, (access_key, secret_key), strict=False):
-            if not value:
-                raise ConfigError(f"{path} has no {name}; it needs {names[0]} and {names[1]}")
-        return cls(access_key, secret_key, token)
+            return _if_complete(_properties(_text_of(key), key), _PROPERTY_NAMES)
+        except ConfigError:
+            return None  # many things are called so
+    return None
 
 
 class Signer:
@@ -126,6 +176,20 @@ class Signer:
         mac.update(text.encode("utf-8", "replace"))
         mac.update(body)
         return b2a_base64(mac.digest(), newline=False).decode()
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise ConfigError(f"can't read credentials from {path}: {reason}") from None
+
+
+def _if_complete(values: Mapping[str, str], names: tuple[str, str, str]) -> Credentials | None:
+    access_key, secret_key, token = (values.get(name, "").strip() for name in names)
+    return Credentials(access_key, secret_key, token) if access_key and secret_key else None
 
 
 def _properties(text: str, path: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from kerolox.client import ProducerSettings
 from kerolox.errors import ConfigError
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
-from kerolox.security.credentials import FILE_BYTES_MAX, Credentials, Signer
+from kerolox.security.credentials import FILE_BYTES_MAX, Credentials, Signer, tool_credentials
 
 ACCOUNT = Credentials("rocketmq2", "12345678")
 WITH_TOKEN = Credentials("rocketmq2", "12345678", "a-token")
@@ -169,3 +169,40 @@ def test_a_file_that_is_none_is_named_and_not_quoted(
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"credentials from .*nowhere: No such file"):
         Credentials.from_file(tmp_path / "nowhere")
+
+
+def test_tools_take_options_then_variables_then_files_of_rocketmq(tmp_path: Path) -> None:
+    home, rocketmq = tmp_path / "home", tmp_path / "rocketmq"
+    (rocketmq / "conf").mkdir(parents=True)
+    home.mkdir()
+    assert tool_credentials(None, None, None, {}) is None
+    environment = {"HOME": str(home), "ROCKETMQ_HOME": str(rocketmq)}
+    assert tool_credentials(None, None, None, environment) is None
+    (home / "key").write_text("AccessKey=of-home\nSecretKey=12345678\n")
+    assert named(environment) == "of-home"
+    (rocketmq / "conf" / "tools.yml").write_text("accessKey: of-tools\nsecretKey: 12345678\n")
+    assert named(environment) == "of-tools"
+    environment |= {"KEROLOX_ACCESS_KEY": "of-env", "KEROLOX_SECRET_KEY": "12345678"}
+    assert named(environment) == "of-env"
+    given = tool_credentials("of-option", None, "a-token", environment)
+    assert given == Credentials("of-option", "12345678", "a-token")
+
+
+def named(environment: dict[str, str]) -> str:
+    found = tool_credentials(None, None, None, environment)
+    assert found is not None
+    return found.access_key
+
+
+@pytest.mark.parametrize("text", ["SecretKey=12345678\n", "-----BEGIN KEY-----\n", "\\uzzzz=1\n"])
+def test_a_file_called_key_may_be_something_else(tmp_path: Path, text: str) -> None:
+    (tmp_path / "key").write_text(text)
+    assert tool_credentials(None, None, None, {"HOME": str(tmp_path)}) is None
+
+
+def test_half_an_account_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"give --secret-key or \$KEROLOX_SECRET_KEY"):
+        tool_credentials("rocketmq2", None, None, {})
+    with pytest.raises(ConfigError, match=r"give --access-key or \$KEROLOX_ACCESS_KEY") as caught:
+        tool_credentials(None, "12345678", None, {})
+    assert "12345678" not in str(caught.value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.cluster_options import name_server_option, on_cluster, security
 from kerolox.cli.output import complain, print_line
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from kerolox.admin import Access
+    from kerolox.client import ProducerSettings
     from kerolox.message import Message
 
 GROUP = "KEROLOX_CLI"
@@ -130,10 +131,17 @@ async def _queues_of(access: Access, topic: str) -> dict[str, int] | None:
     return {each.broker_name: each.write_queues for each in route.queues}
 
 
+def _settings() -> ProducerSettings:
+    from kerolox.client import ProducerSettings
+
+    credentials, tls = security()
+    return ProducerSettings(credentials=credentials, tls=tls)
+
+
 async def _send_one(name_server: str, message: Message) -> None:
     from kerolox.client import Producer
 
-    async with Producer(GROUP, name_server) as producer:
+    async with Producer(GROUP, name_server, settings=_settings()) as producer:
         result = await producer.send(message)
     print_line(
         f"{result.status.name} msgId={result.message_id} "
@@ -147,7 +155,7 @@ async def _send_lines(name_server: str, messages: Iterator[Message]) -> None:
     started, sent = time.monotonic(), 0
     open_sends: set[asyncio.Task[object]] = set()
     try:
-        async with Producer(GROUP, name_server) as producer:
+        async with Producer(GROUP, name_server, settings=_settings()) as producer:
             while True:
                 # Reading a pipe may block: in a thread, so that answers are still taken.
                 batch = await asyncio.to_thread(list, itertools.islice(messages, IN_FLIGHT_MAX))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.cluster_options import name_server_option, security
 from kerolox.cli.output import output_option, print_json, print_line, time_text
 from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
@@ -53,9 +53,11 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 
 
 async def _views(name_server: str, message_id: str, topic: str) -> list[TraceView]:
-    from kerolox.client import PullConsumer
+    from kerolox.client import PullConsumer, PullConsumerSettings
 
-    async with PullConsumer(TOOLS_GROUP, name_server) as client:
+    credentials, tls = security()
+    settings = PullConsumerSettings(credentials=credentials, tls=tls)
+    async with PullConsumer(TOOLS_GROUP, name_server, settings=settings) as client:
         return await client.query_trace(message_id, topic=topic)
 
 
