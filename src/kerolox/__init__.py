@@ -42,6 +42,7 @@ from kerolox.message import Message, MessageExt, MessageId, MessageQueue
 
 if TYPE_CHECKING:
     from kerolox.client import (
+        AckIndex,
         AllocationStrategy,
         ConsumeContext,
         ConsumeFromWhere,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         MessageListener,
         MessageModel,
         OneMessageListener,
+        Outcome,
         Producer,
         ProducerSettings,
         PullConsumer,
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AckIndex",
     "AllocationStrategy",
     "BrokerBusyError",
     "BrokerError",
@@ -117,6 +120,7 @@ __all__ = [
     "NoPermissionError",
     "NotFoundError",
     "OneMessageListener",
+    "Outcome",
     "Producer",
     "ProducerSettings",
     "PullConsumer",

@@ -14,7 +14,7 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
-from kerolox.client.core.consuming.outcome import ConsumeStatus
+from kerolox.client.core.consuming.outcome import AckIndex, ConsumeStatus, Outcome
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, allocate_by_consistent_hash
 from kerolox.client.core.consuming.strategies import (
@@ -40,6 +40,7 @@ from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, TlsSettings
 
 __all__ = [
+    "AckIndex",
     "AllocationStrategy",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -52,6 +53,7 @@ __all__ = [
     "MessageListener",
     "MessageModel",
     "OneMessageListener",
+    "Outcome",
     "Producer",
     "ProducerSettings",
     "PullConsumer",

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from kerolox.client import ConsumeStatus, TransactionProducer, TransactionState, sync
 from kerolox.client.aio.user_code import call_user
-from kerolox.client.core.consuming.outcome import failed_positions
+from kerolox.client.core.consuming.outcome import failed_outcomes
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, RpcHook
 from kerolox.errors import ClientError
 from kerolox.message import Message, MessageExt
@@ -337,7 +337,8 @@ async def test_a_listener_of_a_batch_may_give_a_status_for_each_message(
     ],
 )
 def test_a_result_says_which_messages_failed(result: Any, failed: list[int] | None) -> None:
-    assert failed_positions(result, 3) == failed
+    outcomes = failed_outcomes(result, 3)
+    assert (None if outcomes is None else list(outcomes)) == failed
 
 
 # -- no listener ----------------------------------------------------------------------------------

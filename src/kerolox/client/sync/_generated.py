@@ -13,7 +13,7 @@ from kerolox.client.aio import client, life, query
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
-from kerolox.client.core.consuming.outcome import ConsumeStatus, ListenerResult
+from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
@@ -25,10 +25,12 @@ from kerolox.protocol.names import TRACE_TOPIC
 
 MessageListener = Callable[[list[MessageExt]], Awaitable[ListenerResult] | ListenerResult]
 """Takes messages of one queue; returning None means success, raising means to try again later. It
-may also return a list with a status (or None) for each message: only what failed comes again."""
+may return a ConsumeStatus or an Outcome for all, a list with one (or None) for each message, or an
+AckIndex: only what failed comes again."""
 
-OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None] | ConsumeStatus | None]
-"""Takes one message; returning None means success, raising means to try again later."""
+OneMessageListener = Callable[[MessageExt], Awaitable[OneResult] | OneResult]
+"""Takes one message; returning None means success, raising means to try again later. It may return
+a ConsumeStatus or an Outcome."""
 
 LocalTransaction = Callable[[Message], Awaitable[TransactionState] | TransactionState]
 """The local part of a transaction: a plain function of the message that says how it ended."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.aio.consumers.push.assignment import Assignment, Work
 from kerolox.client.aio.consumers.push.running import RunningListeners
-from kerolox.client.core.consuming.outcome import Unheard
+from kerolox.client.core.consuming.outcome import Outcome, Unheard
 from kerolox.client.core.consuming.stats import TopicStats
 from kerolox.errors import BrokerError
-from kerolox.message import MessageExt, MessageModel, consume_start_ms
+from kerolox.message import MessageExt, consume_start_ms
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Consuming:
             stats.consumed.add(now_ms, len(messages) - len(failed), now_ms - start_ms)
         if failed:
             stats.failed.add(now_ms, len(failed), now_ms - start_ms)
-            lost = [messages[position] for position in failed]
+            lost = [(messages[position], outcome) for position, outcome in failed.items()]
             done = [m for position, m in enumerate(messages) if position not in failed]
             # What went well counts at once: a broker may be slow to take back the rest.
             self._finish(assignment, done)
@@ -196,18 +196,13 @@ class Consuming:
 
     # -- failures -----------------------------------------------------------------------------
     async def _give_back(
-        self, assignment: Assignment, messages: list[MessageExt]
+        self, assignment: Assignment, failed: list[tuple[MessageExt, Outcome]]
     ) -> list[MessageExt]:
         """Have failed messages retried; gives those that are done with here."""
-        if self._settings.message_model is MessageModel.BROADCASTING:
-            for message in messages:
-                _log.warning("dropped message %s: broadcasting has no retry", message.message_id)
-            return messages
         done: list[MessageExt] = []
         kept: list[MessageExt] = []
-        for message in messages:
-            level = self._settings.delay_level_when_next_consume
-            if await self._send_backs.send_back(message, level, assignment.queue.broker_name):
+        for message, outcome in failed:
+            if await self._send_backs.settle(message, outcome, assignment.queue.broker_name):
                 done.append(message)
             else:
                 message.reconsume_times += 1

@@ -8,7 +8,7 @@ message is stored; they are the four statuses of a :class:`SendResult`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -40,6 +40,16 @@ ZLIB_FLAGS = COMPRESSED | COMPRESSION_ZLIB
 """Older readers look at bit 0 only."""
 
 _BATCH_ITEM_OVERHEAD_BYTES = 22
+
+_NOT_SENT_AGAIN = (
+    PropertyKey.MIN_OFFSET,
+    PropertyKey.MAX_OFFSET,
+    PropertyKey.CONSUME_START_TIME,
+    # A broker would take the copy for the half of a new transaction.
+    PropertyKey.TRANSACTION_PREPARED,
+    PropertyKey.DELAY,
+)
+"""Properties of a message that its copy in the retry topic does not have."""
 
 
 class SendStatus(Enum):
@@ -245,29 +255,45 @@ def retry_message(
     )
 
 
+def dead_letter_message(
+    message: MessageExt, group: str, *, properties: Mapping[str, str], topic: str = ""
+) -> OutgoingMessage:
+    """The copy that a broker puts among the group's dead letters, with further properties: it has
+    been tried as often as it may be. Errors: see :func:`passed_on_message`."""
+    copy = passed_on_message(message, group, delay_level=0, topic=topic, properties=properties)
+    return copy._replace(max_reconsume_times=message.reconsume_times)
+
+
 def passed_on_message(
-    message: MessageExt, group: str, *, delay_level: int, topic: str = ""
+    message: MessageExt,
+    group: str,
+    *,
+    delay_level: int,
+    topic: str = "",
+    properties: Mapping[str, str] | None = None,
 ) -> OutgoingMessage:
     """The copy that goes to the group's retry topic as often tried as the message is, however
     often that may be: no broker makes it a dead letter.
 
-    ``topic`` is the message's as brokers know it, if that is another one.
+    ``topic`` is the message's as brokers know it, if that is another one; ``properties`` are
+    further ones.
 
     Raises:
         MessageRejectedError: a listener has put something into the properties that would be read
             as others.
     """
-    properties = dict(message.properties)
-    for name in (PropertyKey.MIN_OFFSET, PropertyKey.MAX_OFFSET, PropertyKey.CONSUME_START_TIME):
-        properties.pop(name, None)
-    properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
-    properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
-    properties[PropertyKey.DELAY] = str(delay_level)
-    properties[PropertyKey.WAIT] = "true"
-    text = encode_properties(properties)
+    all_properties = {**message.properties, **(properties or {})}
+    for name in _NOT_SENT_AGAIN:
+        all_properties.pop(name, None)
+    all_properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
+    all_properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
+    if delay_level:
+        all_properties[PropertyKey.DELAY] = str(delay_level)
+    all_properties[PropertyKey.WAIT] = "true"
+    text = encode_properties(all_properties)
     # What another client sent stays as it is: a value may have a U+0001 that changes nothing.
-    if decode_properties(text) != properties:
-        text = property_text(properties)
+    if decode_properties(text) != all_properties:
+        text = property_text(all_properties)
     return OutgoingMessage(
         f"{RETRY_PREFIX}{group}",
         message.body,

@@ -11,8 +11,11 @@ from kerolox.client.aio.user_code import call_user
 from kerolox.client.core.consuming.outcome import (
     ConsumeStatus,
     ListenerResult,
+    OneResult,
+    Outcome,
     Unheard,
-    failed_positions,
+    all_failed,
+    failed_outcomes,
     unheard,
 )
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
@@ -33,11 +36,13 @@ _log = logging.getLogger(__name__)
 
 MessageListener = Callable[[list[MessageExt]], Awaitable[ListenerResult] | ListenerResult]
 """Takes messages of one queue; returning None means success, raising means to try again later. It
-may also return a list with a status (or None) for each message: only what failed comes again."""
+may return a ConsumeStatus or an Outcome for all, a list with one (or None) for each message, or an
+AckIndex: only what failed comes again."""
 
 
-OneMessageListener = Callable[[MessageExt], Awaitable[ConsumeStatus | None] | ConsumeStatus | None]
-"""Takes one message; returning None means success, raising means to try again later."""
+OneMessageListener = Callable[[MessageExt], Awaitable[OneResult] | OneResult]
+"""Takes one message; returning None means success, raising means to try again later. It may return
+a ConsumeStatus or an Outcome."""
 
 
 def each(listener: OneMessageListener) -> MessageListener:
@@ -48,15 +53,15 @@ def each(listener: OneMessageListener) -> MessageListener:
             return await call_user(listener, messages[0])
         return [await one(message) for message in messages]
 
-    async def one(message: MessageExt) -> ConsumeStatus | None:
+    async def one(message: MessageExt) -> OneResult:
         try:
-            status = await call_user(listener, message)
+            result = await call_user(listener, message)
         except Exception:
             _log.warning("listener failed for message %s", message.message_id, exc_info=True)
             return ConsumeStatus.RECONSUME_LATER
-        if status is None or isinstance(status, ConsumeStatus):
-            return status
-        _log.warning("listener returned %.200r; return None or a ConsumeStatus", status)
+        if result is None or isinstance(result, ConsumeStatus | Outcome):
+            return result
+        _log.warning("listener returned %.200r; return None, a ConsumeStatus or an Outcome", result)
         return ConsumeStatus.RECONSUME_LATER
 
     return listen
@@ -90,14 +95,17 @@ class Listeners:
             self._restore_topics(messages)
         return messages[0].topic in self.by_topic or bool(messages[0].body_error)
 
-    async def call(self, queue: MessageQueue, messages: list[MessageExt]) -> list[int]:
-        """Run the listener of messages of one topic; positions of those to be tried again."""
+    async def call(self, queue: MessageQueue, messages: list[MessageExt]) -> dict[int, Outcome]:
+        """Run the listener of messages of one topic; what becomes of those that it is not done
+        with, by position."""
         note_consume_start(messages, clock.now_ms())
         if self._hooks and not messages[0].body_error:
             return await self._listen_hooked(queue, messages)
         return (await self._listen(messages))[0]
 
-    async def _listen_hooked(self, queue: MessageQueue, messages: list[MessageExt]) -> list[int]:
+    async def _listen_hooked(
+        self, queue: MessageQueue, messages: list[MessageExt]
+    ) -> dict[int, Outcome]:
         """The listener with hooks around it; see :meth:`_listen`."""
         shown = queue_without_namespace(self._namespace, queue)
         context = ConsumeContext(self._group, self._namespace, shown, messages)
@@ -113,9 +121,11 @@ class Listeners:
         run_hooks((hook.after_consume for hook in self._hooks), context)
         return failed
 
-    async def _listen(self, messages: list[MessageExt]) -> tuple[list[int], ConsumeReturnType]:
-        """Positions of the messages to be tried again, and how the listener ended."""
-        everything = list(range(len(messages)))
+    async def _listen(
+        self, messages: list[MessageExt]
+    ) -> tuple[dict[int, Outcome], ConsumeReturnType]:
+        """What becomes of the messages that are not done with, and how the listener ended."""
+        everything = all_failed(len(messages))
         if messages[0].body_error:
             self._log_unreadable(messages[0])
             return everything, ConsumeReturnType.EXCEPTION
@@ -124,11 +134,11 @@ class Listeners:
         except Exception:
             _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
             return everything, ConsumeReturnType.EXCEPTION
-        failed = failed_positions(result, len(messages))
+        failed = failed_outcomes(result, len(messages))
         if failed is None:
             _log.warning(
-                "listener returned %.200r for %d messages; return None, a ConsumeStatus or a list"
-                " of them, one for each message",
+                "listener returned %.200r for %d messages; return None, a ConsumeStatus, an Outcome"
+                " or a list of them, one for each message",
                 result,
                 len(messages),
             )
@@ -181,8 +191,8 @@ class Listeners:
         listener = self.by_topic.get(message.topic)
         if listener is None:
             raise ClientError(f"no listener for topic {message.topic!r}")
-        failed = failed_positions(await call_user(listener, [message]), 1)
-        return ConsumeStatus.CONSUME_SUCCESS if failed == [] else ConsumeStatus.RECONSUME_LATER
+        failed = failed_outcomes(await call_user(listener, [message]), 1)
+        return ConsumeStatus.CONSUME_SUCCESS if failed == {} else ConsumeStatus.RECONSUME_LATER
 
     def _restore_topics(self, messages: list[MessageExt]) -> None:
         """A retried message shows the topic that it was first sent to, and each the name that its

@@ -6,16 +6,23 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.core.consuming.outcome import (
+    DEAD_LETTER_LEVEL,
+    DEAD_LETTER_REASON,
+    Action,
+    Outcome,
+)
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
     SendHeader,
+    dead_letter_message,
     passed_on_message,
     retry_message,
     send_result,
 )
 from kerolox.errors import ClientError, KeroloxError
-from kerolox.message import MessageExt, MessageQueue
+from kerolox.message import MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
 
@@ -54,8 +61,50 @@ class SendBacks:
         given = self._settings.max_reconsume_times
         return MAX_RECONSUME_TIMES if given < 0 else given
 
+    async def settle(self, message: MessageExt, outcome: Outcome, broker_name: str) -> bool:
+        """Give back a message that was not consumed, as its listener wants it; False when nothing
+        worked. Broadcasting knows no retries: there the message is dropped."""
+        if self._settings.message_model is MessageModel.BROADCASTING:
+            _log.warning("dropped message %s: broadcasting has no retry", message.message_id)
+            return True
+        if outcome.action is Action.DEAD_LETTER:
+            return await self.bury(message, outcome.reason, broker_name)
+        level = outcome.delay_level
+        if level is None:
+            level = self._settings.delay_level_when_next_consume
+        return await self.send_back(message, level, broker_name)
+
+    async def bury(self, message: MessageExt, reason: str, broker_name: str) -> bool:
+        """Make a message a dead letter; False: that failed."""
+        _log.warning(
+            "message %s of topic %s goes to the dead letters of group %s: %s",
+            message.message_id,
+            message.topic,
+            self._group,
+            reason or "no reason given",
+        )
+        # A send-back has no place for a reason; a copy of the message has.
+        if reason and await self._send_again(
+            message,
+            lambda: dead_letter_message(
+                message,
+                self._group,
+                properties={DEAD_LETTER_REASON: reason},
+                topic=with_namespace(self._namespace, message.topic),
+            ),
+            broker_name,
+        ):
+            return True
+        return await self._ask_back(message, DEAD_LETTER_LEVEL, broker_name)
+
     async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> bool:
         """Have the broker put a message into the group's retry topic; False when nothing worked."""
+        return await self._ask_back(message, delay_level, broker_name) or await self._send_retry(
+            message, broker_name
+        )
+
+    async def _ask_back(self, message: MessageExt, delay_level: int, broker_name: str) -> bool:
+        """CONSUMER_SEND_MSG_BACK; False: it was refused or not answered."""
         fields = {
             "offset": message.commit_log_offset,
             "group": self._group,
@@ -77,7 +126,7 @@ class SendBacks:
             )
         except KeroloxError as error:
             _log.warning("send-back of message %s failed: %s", message.message_id, error)
-            return await self._send_retry(message, broker_name)
+            return False
         return True
 
     async def _send_retry(self, message: MessageExt, broker_name: str) -> bool:
