@@ -24,6 +24,7 @@ PUBLIC = (
     "kerolox.client.sync",
     "kerolox.errors",
     "kerolox.spark",
+    "kerolox.testing",
 )
 """The modules whose names users may rely on."""
 

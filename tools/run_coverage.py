@@ -119,7 +119,17 @@ def main() -> int:
         *os.environ.get("KEROLOX_COVERAGE", PARTS).split(),
         *("-n", "auto", "--dist", "loadgroup", "-m", NO_RUNTIME),
     ]
-    command = [sys.executable, "-m", "pytest", "-q", "--cov", "--cov-report=", *chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:kerolox",
+        "--cov",
+        "--cov-report=",
+        *chosen,
+    ]
     status = subprocess.run(command, cwd=ROOT, env=environment).returncode
     print(f"coverage: Python {python_report()}")
     if tools is not None:

@@ -1,7 +1,8 @@
 """The code blocks of README.md and docs/, in order, and what each of them needs to run.
 
 A comment before a block says more about it: ``<!-- test: server -->`` for commands that serve until
-they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``.
+they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``,
+``<!-- test: pytest -->`` for a file of tests.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Block:
 
     Args:
         language: as it stands behind the fence.
-        needs: ``server``, ``spark`` or empty.
+        needs: ``server``, ``spark``, ``pytest`` or empty.
         code: the lines.
     """
 

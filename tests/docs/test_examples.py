@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def pages(*languages: str, needs: str = "") -> list[Path]:
+def pages(*languages: str, needs: tuple[str, ...] = ("",)) -> list[Path]:
     """Those with such a block."""
     return [
         page
         for page in PAGES
-        if any(each.language in languages and each.needs == needs for each in blocks_of(page))
+        if any(each.language in languages and each.needs in needs for each in blocks_of(page))
     ]
 
 
@@ -83,10 +84,22 @@ def check_setup(line: str) -> None:
         assert extra in project["optional-dependencies"], line
 
 
+def run_tests(code: str, folder: Path, server: Up) -> None:
+    """Run an example that is a file of tests."""
+    (folder / "test_example.py").write_text(code)
+    # An environment that was set up before there was an entry point does not name the plugin.
+    named = entry_points(group="pytest11", name="kerolox")
+    plugin = [] if named else ["-p", "kerolox.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_example.py"]
+    run(command, folder, server.namesrv)
+
+
 def run_block(block: Block, folder: Path, server: Up) -> None:
     code = block.code.replace("127.0.0.1:9876", server.namesrv)
     lines = [line for line in code.splitlines() if line]
-    if block.language == "python":
+    if block.needs == "pytest":
+        run_tests(code, folder, server)
+    elif block.language == "python":
         run([sys.executable, "-c", code], folder, server.namesrv)
     elif block.language == "properties":
         (folder / "broker.conf").write_text(code)
@@ -120,7 +133,9 @@ def serve(line: str, folder: Path, server: Up) -> None:
     assert status == 0, (folder / "log").read_text()
 
 
-@pytest.mark.parametrize("page", pages("python", "sh", "properties"), ids=name_of)
+@pytest.mark.parametrize(
+    "page", pages("python", "sh", "properties", needs=("", "pytest")), ids=name_of
+)
 def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
     (tmp_path / "store").symlink_to(up.data / "store")
     for block in blocks_of(page):
@@ -132,7 +147,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
 @pytest.mark.timeout(600)
 def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
     code = [SESSION]
-    for page in pages("python", needs="spark"):
+    for page in pages("python", needs=("spark",)):
         code.append(f"print({name_of(page)!r})")
         code += [each.code for each in blocks_of(page) if each.needs == "spark"]
     run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)

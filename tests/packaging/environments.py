@@ -74,8 +74,8 @@ class Environment:
         }
         return inherited | {"PATH": str(self.bin)}
 
-    def install(self, *wheels: Path, extra: str = "") -> None:
-        """Install wheels, and what they ask for in the locked versions."""
+    def install(self, *wheels: Path | str, extra: str = "") -> None:
+        """Install wheels, or packages by name, and what they ask for in the locked versions."""
         # No hashes here: those of the wheels and of their ranges would be asked for, too.
         locked = (ROOT / "constraints.txt").read_text()
         versions = self.folder / "versions.txt"

@@ -31,6 +31,16 @@ import importlib, kerolox, sys
 print(kerolox.__file__)
 print(importlib.import_module(sys.argv[1]).__file__)
 """
+FIXTURES = """
+from kerolox import Message
+from kerolox.client.sync import Producer
+
+
+def test_sends(kerolox_broker, kerolox_topic):
+    with Producer("shop", kerolox_broker.name_server) as producer:
+        producer.send(Message(kerolox_topic, b"hello"))
+    assert [each.body for each in kerolox_broker.messages(kerolox_topic)] == [b"hello"]
+"""
 SPARK = """
 import sys
 from pyspark.sql import SparkSession
@@ -95,6 +105,14 @@ def test_the_pure_wheel_is_complete_by_itself(wheels: list[Path], tmp_path: Path
     environment.install(wheels[0])
     with served(environment, tmp_path) as name_server:
         send_and_tail(environment, name_server)
+
+
+def test_the_fixtures_of_pytest_come_with_the_wheel(wheels: list[Path], tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
+    environment.install(wheels[0], "pytest")
+    test = tmp_path / "test_fixtures.py"
+    test.write_text(FIXTURES)
+    assert "1 passed" in environment.run("python", "-m", "pytest", "-q", "-W", "error", test)
 
 
 @pytest.mark.spark

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,16 +41,6 @@ def small_config(folder: Path, *, path: Path | None = None, **overrides: Any) ->
 
 ASK_SECONDS_MAX = 30.0
 """How long a peer waits for an answer; the pulls that are held in tests wait for longer."""
-
-
-class TurnedClock:
-    """The time of the system, and what a test adds."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def __call__(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
 
 
 class Peer:

@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.broker.broker import Broker
-from tests.support.clients.peer import Peer, TurnedClock, peer_of, small_config
+from kerolox.testing import Clock
+from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.kernels import KERNELS
 from tests.support.servers.patience import lift_time_limits
 
@@ -43,7 +44,7 @@ async def peer(broker: Broker) -> AsyncIterator[Peer]:
 @pytest_asyncio.fixture
 async def any_broker(tmp_path: Path, kernel: str) -> AsyncIterator[Broker]:
     """A broker on each kernel in turn."""
-    async with Broker(small_config(tmp_path), kernel=kernel, clock_ms=TurnedClock()) as started:
+    async with Broker(small_config(tmp_path), kernel=kernel, clock_ms=Clock()) as started:
         yield started
 
 

@@ -16,12 +16,14 @@ from kerolox.message import encode_properties
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
-from tests.support.clients.peer import TurnedClock, peer_of, small_config
+from kerolox.testing import Clock
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
-    from tests.support.clients.peer import Peer
+    from kerolox.testing import Clock
+from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +34,7 @@ HELD = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 @pytest_asyncio.fixture
 async def sql_broker(tmp_path: Path, kernel: str) -> AsyncIterator[Broker]:
     config = small_config(tmp_path, enable_property_filter=True)
-    async with Broker(config, kernel=kernel, clock_ms=TurnedClock()) as started:
+    async with Broker(config, kernel=kernel, clock_ms=Clock()) as started:
         yield started
 
 

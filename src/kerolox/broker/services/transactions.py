@@ -120,6 +120,15 @@ class Transactions:
         end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
         return max(0, end - self._half_position - len(self._ended))
 
+    def open_groups(self) -> set[str]:
+        """The producer groups of open halves, of the first :data:`HALVES_PER_SLICE`."""
+        self._load()
+        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
+        last = min(end, self._half_position + HALVES_PER_SLICE)
+        offsets = (n for n in range(self._half_position, last) if n not in self._ended)
+        halves = [half for half in map(self._half, offsets) if half is not None]
+        return {half.properties.get(PropertyKey.PRODUCER_GROUP, "") for half in halves}
+
     # -- the producer's requests ----------------------------------------------------------------
     async def prepare(self, record: NewRecord) -> Put:
         """Store a half message; topic and queue of the record become those of halves."""

@@ -250,11 +250,19 @@ class ClientTable:
         for name in list(joined.consumer_groups):
             self.remove_consumer(name, connection, notify=True)
 
+    def _members_of_all(self) -> list[Client]:
+        members = [m for members in self._producers.values() for m in members.values()]
+        return members + [m for group in self._groups.values() for m in group.members.values()]
+
+    def turned(self, ms: int) -> None:
+        """The clock was turned ahead by so much; nobody was silent for longer than before."""
+        for client in {id(client): client for client in self._members_of_all()}.values():
+            client.last_heartbeat_ms += ms
+
     def expire(self) -> None:
         """Drop clients that are silent for too long, and close their connections."""
         oldest = self._now_ms() - EXPIRED_MS
-        members = [m for members in self._producers.values() for m in members.values()]
-        members += [m for group in self._groups.values() for m in group.members.values()]
+        members = self._members_of_all()
         expired = {m.connection: m for m in members if m.last_heartbeat_ms < oldest}
         for client in expired.values():
             _log.warning(

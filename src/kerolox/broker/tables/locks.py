@@ -57,6 +57,12 @@ class QueueLocks:
             held.append(queue)
         return held
 
+    def turned(self, ms: int) -> None:
+        """The clock was turned ahead by so much; locks live as long as they would have."""
+        for locks in self._locks.values():
+            for queue, (client_id, taken_ms) in locks.items():
+                locks[queue] = (client_id, taken_ms + ms)
+
     def __len__(self) -> int:
         return self._count
 
