@@ -31,11 +31,18 @@ SOURCES = (
     "producers.transaction",
     "consumers.pull_consumer",
     "consumers.push_consumer",
+    "connection",
 )
 BASES = {"ClusterQueries": "query", "LifeCycle": "life", "Client": "client"}
 """Classes that only others inherit, and their modules."""
 
-CLASSES = (*BASES, "Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
+MEMBERS = ("Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
+"""Classes whose twins a twin of a connection makes too, on its own event loop."""
+
+CLASSES = (*BASES, *MEMBERS, "Connection")
+
+LEFT_OUT = frozenset(("access",))
+"""Public names that are of use on asyncio alone."""
 
 THREADS = {"TransactionProducer": "transaction_concurrency", "PushConsumer": "consume_concurrency"}
 """The setting that says how many listener threads the twin of a class has."""
@@ -72,6 +79,7 @@ class Module:
         self.classes: dict[str, ast.ClassDef] = {}
         self.callbacks: dict[str, ast.Assign] = {}
         self.texts: dict[str, str] = {}
+        self.connect: ast.FunctionDef | None = None
         self._read(self.tree.body)
 
     def _read(self, body: list[ast.stmt]) -> None:
@@ -81,6 +89,8 @@ class Module:
                 self.origin.update({item.name: node.module for item in node.names})
             elif isinstance(node, ast.If):  # TYPE_CHECKING
                 self._read(node.body)
+            elif isinstance(node, ast.FunctionDef) and node.name == "connect":
+                self.connect = node
             elif isinstance(node, ast.ClassDef):
                 self.classes[node.name] = node
                 self.origin[node.name] = self.dotted
@@ -108,6 +118,8 @@ class Generator:
             parts += [
                 self._twin(module, node) for name, node in module.classes.items() if name in CLASSES
             ]
+            if module.connect is not None:
+                parts.append(self._connect(module, module.connect))
         imports = "\n".join(self._imports())
         return "\n\n".join((HEADER, f"from __future__ import annotations\n{imports}", *parts))
 
@@ -133,6 +145,18 @@ class Generator:
         self._use(module, ast.parse(value))
         return f'{name} = {value}\n"""{_reworded(module.texts[name])}"""'
 
+    def _connect(self, module: Module, node: ast.FunctionDef) -> str:
+        """The twin of the function that makes a connection: that one is started at once."""
+        self._use(module, node.args)
+        arguments = self._arguments(node.args)
+        return (
+            f"def connect({ast.unparse(node.args)}) -> Connection:\n"
+            f"{_docstring(node, 4)}\n"
+            f"    made = Connection({arguments})\n"
+            "    made.start()\n"
+            "    return made\n"
+        )
+
     def _twin(self, module: Module, node: ast.ClassDef) -> str:
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         lines = [f"class {node.name}({bases}):" if bases else f"class {node.name}:"]
@@ -155,7 +179,7 @@ class Generator:
         node: ast.FunctionDef | ast.AsyncFunctionDef,
     ) -> str:
         name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(node.name, node.name)
-        if name.startswith("_") and name not in KEPT:
+        if name in LEFT_OUT or (name.startswith("_") and name not in KEPT):
             return ""
         self._use(module, node.args)
         if node.returns is not None:
@@ -180,12 +204,13 @@ class Generator:
         call = f"self._client.{node.name}"
         if name == "__init__":
             kind = _settings_type(node)
+            group = "        self.group: str = self._client.group\n"
             return (
                 f"        self._portal = Portal({owner.name!r})\n"
                 f"        self._client = aio.{owner.name}({arguments})\n"
-                "        self.group: str = self._client.group\n"
+                f"{group if owner.name in MEMBERS else ''}"
                 f"        self.settings: {kind} = self._client.settings"
-                f"{self._threads(owner)}"
+                f"{self._threads(owner.name, 'self')}"
             )
         if name == "__repr__":
             return "        return repr(self._client)"
@@ -200,13 +225,30 @@ class Generator:
         if is_property:
             is_field = re.fullmatch(r"return self\._?\w+", ast.unparse(node.body[-1]))
             return f"        return {call if is_field else f'self._portal.read(lambda: {call})'}"
+        if node.returns and ast.unparse(node.returns) in MEMBERS:
+            return self._made(
+                ast.unparse(node.returns), f"{call}({self._arguments(node.args, 'portal')})"
+            )
         returned = "" if node.returns and ast.unparse(node.returns) == "None" else "return "
         if isinstance(node, ast.AsyncFunctionDef):
             return f"        {returned}self._portal.run({call}({arguments}))"
         comma = ", " if arguments else ""
         return f"        {returned}self._portal.call({call}{comma}{arguments})"
 
-    def _arguments(self, args: ast.arguments) -> str:
+    def _made(self, name: str, call: str) -> str:
+        """The twin of a client that another one makes."""
+        return (
+            f"        portal = Portal({name!r}, of=self._portal)\n"
+            f"        made = {name}.__new__({name})\n"
+            "        made._portal = portal\n"
+            f"        made._client = {call}\n"
+            "        made.group = made._client.group\n"
+            "        made.settings = made._client.settings"
+            f"{self._threads(name, 'made')}\n"
+            "        return made"
+        )
+
+    def _arguments(self, args: ast.arguments, portal: str = "self._portal") -> str:
         """How to pass all arguments on, callbacks wrapped."""
         passed: list[str] = []
         for argument in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
@@ -214,14 +256,16 @@ class Generator:
                 continue
             value = argument.arg
             if argument.annotation and ast.unparse(argument.annotation) in self.callbacks:
-                value = f"self._portal.listener({value})"
+                value = f"{portal}.listener({value})"
             named = argument in args.kwonlyargs
             passed.append(f"{argument.arg}={value}" if named else value)
         return ", ".join(passed)
 
-    def _threads(self, owner: ast.ClassDef) -> str:
-        setting = THREADS.get(owner.name)
-        return f"\n        self._portal.threads_max = self.settings.{setting}" if setting else ""
+    def _threads(self, name: str, twin: str) -> str:
+        setting = THREADS.get(name)
+        return (
+            f"\n        {twin}._portal.threads_max = {twin}.settings.{setting}" if setting else ""
+        )
 
 
 def _settings_type(node: ast.AST) -> str:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from kerolox.client import (
         AckIndex,
         AllocationStrategy,
+        ClientSettings,
+        Connection,
         ConsumeContext,
         ConsumeFromWhere,
         ConsumeHook,
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
         allocate_by_consistent_hash,
         allocate_by_machine_room,
         allocate_nearby,
+        connect,
         create_reply,
         split_batches,
     )
@@ -94,8 +97,10 @@ __all__ = [
     "BrokerSystemError",
     "ClientClosedError",
     "ClientError",
+    "ClientSettings",
     "ConfigError",
     "ConnectError",
+    "Connection",
     "ConnectionLostError",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -160,6 +165,7 @@ __all__ = [
     "allocate_by_consistent_hash",
     "allocate_by_machine_room",
     "allocate_nearby",
+    "connect",
     "create_reply",
     "split_batches",
 ]

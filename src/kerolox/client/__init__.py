@@ -1,5 +1,6 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
+from kerolox.client.aio.connection import Connection, connect
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
@@ -10,6 +11,7 @@ from kerolox.client.aio.producers.transaction import (
     TransactionProducer,
 )
 from kerolox.client.aio.settings import (
+    ClientSettings,
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
@@ -42,6 +44,8 @@ from kerolox.security.tls import Tls, TlsSettings
 __all__ = [
     "AckIndex",
     "AllocationStrategy",
+    "ClientSettings",
+    "Connection",
     "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeHook",
@@ -80,6 +84,7 @@ __all__ = [
     "allocate_by_consistent_hash",
     "allocate_by_machine_room",
     "allocate_nearby",
+    "connect",
     "create_reply",
     "split_batches",
 ]

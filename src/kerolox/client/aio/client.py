@@ -29,6 +29,8 @@ class Client(LifeCycle):
     group: str
     _own: ClientInstance
     """The instance of a client that stands alone."""
+    _maker: LifeCycle | None = None
+    """The connection that made it, whose instance it shares."""
 
     def _introduce(
         self,
@@ -70,10 +72,26 @@ class Client(LifeCycle):
         """What the instance is to know of it."""
         raise NotImplementedError
 
+    def _share(self, maker: LifeCycle) -> None:
+        """Belong to a connection from now on."""
+        self._maker = maker
+        self._instance = maker._instance
+
+    def is_made_by(self, maker: object) -> bool:
+        """It belongs to this connection."""
+        return self._maker is maker
+
+    async def _before_start(self) -> None:
+        if self._maker is not None:
+            await self._maker.start()
+
     def _open(self) -> Cluster:
         """The first step of a start: use an instance, which no other member of the group has."""
         member = self._member()
-        return self._hold(self._own.shared(member), member)
+        if self._maker is None:
+            return self._hold(self._own.shared(member), member)
+        self._maker._open_cluster()
+        return self._hold(self._maker._instance, member)
 
     def _cancel(self) -> None:
         self._background.cancel()

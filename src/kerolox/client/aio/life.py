@@ -141,11 +141,15 @@ class LifeCycle(ClusterQueries):
 
     async def _begin(self, begin: Callable[[], Awaitable[None]]) -> None:
         try:
+            await self._before_start()
             await begin()
             self._warning = weakref.finalize(self, _warn, self._name)
         except BaseException:
             await self._shut_down()
             raise
+
+    async def _before_start(self) -> None:
+        """Start what it is part of."""
 
     def _has_started(self, _: asyncio.Task[None]) -> None:
         self._starting = None

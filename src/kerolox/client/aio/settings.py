@@ -128,6 +128,31 @@ class ClientSettings:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+    def within(self, connection: ClientSettings) -> Self:
+        """These settings, for something that a connection makes: what is at its default here is as
+        the connection has it.
+
+        Raises:
+            ConfigError: one is set to something else that only the connection can have.
+        """
+        changes: dict[str, object] = {}
+        for field in dataclasses.fields(ClientSettings):
+            name, ours, theirs = (
+                field.name,
+                getattr(self, field.name),
+                getattr(connection, field.name),
+            )
+            if ours == theirs:
+                continue
+            if ours == field.default:
+                changes[name] = theirs
+            elif name not in OF_EACH:
+                raise ConfigError(
+                    f"{name} is a setting of the connection: give it to connect(), not to what is"
+                    " made from it"
+                )
+        return self.changed(**changes)
+
     def of_instance(self) -> tuple[object, ...]:
         """What all that share connections must agree on."""
         return tuple(getattr(self, name) for name in INSTANCE_FIELDS)

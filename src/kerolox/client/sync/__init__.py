@@ -6,6 +6,7 @@ listeners are plain functions that run in threads of the consumer.
 
 from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import (
+    ClientSettings,
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
@@ -32,6 +33,7 @@ from kerolox.client.core.sending.send import SendResult, SendStatus, split_batch
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._generated import (
+    Connection,
     LocalTransaction,
     MessageListener,
     OneMessageListener,
@@ -40,6 +42,7 @@ from kerolox.client.sync._generated import (
     PushConsumer,
     TransactionCheck,
     TransactionProducer,
+    connect,
 )
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.security.credentials import Credentials
@@ -48,6 +51,8 @@ from kerolox.security.tls import Tls, TlsSettings
 __all__ = [
     "AckIndex",
     "AllocationStrategy",
+    "ClientSettings",
+    "Connection",
     "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeHook",
@@ -86,6 +91,7 @@ __all__ = [
     "allocate_by_consistent_hash",
     "allocate_by_machine_room",
     "allocate_nearby",
+    "connect",
     "create_reply",
     "split_batches",
 ]

@@ -12,7 +12,12 @@ import kerolox.client as aio
 from kerolox.client.aio import client, life, query
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.aio.producers.producer import QueueSelector
-from kerolox.client.aio.settings import ProducerSettings, PullConsumerSettings, PushConsumerSettings
+from kerolox.client.aio.settings import (
+    ClientSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+)
 from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.sending.send import SendResult
@@ -178,6 +183,10 @@ class Client(LifeCycle):
 
     def __repr__(self) -> str:
         return repr(self._client)
+
+    def is_made_by(self, maker: object) -> bool:
+        """It belongs to this connection."""
+        return self._portal.call(self._client.is_made_by, maker)
 
 
 class Producer(Client):
@@ -636,3 +645,160 @@ class PushConsumer(Client):
             offsets: by queue; queues that are not ours are left alone.
         """
         self._portal.run(self._client.reset_offsets(offsets))
+
+
+class Connection(LifeCycle):
+    """Owns connections, routes and heartbeats; what is made from it shares them.
+
+    Use it as a context manager or with :meth:`start` and
+    :meth:`close`::
+
+        with connect("127.0.0.1:9876") as connection:
+            with connection.producer("orders") as producer:
+                producer.send(Message("Orders", b"hello", keys="42"))
+
+    Brokers know all of it as one client (``MQClientInstance``), with one heartbeat. A group has at
+    most one producer and one consumer of it at a time. Closing it closes what was made from it;
+    closing one of these leaves its group and keeps the rest.
+    """
+
+    _client: aio.Connection
+
+    def __init__(
+        self, name_server: str | Iterable[str] = "", *, settings: ClientSettings | None = None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
+            settings: what all that is made from it has in common.
+
+        Raises:
+            ConfigError: the name server is illegal.
+        """
+        self._portal = Portal("Connection")
+        self._client = aio.Connection(name_server, settings=settings)
+        self.settings: ClientSettings = self._client.settings
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+    def start(self) -> None:
+        """Make ready; brokers are asked when something is first needed of them.
+
+        Raises:
+            ClientClosedError: it was closed before; make a new one.
+        """
+        self._portal.open(self._client.start)
+
+    def close(self) -> None:
+        """Close all that was made from it, consumers first, then all connections. Idempotent.
+
+        It takes five seconds at most, or as long as the listeners of its consumers may.
+
+        Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
+        """
+        self._portal.shut(self._client.close)
+
+    def producer(self, group: str, *, settings: ProducerSettings | None = None) -> Producer:
+        """A producer that shares the connections; start it, or use it in a with statement.
+
+        Args:
+            group: producer group.
+            settings: all else; what it leaves at its default is as the connection has it.
+
+        Raises:
+            ConfigError: the group is illegal, or a setting is one that the connection has.
+        """
+        portal = Portal("Producer", of=self._portal)
+        made = Producer.__new__(Producer)
+        made._portal = portal
+        made._client = self._client.producer(group, settings=settings)
+        made.group = made._client.group
+        made.settings = made._client.settings
+        return made
+
+    def transaction_producer(
+        self, group: str, *, check: TransactionCheck, settings: ProducerSettings | None = None
+    ) -> TransactionProducer:
+        """A producer of transactions that shares the connections.
+
+        Args:
+            group: producer group; all its members must be able to answer ``check``.
+            check: says how a transaction ended.
+            settings: as of :meth:`producer`.
+
+        Raises:
+            ConfigError: as :meth:`producer`.
+        """
+        portal = Portal("TransactionProducer", of=self._portal)
+        made = TransactionProducer.__new__(TransactionProducer)
+        made._portal = portal
+        made._client = self._client.transaction_producer(
+            group, check=portal.listener(check), settings=settings
+        )
+        made.group = made._client.group
+        made.settings = made._client.settings
+        made._portal.threads_max = made.settings.transaction_concurrency
+        return made
+
+    def push_consumer(
+        self, group: str, *, settings: PushConsumerSettings | None = None
+    ) -> PushConsumer:
+        """A push consumer that shares the connections; subscribe, then start it.
+
+        Args:
+            group: consumer group; all its members must have the same subscriptions.
+            settings: as of :meth:`producer`.
+
+        Raises:
+            ConfigError: as :meth:`producer`.
+        """
+        portal = Portal("PushConsumer", of=self._portal)
+        made = PushConsumer.__new__(PushConsumer)
+        made._portal = portal
+        made._client = self._client.push_consumer(group, settings=settings)
+        made.group = made._client.group
+        made.settings = made._client.settings
+        made._portal.threads_max = made.settings.consume_concurrency
+        return made
+
+    def pull_consumer(
+        self, group: str, *, settings: PullConsumerSettings | None = None
+    ) -> PullConsumer:
+        """A pull consumer that shares the connections.
+
+        Args:
+            group: consumer group.
+            settings: as of :meth:`producer`.
+
+        Raises:
+            ConfigError: as :meth:`producer`.
+        """
+        portal = Portal("PullConsumer", of=self._portal)
+        made = PullConsumer.__new__(PullConsumer)
+        made._portal = portal
+        made._client = self._client.pull_consumer(group, settings=settings)
+        made.group = made._client.group
+        made.settings = made._client.settings
+        return made
+
+
+def connect(
+    name_server: str | Iterable[str] = "", *, settings: ClientSettings | None = None
+) -> Connection:
+    """One client for a process, of which producers and consumers are made.
+
+    ``with connect(...) as connection`` and ``connection = connect(...)`` start it.
+
+    Args:
+        name_server: ``host:port``, several joined by ``;`` or in a list; empty: ``$NAMESRV_ADDR``.
+        settings: what all that is made from it has in common.
+
+    Raises:
+        ConfigError: the name server is illegal.
+    """
+    made = Connection(name_server, settings=settings)
+    made.start()
+    return made

@@ -171,9 +171,18 @@ class _Threads:
 class Portal:
     """The event loop, its thread and the listener threads of one blocking client."""
 
-    def __init__(self, name: str) -> None:
-        """Nothing is started yet; ``name`` is that of the threads."""
+    def __init__(self, name: str, *, of: Portal | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            name: that of the threads.
+            of: another one whose loop this one uses, with listener threads of its own.
+        """
         self._name = name
+        self._of = of
+        self._users: weakref.WeakSet[Portal] = weakref.WeakSet()
+        """Those that use this one's loop."""
+        self._joining = threading.Lock()
         self.threads_max = 1
         """Most listeners that run at the same time; counts at :meth:`open`."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -194,24 +203,34 @@ class Portal:
         self._check_process()
         with self._changing:
             if self._loop is None:
-                loop = _new_loop()
-                self._calls = _Calls()
+                if self._of is None:
+                    self._begin()
+                else:
+                    self._join(self._of)
                 self._threads = _Threads(self._name, self.threads_max)
-                self._thread = threading.Thread(
-                    target=_run_loop,
-                    args=(loop, self._calls),
-                    name=f"{self._name}-loop",
-                    daemon=True,
-                )
-                self._thread.start()
-                self._finalizer = weakref.finalize(self, _end, loop, self._thread)
-                self._loop = loop
                 owners.watch(self)
         try:
             return self.run(start())
         except BaseException:
             self._stop()
             raise
+
+    def _begin(self) -> None:
+        loop = _new_loop()
+        self._calls = _Calls()
+        self._thread = threading.Thread(
+            target=_run_loop, args=(loop, self._calls), name=f"{self._name}-loop", daemon=True
+        )
+        self._thread.start()
+        self._finalizer = weakref.finalize(self, _end, loop, self._thread)
+        self._loop = loop
+
+    def _join(self, other: Portal) -> None:
+        if other._loop is None:
+            raise ClientClosedError(f"the connection that made this {self._name} is not open")
+        with other._joining:
+            other._users.add(self)
+        self._calls, self._thread, self._loop = other._calls, other._thread, other._loop
 
     def shut(self, close: Callable[[], Coroutine[object, None, None]]) -> None:
         """Run the client's close, then end the loop. Idempotent.
@@ -270,7 +289,8 @@ class Portal:
         """In a forked child: the loop has no thread here, and its pipe is the parent's."""
         self._kept = self._loop, self._thread, self._threads
         self._loop = self._thread = self._threads = None
-        self._changing = threading.Lock()  # a thread of the parent may have had the other
+        # A thread of the parent may have had the others.
+        self._changing, self._joining = threading.Lock(), threading.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
 
@@ -339,6 +359,10 @@ class Portal:
         return listen
 
     def _stop(self, deadline: float = math.inf) -> None:
+        with self._joining:
+            users = list(self._users)
+        for user in users:
+            user._stop(deadline)
         with self._changing:
             if self._threads is not None:
                 self._threads.stop(deadline)

@@ -83,7 +83,7 @@ class ClientInstance:
         self._made_in = owners.generation()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
-        self._holders: set[object] = set()
+        self._holders: dict[object, None] = {}
         self._closing: dict[object, Cluster] = {}
         """By the last holder, which closes it."""
         self._claims: dict[object, Member] = {}
@@ -115,7 +115,7 @@ class ClientInstance:
             self.abandon()
         if member is not None:
             self._claim(holder, member)
-        self._holders.add(holder)
+        self._holders[holder] = None
         if self._cluster is None:
             self._cluster = self._opened()
         return self._cluster
@@ -154,7 +154,7 @@ class ClientInstance:
 
     async def leave(self, holder: object) -> None:
         """One holder ends; with the last one all is closed. :meth:`drop` follows."""
-        self._holders.discard(holder)
+        self._holders.pop(holder, None)
         self._remove(holder)
         if not self._holders and self._cluster is not None:
             self._closing[holder] = cluster = self._cluster
@@ -164,7 +164,7 @@ class ClientInstance:
 
     def drop(self, holder: object) -> None:
         """A holder has ended, cleanly or not; what only it had open is closed at once."""
-        self._holders.discard(holder)
+        self._holders.pop(holder, None)
         self._remove(holder)
         cluster = self._closing.pop(holder, None)
         if cluster is None and not self._holders and self._cluster is not None:
@@ -184,7 +184,7 @@ class ClientInstance:
 
     def is_last(self, holder: object) -> bool:
         """Nobody but this one uses it."""
-        return self._holders <= {holder}
+        return self._holders.keys() <= {holder}
 
     def _detach(self) -> list[asyncio.Task[None]]:
         """Whoever opens it from now on gets connections of its own; the tasks that end."""
@@ -193,8 +193,8 @@ class ClientInstance:
         return background.cancel()
 
     # -- members ----------------------------------------------------------------------------------
-    def shared(self, member: Member) -> ClientInstance:
-        """The one that is open here under the same client id, if this member may use it too; else
+    def shared(self, member: Member | None = None) -> ClientInstance:
+        """The one that is open here under the same client id, if the member may use it too; else
         this one (``getOrCreateMQClientInstance``)."""
         found = _open_here().get(self.client_id)
         if (
@@ -202,7 +202,7 @@ class ClientInstance:
             or found._made_in != owners.generation()
             or found._cluster is None
             or found._sources() != self._sources()
-            or found._has(member)
+            or (member is not None and found._has(member))
         ):
             return self
         return found
