@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from kerolox import owners
 from kerolox.addresses import local_address
@@ -15,11 +17,20 @@ from kerolox.client.core.arguments import name_server_text
 from kerolox.client.core.namespaces import with_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.network.instance import Member
     from kerolox.client.aio.settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maker:
+    """A connection, as the clients that it made need it."""
+
+    start: Callable[[], Awaitable[None]]
+    instance: Callable[[], ClientInstance]
+    """The instance that is open; a ClientClosedError when there is none."""
 
 
 class Client(LifeCycle):
@@ -29,7 +40,7 @@ class Client(LifeCycle):
     group: str
     _own: ClientInstance
     """The instance of a client that stands alone."""
-    _maker: LifeCycle | None = None
+    _maker: Maker | None = None
     """The connection that made it, whose instance it shares."""
 
     def _introduce(
@@ -72,15 +83,6 @@ class Client(LifeCycle):
         """What the instance is to know of it."""
         raise NotImplementedError
 
-    def _share(self, maker: LifeCycle) -> None:
-        """Belong to a connection from now on."""
-        self._maker = maker
-        self._instance = maker._instance
-
-    def is_made_by(self, maker: object) -> bool:
-        """It belongs to this connection."""
-        return self._maker is maker
-
     async def _before_start(self) -> None:
         if self._maker is not None:
             await self._maker.start()
@@ -90,8 +92,21 @@ class Client(LifeCycle):
         member = self._member()
         if self._maker is None:
             return self._hold(self._own.shared(member), member)
-        self._maker._open_cluster()
-        return self._hold(self._maker._instance, member)
+        return self._hold(self._maker.instance(), member)
 
     def _cancel(self) -> None:
         self._background.cancel()
+
+
+_Client = TypeVar("_Client", bound=Client)
+
+
+def share(client: _Client, maker: Maker, instance: ClientInstance) -> _Client:
+    """The client, which belongs to a connection from now on."""
+    client._maker, client._instance = maker, instance
+    return client
+
+
+def is_made_by(holder: object, maker: Maker) -> TypeGuard[Client]:
+    """It is a client of this connection."""
+    return isinstance(holder, Client) and holder._maker is maker

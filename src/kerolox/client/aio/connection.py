@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from kerolox import owners
 from kerolox.addresses import local_address
-from kerolox.client.aio.client import Client
+from kerolox.client.aio.client import Client, Maker, is_made_by, share
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.life import LifeCycle
@@ -75,6 +75,7 @@ class Connection(LifeCycle):
             unit_name=self.settings.unit_name,
         )
         self._instance = ClientInstance(client_id, name_servers, address_server, self.settings)
+        self._maker = Maker(self.start, self._open_instance)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "not started" if self._cluster is None else "open"
@@ -175,14 +176,16 @@ class Connection(LifeCycle):
         return self._joined(PullConsumer(group, self._given, settings=given))
 
     def _joined(self, client: _Client) -> _Client:
-        client._share(self)
-        return client
+        return share(client, self._maker, self._instance)
+
+    def _open_instance(self) -> ClientInstance:
+        self._open_cluster()
+        return self._instance
 
     # -- end --------------------------------------------------------------------------------------
     def _made(self) -> list[Client]:
         """What was made from it and is open."""
-        holders = self._instance.holders
-        return [each for each in holders if isinstance(each, Client) and each.is_made_by(self)]
+        return [each for each in self._instance.holders if is_made_by(each, self._maker)]
 
     def _waits_for_close(self) -> None:
         for client in self._made():

@@ -184,10 +184,6 @@ class Client(LifeCycle):
     def __repr__(self) -> str:
         return repr(self._client)
 
-    def is_made_by(self, maker: object) -> bool:
-        """It belongs to this connection."""
-        return self._portal.call(self._client.is_made_by, maker)
-
 
 class Producer(Client):
     """Sends messages.
