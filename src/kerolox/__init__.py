@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerBusyError,
     BrokerError,
     BrokerSystemError,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AccessDeniedError",
     "AckIndex",
     "AllocationStrategy",
     "BrokerBusyError",

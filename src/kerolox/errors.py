@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AccessDeniedError",
     "BrokerBusyError",
     "BrokerError",
     "BrokerSystemError",
@@ -55,6 +56,10 @@ __all__ = [
     "TopicNotFoundError",
     "TopicRouteNotFoundError",
 ]
+
+
+_ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
+"""Begins the remark when access control refuses a request; its code says no more than failure."""
 
 
 class KeroloxError(Exception):
@@ -123,7 +128,9 @@ class BrokerError(KeroloxError):
     hint: ClassVar[str] = ""
     _by_code: ClassVar[dict[int, type[BrokerError]]] = {}
 
-    def __init_subclass__(cls, *, code: int) -> None:
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        if code is None:
+            return  # a kind of what its base is
         if code in BrokerError._by_code:
             raise TypeError(f"response code {code} already has a class")
         cls.code = code
@@ -142,11 +149,20 @@ class BrokerError(KeroloxError):
     def from_response(code: int, remark: str | None, address: str = "") -> BrokerError:
         """The error of the class that belongs to ``code``."""
         error_type = BrokerError._by_code.get(code, BrokerError)
+        if error_type is BrokerSystemError and _ACL_EXCEPTION in (remark or ""):
+            error_type = AccessDeniedError
         return error_type(remark or "", code=code, address=address)
 
 
 class BrokerSystemError(BrokerError, code=1):
     """SYSTEM_ERROR: the peer failed; the remark says how."""
+
+
+class AccessDeniedError(BrokerSystemError):
+    """The broker's access control (``aclEnable``) refused the account, its signature, or what it
+    asked for; the remark says which."""
+
+    hint = "look at credentials (access key, secret key), and at what the account may do there"
 
 
 class BrokerBusyError(BrokerError, code=2):

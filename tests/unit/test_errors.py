@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerError,
     BrokerSystemError,
     KeroloxError,
@@ -28,6 +29,15 @@ def test_a_response_becomes_the_error_of_its_code() -> None:
         "create the topic, or start the broker with autoCreateTopicEnable=true"
     )
     assert type(BrokerError.from_response(1, None)) is BrokerSystemError
+
+
+def test_a_refusal_of_access_control_has_a_kind_of_its_own() -> None:
+    remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=a"
+    error = BrokerError.from_response(1, remark, "10.0.0.1:10911")
+    assert type(error) is AccessDeniedError
+    assert isinstance(error, BrokerSystemError)
+    assert (error.code, error.remark) == (1, remark)
+    assert str(error).endswith("and at what the account may do there")
 
 
 def test_a_code_without_a_class_is_a_broker_error_with_that_code() -> None:

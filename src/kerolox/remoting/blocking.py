@@ -129,10 +129,15 @@ class BlockingConnection:
         self.send_frames(self.encode(command), timeout_seconds)
         return command.opaque
 
-    def encode(self, command: RemotingCommand) -> bytes:
-        """The frame of a request, for :meth:`send_frames`; sets its opaque, and signs it where the
-        connection has credentials."""
-        command.opaque = self.next_opaque()
+    @property
+    def signs(self) -> bool:
+        """The connection has credentials: each request goes through :meth:`encode`."""
+        return self._signer is not None
+
+    def encode(self, command: RemotingCommand, opaque: int | None = None) -> bytes:
+        """The frame of a request, for :meth:`send_frames`; sets its opaque (None: the next one),
+        and signs it where the connection has credentials."""
+        command.opaque = self.next_opaque() if opaque is None else opaque
         if self._signer is not None:
             self._signer.sign(command)
         return command.encode()

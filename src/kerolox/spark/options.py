@@ -17,6 +17,8 @@ from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.filter.tags import looks_like_sql92, parse_tags
 from kerolox.message import ALL_TAGS, MessageQueue
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -42,6 +44,16 @@ OPTIONS = {
     "consumerGroup": "the group name in pull requests, default spark-rocketmq; keeps no offsets",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
     "pollIntervalMs": "stream: time between looks while nothing comes, default 250, later twice",
+    "accessKey": "account that requests are signed with, for brokers with aclEnable",
+    "secretKey": "its secret; Spark shows neither",
+    "securityToken": "of a temporary account",
+    "tls": "true: encrypt connections; default false, or true with another option of TLS",
+    "tlsCaFile": "PEM file of the authorities that are trusted; default: the system's",
+    "tlsCertificateFile": "PEM file of our certificate, for servers that ask for one",
+    "tlsKeyFile": "PEM file of its private key; default: in the certificate's file",
+    "tlsKeyPassword": "what the private key is encrypted with",
+    "tlsVerify": "true (default): check the servers' certificates",
+    "tlsCheckHostName": "true (default): they must be for the host or address connected to",
 }
 """Every option with its meaning."""
 
@@ -99,6 +111,8 @@ class SourceOptions:
     consumer_group: str = CONSUMER_GROUP_DEFAULT
     poll_timeout_ms: int = POLL_TIMEOUT_MS_DEFAULT
     poll_interval_ms: int = POLL_INTERVAL_MS_DEFAULT
+    credentials: Credentials | None = None
+    tls: bool | TlsSettings = False
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -140,6 +154,8 @@ class SourceOptions:
             consumer_group=options.get("consumerGroup", "").strip() or CONSUMER_GROUP_DEFAULT,
             poll_timeout_ms=_positive(options, "pollTimeoutMs") or POLL_TIMEOUT_MS_DEFAULT,
             poll_interval_ms=_positive(options, "pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
+            credentials=_credentials(options),
+            tls=_tls(options),
         )
 
     def check_batch(self) -> None:
@@ -296,6 +312,33 @@ def _body_errors(options: Mapping[str, str]) -> BodyErrors:
         return BodyErrors(text)
     except ValueError:
         raise ConfigError(f"option bodyErrors={text!r} must be fail, null or raw") from None
+
+
+def _credentials(options: Mapping[str, str]) -> Credentials | None:
+    access_key, secret_key = options.get("accessKey", ""), options.get("secretKey", "")
+    token = options.get("securityToken", "")
+    if not (access_key or secret_key or token):
+        return None
+    for name, value in (("accessKey", access_key), ("secretKey", secret_key)):
+        if not value:
+            raise ConfigError(f"option {name} is missing: an account has accessKey and secretKey")
+    return Credentials(access_key, secret_key, token)
+
+
+def _tls(options: Mapping[str, str]) -> bool | TlsSettings:
+    given = [name for name in options if name.startswith("tls") and name != "tls"]
+    if not _boolean(options, "tls", default=bool(given)):
+        if given:
+            raise ConfigError(f"option {given[0]} is given, but tls=false; leave one of them out")
+        return False
+    return TlsSettings(
+        ca=options.get("tlsCaFile"),
+        certificate=options.get("tlsCertificateFile"),
+        key=options.get("tlsKeyFile"),
+        key_password=options.get("tlsKeyPassword"),
+        verify=_boolean(options, "tlsVerify", default=True),
+        check_host_name=_boolean(options, "tlsCheckHostName", default=True),
+    )
 
 
 def _has(bound: OffsetBound | None, offset: int) -> bool:

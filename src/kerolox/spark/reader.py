@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kerolox.spark.network.cluster import Cluster
+from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import Bound, SourceOptions
 from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import (
@@ -51,7 +52,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         """Ask for routes and bounds, cut them into partitions."""
         options = self._options
         wait_seconds = options.poll_timeout_ms / 1000
-        with Cluster(options.name_servers, wait_seconds=wait_seconds) as cluster:
+        connector = Connector(options.credentials, options.tls)
+        names = options.name_servers
+        with Cluster(names, wait_seconds=wait_seconds, connector=connector) as cluster:
             bounds = cluster.complete(options.topics)
             addresses = {queue.broker_name: cluster.address(queue) for queue in bounds}
         starting = options.starting_offsets or Bound.EARLIEST

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kerolox.errors import ConfigError
 from kerolox.spark.network.cluster import AwayError, Cluster
+from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import EARLIEST, Bound, SourceOptions
 from kerolox.spark.partition import read_partition
 from kerolox.spark.positions.limits import limit_offsets
@@ -307,6 +308,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._cluster is None:
             options = self._options
             self._cluster = Cluster(
-                options.name_servers, wait_seconds=options.poll_timeout_ms / 1000
+                options.name_servers,
+                wait_seconds=options.poll_timeout_ms / 1000,
+                connector=Connector(options.credentials, options.tls),
             )
         return self._cluster

@@ -1,7 +1,11 @@
+import pickle
+
 import pytest
 
 from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 from kerolox.spark.options import EARLIEST, LATEST, OPTIONS, Bound, SourceOptions, parse_bound
 
 REQUIRED = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
@@ -133,3 +137,29 @@ def test_a_condition_in_place_of_tags_is_refused(expression: str):
 def test_a_stream_with_an_end_is_refused():
     with pytest.raises(ConfigError, match="endingOffsets is for batches only"):
         SourceOptions.parse({**REQUIRED, "endingOffsets": "latest"}).check_stream()
+
+
+def test_an_account_has_two_keys_and_is_not_shown():
+    account = {"accessKey": "rocketmq2", "secretKey": "12345678", "securityToken": "a-token"}
+    options = SourceOptions.parse({**REQUIRED, **account})
+    assert options.credentials == Credentials("rocketmq2", "12345678", "a-token")
+    assert "12345678" not in repr(options)
+    assert "a-token" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(ConfigError, match="option secretKey is missing"):
+        SourceOptions.parse({**REQUIRED, "accessKey": "rocketmq2"})
+
+
+def test_tls_has_options_and_is_on_with_any_of_them():
+    assert SourceOptions.parse(REQUIRED).tls is False
+    assert SourceOptions.parse({**REQUIRED, "tls": "true"}).tls == TlsSettings()
+    given = {"tlsCaFile": "ca.pem", "tlsCheckHostName": "false", "tlsKeyPassword": "word"}
+    given |= {"tlsCertificateFile": "c.pem", "tlsKeyFile": "k.pem", "tlsVerify": "true"}
+    options = SourceOptions.parse({**REQUIRED, **given})
+    assert options.tls == TlsSettings(
+        ca="ca.pem", certificate="c.pem", key="k.pem", key_password="word", check_host_name=False
+    )
+    assert "word" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(ConfigError, match="tlsCaFile is given, but tls=false"):
+        SourceOptions.parse({**REQUIRED, "tls": "false", "tlsCaFile": "ca.pem"})

@@ -3,10 +3,11 @@ import logging
 
 import pytest
 
-from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError
+from kerolox.errors import AccessDeniedError, BrokerError, ConnectError, RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.records import decode_records
+from kerolox.security.credentials import Credentials, Signer
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
@@ -50,6 +51,39 @@ def test_a_tag_filter_changes_neither_the_ends_nor_the_order(every: int, scan: i
         offsets, covered = pull(broker, 10, 2990, subExpression="a || c")
         assert offsets == [each for each in range(10, 2990) if each % every == 0]
         assert covered == 2980
+
+
+def test_every_request_is_signed_where_an_account_is_given():
+    queue, signer = Queue(3000, per_answer=7), Signer(Credentials("rocketmq2", "12345678", "t"))
+    checked = 0
+
+    def check(request):
+        nonlocal checked
+        given = request.ext_fields.pop("Signature")
+        assert given == signer.signature(request.ext_fields, request.body)
+        checked += 1
+        return queue(request)
+
+    account = {"accessKey": "rocketmq2", "secretKey": "12345678", "securityToken": "t"}
+    with ThreadedBroker(check) as broker:
+        assert pull(broker, 13, 1999, **account)[0] == list(range(13, 1999))
+    assert checked == len(queue.pulls) > 200
+
+
+def test_a_refused_account_ends_a_pull_at_once():
+    remark = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
+    asked = []
+
+    def refuse(request):
+        asked.append(request)
+        return request.response(1, remark)
+
+    with (
+        ThreadedBroker(refuse) as broker,
+        pytest.raises(AccessDeniedError, match="No accessKey is configured"),
+    ):
+        pull(broker, 0, 10, pollTimeoutMs="60000")
+    assert len(asked) == 1
 
 
 def test_many_pulls_are_in_flight_once_the_length_of_answers_is_known():

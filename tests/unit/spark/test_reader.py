@@ -5,6 +5,7 @@ import pytest
 
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
+from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
@@ -18,7 +19,9 @@ QUEUE = MessageQueue("t", "b", 0)
 class OneQueue:
     """A cluster of one queue that holds offsets 50 to before 100."""
 
-    def __init__(self, name_servers: tuple[str, ...], *, wait_seconds: float) -> None:
+    def __init__(
+        self, name_servers: tuple[str, ...], *, wait_seconds: float, connector: Connector
+    ) -> None:
         assert name_servers == ("n:1",)
         assert wait_seconds == 120
 

@@ -10,6 +10,7 @@ from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import MessageQueue
 from kerolox.spark import stream
 from kerolox.spark.network.cluster import AwayError
+from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import Bounds, DataLossError, to_json
 from kerolox.spark.positions.position import Document, Position
@@ -28,7 +29,9 @@ class FakeCluster:
     away: set[str]
     looks: int
 
-    def __init__(self, name_servers: tuple[str, ...], *, wait_seconds: float) -> None:
+    def __init__(
+        self, name_servers: tuple[str, ...], *, wait_seconds: float, connector: Connector
+    ) -> None:
         assert name_servers == ("n:1",)
 
     def view(self, topics) -> dict[MessageQueue, Bounds]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kerolox.remoting.blocking import BlockingConnection
+    from kerolox.spark.network.connecting import Connector
 
 ANSWER_SECONDS_MAX = 5.0
 """Longest wait for an answer of a master."""
@@ -81,8 +82,9 @@ def pull_header(
 class Master:
     """One master; its connection stays open. One call at a time."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, connector: Connector) -> None:
         self.name = name
+        self._connector = connector
         self.address = address
         self._connections: dict[str, BlockingConnection] = {}
         self._known: dict[str, tuple[bytes, TopicBounds]] = {}
@@ -163,7 +165,9 @@ class Master:
         self._connections.clear()
 
     def _ask(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        return ask_all(self._connections, self.address, commands, ANSWER_SECONDS_MAX)
+        return ask_all(
+            self._connector, self._connections, self.address, commands, ANSWER_SECONDS_MAX
+        )
 
     def _one(self, topic: str, queue_id: int) -> Bounds:
         fields = {"topic": topic, "queueId": queue_id}

@@ -27,7 +27,8 @@ from kerolox.errors import (
 )
 from kerolox.message import MessageQueue
 from kerolox.spark.network.brokers import Master, TopicBounds, afterwards, in_thread, is_done
-from kerolox.spark.network.routes import PASSING_CODES, Lookup, Masters, RouteFinder
+from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.routes import Lookup, Masters, RouteFinder, is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -76,10 +77,18 @@ class Cluster:
     Args:
         name_servers: all are asked, the one that answered last first.
         wait_seconds: how long something may be away before its error is raised.
+        connector: makes the connections; None: they are neither signed nor encrypted.
     """
 
-    def __init__(self, name_servers: Iterable[str], *, wait_seconds: float) -> None:
-        self._finder = RouteFinder(name_servers)
+    def __init__(
+        self,
+        name_servers: Iterable[str],
+        *,
+        wait_seconds: float,
+        connector: Connector | None = None,
+    ) -> None:
+        self._connector = connector or Connector()
+        self._finder = RouteFinder(name_servers, self._connector)
         self._wait_seconds = wait_seconds
         self._routes: dict[str, Masters] = {}
         self._unlisted: set[tuple[str, str]] = set()
@@ -271,7 +280,7 @@ class Cluster:
         if master is None or master.address != address:
             if master is not None:
                 master.close()
-            master = self._masters[name] = Master(name, address)
+            master = self._masters[name] = Master(name, address, self._connector)
         return master
 
     def _take_bounds(
@@ -293,7 +302,7 @@ class Cluster:
             if topic not in by_topic:
                 continue
             if isinstance(answer, BrokerError):
-                if answer.code not in PASSING_CODES:
+                if not is_passing(answer):
                     raise answer
                 self._note(topic, name, answer)
                 continue
@@ -309,7 +318,7 @@ class Cluster:
         except RemoteProtocolError:
             raise
         except (RemotingError, BrokerError) as error:
-            if isinstance(error, BrokerError) and error.code not in PASSING_CODES:
+            if isinstance(error, BrokerError) and not is_passing(error):
                 raise
             self._note("", broker_name, error)
             raise AwayError(broker_name, error) from error

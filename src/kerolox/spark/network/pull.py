@@ -33,18 +33,20 @@ from kerolox.protocol.codes import (
     RequestCode,
     ResponseCode,
 )
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import encode_frame, split_frame
 from kerolox.protocol.records import records_before, store_time_of
 from kerolox.protocol.serialize import HeaderFields, encode_json_header
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import Master, pull_header
-from kerolox.spark.network.routes import PASSING_CODES, RouteFinder
+from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.routes import RouteFinder, is_passing
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kerolox.message import MessageQueue
+    from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.options import SourceOptions
 
 PULLS_IN_FLIGHT = 24
@@ -112,7 +114,8 @@ class RangePuller:
         self._address = address
         self._options = options
         self._known = dict(known or {})
-        self._names = RouteFinder(options.name_servers, answer_seconds_max=1.0)
+        self._connector = Connector(options.credentials, options.tls)
+        self._names = RouteFinder(options.name_servers, self._connector, answer_seconds_max=1.0)
         self._connection: BlockingConnection | None = None
         self._stride = SLOT_OFFSETS_MAX
         self._learned = False
@@ -139,7 +142,7 @@ class RangePuller:
             RemotingError: the broker could not be reached for ``pollTimeoutMs``.
             BrokerError: it refuses (topic without read permission, group not allowed ...).
         """
-        template = _request_template(queue_range, self._options)
+        template = _Requests(queue_range, self._options)
         position = queue_range.start
         self._forget_requests()
         while position < queue_range.end:
@@ -162,9 +165,9 @@ class RangePuller:
         self._slots.clear()
         self._arrived.clear()
 
-    def _prefetch(self, template: bytes, position: int, end: int) -> None:
+    def _prefetch(self, template: _Requests, position: int, end: int) -> None:
         if self._connection is None:
-            self._connection = BlockingConnection(self._address)
+            self._connection = self._connector.connect(self._address)
         slots = self._slots
         # Several requests in one write: a write costs as much as all the rest of a pull.
         if len(slots) > PULLS_IN_FLIGHT // 2:
@@ -176,7 +179,7 @@ class RangePuller:
         while len(slots) < window and planned < end:
             slot = _Slot(planned, min(planned + self._stride, end), self._connection.next_opaque())
             slots.append(slot)
-            frames.append(_request(template, slot))
+            frames.append(template.frame(slot, self._connection))
             planned = slot.end
         if frames:
             self._connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
@@ -193,7 +196,7 @@ class RangePuller:
         return arrived.pop(slot.opaque)
 
     def _take(
-        self, answer: _Answer, template: bytes, queue_range: QueueRange
+        self, answer: _Answer, template: _Requests, queue_range: QueueRange
     ) -> tuple[Pulled | None, int]:
         """What an answer to the first slot means: (records, position after it)."""
         slot = self._slots.popleft()
@@ -220,9 +223,9 @@ class RangePuller:
                 records = records_before(records, slot.end)
             stop = min(next_offset, slot.end)
             return Pulled(records, stop - slot.start), stop
-        if code in PASSING_CODES or (code == ResponseCode.PULL_NOT_FOUND and not moved):
+        error = BrokerError.from_response(code, answer.header.remark, self._address)
+        if is_passing(error) or (code == ResponseCode.PULL_NOT_FOUND and not moved):
             # Nothing there yet: the broker is busy, or its queues are still being rebuilt.
-            error = BrokerError.from_response(code, remark, self._address)
             self._drop_requests()
             if self._wait(error):
                 return None, slot.start
@@ -236,9 +239,9 @@ class RangePuller:
             if moved and slot.start == queue_range.start and known and known.from_minimum:
                 return None, lost_to
             return None, self._lose(queue_range, slot.start, lost_to, remark)
-        raise BrokerError.from_response(code, answer.header.remark, self._address)
+        raise error
 
-    def _ask_rest(self, slot: _Slot, next_offset: int, template: bytes) -> None:
+    def _ask_rest(self, slot: _Slot, next_offset: int, template: _Requests) -> None:
         # With nothing else open, the next round plans on from there by itself.
         if next_offset >= slot.end or not self._slots:
             return
@@ -252,7 +255,7 @@ class RangePuller:
             start = end
         self._slots.extendleft(reversed(rest))
         try:
-            frames = b"".join(_request(template, each) for each in rest)
+            frames = b"".join(template.frame(each, self._connection) for each in rest)
             self._connection.send_frames(frames, ANSWER_TIMEOUT_SECONDS)
         except RemotingError:
             # The wait for the first answer meets the closed connection and makes a new one.
@@ -321,7 +324,7 @@ class RangePuller:
         if mark is None or mark.end < queue_range.end or store_time_of(records) <= mark.time:
             return False
         queue = queue_range.queue
-        master = Master(queue.broker_name, self._address)
+        master = Master(queue.broker_name, self._address, self._connector)
         try:
             stored = master.store_time(queue, mark.end - 1, self._options.consumer_group)
         finally:
@@ -340,23 +343,33 @@ _GONE = frozenset(
 )
 
 
-def _request_template(queue_range: QueueRange, options: SourceOptions) -> bytes:
-    """A pull request's header with places for its offset, its count and its opaque.
+class _Requests:
+    """Makes the pull requests of one range.
 
     The members that a reader of this queue never changes are encoded once: a million rows take
-    some 30,000 requests.
+    some 30,000 requests. Signed requests are made one by one.
     """
 
-    header = pull_header(queue_range.queue, options.consumer_group, options.sub_expression)
-    fields = {name: value.replace("%", "%%") for name, value in header.encode().items()}
-    for place in ("queue_offset", "max_msg_nums"):
-        fields[header.wire_name(place)] = "%d"
-    whole = HeaderFields(RequestCode.PULL_MESSAGE, LanguageCode.PYTHON, VERSION, 0, 0, None, fields)
-    return encode_json_header(whole).replace(b'"opaque":0', b'"opaque":%d')
+    def __init__(self, queue_range: QueueRange, options: SourceOptions) -> None:
+        header = pull_header(queue_range.queue, options.consumer_group, options.sub_expression)
+        self._fields = header.encode()
+        self._offset, self._count = (
+            header.wire_name(place) for place in ("queue_offset", "max_msg_nums")
+        )
+        fields = {name: value.replace("%", "%%") for name, value in self._fields.items()}
+        fields |= {self._offset: "%d", self._count: "%d"}
+        code = RequestCode.PULL_MESSAGE
+        whole = HeaderFields(code, LanguageCode.PYTHON, VERSION, 0, 0, None, fields)
+        self._template = encode_json_header(whole).replace(b'"opaque":0', b'"opaque":%d')
 
-
-def _request(template: bytes, slot: _Slot) -> bytes:
-    return encode_frame(template % (slot.start, slot.end - slot.start, slot.opaque))
+    def frame(self, slot: _Slot, connection: BlockingConnection) -> bytes:
+        """The request for one slot."""
+        count = slot.end - slot.start
+        if not connection.signs:
+            return encode_frame(self._template % (slot.start, count, slot.opaque))
+        fields = {**self._fields, self._offset: str(slot.start), self._count: str(count)}
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+        return connection.encode(command, slot.opaque)
 
 
 def _parse_answer(frame: bytes, address: str) -> _Answer:

@@ -17,6 +17,7 @@ from kerolox.client.core.name_servers import (
 )
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerError,
     ConnectionLostError,
     RemoteProtocolError,
@@ -25,10 +26,12 @@ from kerolox.errors import (
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kerolox.remoting.blocking import BlockingConnection
+    from kerolox.spark.network.connecting import Connector
 
 IN_FLIGHT_MAX = 64
 """Most open requests on one connection."""
@@ -45,6 +48,12 @@ PASSING_CODES = frozenset(
     ]
 )
 """Refusals that may be over when the broker has started, or the topic is made again."""
+
+
+def is_passing(error: BrokerError) -> bool:
+    """The refusal may be over soon; a wrong account stays one."""
+    return error.code in PASSING_CODES and not isinstance(error, AccessDeniedError)
+
 
 Masters = dict[str, tuple[str, int]]
 """Of one topic, by broker name: the master's address and how many queues may be read there."""
@@ -69,8 +78,13 @@ class RouteFinder:
     """Asks name servers for routes, the one that answered last first. Belongs to one thread."""
 
     def __init__(
-        self, addresses: Iterable[str], *, answer_seconds_max: float = ANSWER_SECONDS_MAX
+        self,
+        addresses: Iterable[str],
+        connector: Connector,
+        *,
+        answer_seconds_max: float = ANSWER_SECONDS_MAX,
     ) -> None:
+        self._connector = connector
         self.name_servers = NameServers(checked_addresses(tuple(addresses)))
         self._answer_seconds_max = answer_seconds_max
         self._connections: dict[str, BlockingConnection] = {}
@@ -129,10 +143,13 @@ class RouteFinder:
             raise RemoteProtocolError(f"{address} sent no list of brokers: {error}") from error
 
     def _asked(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        return ask_all(self._connections, address, commands, self._answer_seconds_max)
+        return ask_all(
+            self._connector, self._connections, address, commands, self._answer_seconds_max
+        )
 
 
 def ask_all(
+    connector: Connector,
     connections: dict[str, BlockingConnection],
     address: str,
     commands: list[RemotingCommand],
@@ -152,9 +169,7 @@ def ask_all(
             return _answers(connection, commands, answer_seconds_max)
         except ConnectionLostError:
             pass
-    connection = connections[address] = BlockingConnection(
-        address, connect_timeout_seconds=answer_seconds_max
-    )
+    connection = connections[address] = connector.connect(address, seconds_max=answer_seconds_max)
     return _answers(connection, commands, answer_seconds_max)
 
 
@@ -166,8 +181,7 @@ def _answers(
         group = commands[first : first + IN_FLIGHT_MAX]
         frames = bytearray()
         for command in group:
-            command.opaque = connection.next_opaque()
-            frames += command.encode()
+            frames += connection.encode(command)
         connection.send_frames(frames, seconds)
         arrived: dict[int, RemotingCommand] = {}
         wanted = {command.opaque for command in group}

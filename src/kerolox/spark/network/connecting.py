@@ -1,0 +1,35 @@
+"""How connections to name servers and brokers are made, with the account and TLS of a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kerolox.remoting.blocking import BlockingConnection
+from kerolox.security.tls import Tls, context_of
+
+if TYPE_CHECKING:
+    from kerolox.security.credentials import Credentials
+
+CONNECT_SECONDS_MAX = 3.0
+
+
+class Connector:
+    """Makes the connections of one query in one process; files of TLS are read once."""
+
+    def __init__(self, credentials: Credentials | None = None, tls: Tls = False) -> None:
+        self._credentials = credentials
+        self._given = tls
+        self._tls: Tls | None = None
+
+    def connect(
+        self, address: str, *, seconds_max: float = CONNECT_SECONDS_MAX
+    ) -> BlockingConnection:
+        """A new connection; errors as those of :class:`BlockingConnection`."""
+        if self._tls is None:
+            self._tls = context_of(self._given) or False
+        return BlockingConnection(
+            address,
+            connect_timeout_seconds=seconds_max,
+            credentials=self._credentials,
+            tls=self._tls,
+        )
