@@ -325,7 +325,7 @@ async def test_two_starts_at_once_are_one(broker: QueueBroker) -> None:
     consumer = Consumer(broker)
     await asyncio.gather(consumer.start(), consumer.start())
     assert consumer.assigned_queues
-    assert len(consumer._consuming._workers) == consumer.settings.consume_concurrency
+    assert len(consumer._consuming._workers._tasks) == consumer.settings.consume_concurrency
     await consumer.close()
     await nothing_is_left(broker)
 

@@ -36,8 +36,8 @@ async def broker() -> AsyncIterator[QueueBroker]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits to be tried again here does not wait long."""
-    for name in ("RECONSUME_LOCALLY_SECONDS", "WORKER_BACK_SECONDS"):
-        monkeypatch.setattr(f"kerolox.client.aio.consumers.consuming.{name}", 0.01)
+    for name in ("consuming.RECONSUME_LOCALLY_SECONDS", "push.workers.WORKER_BACK_SECONDS"):
+        monkeypatch.setattr(f"kerolox.client.aio.consumers.{name}", 0.01)
 
 
 def given_back(broker: QueueBroker) -> list[str]:
@@ -126,7 +126,7 @@ async def test_workers_end_with_their_loop_while_listeners_run(broker: QueueBrok
     async with consumer:
         await until(lambda: len(consumer.got) == 2)
         assert consumer._consuming is not None
-        workers = list(consumer._consuming._workers)
+        workers = list(consumer._consuming._workers._tasks)
         # As asyncio.run does at its end: cancel all that is left, and wait for it.
         for worker in workers:
             worker.cancel()
@@ -341,6 +341,20 @@ def test_a_result_says_which_messages_failed(result: Any, failed: list[int] | No
     assert (None if outcomes is None else list(outcomes)) == failed
 
 
+async def test_a_listener_may_empty_its_list(broker: QueueBroker) -> None:
+    consumer = Consumer(broker, consume_batch_max=4)
+
+    async def listen(messages: list[MessageExt]) -> None:
+        while messages:
+            consumer.got.append(messages.pop())
+
+    consumer.subscribe("T", "*", listen)
+    broker.count = 4
+    async with consumer:
+        await until(lambda: len(consumer.got) == 4)
+    assert broker.committed["T", 0] == 4
+
+
 # -- no listener ----------------------------------------------------------------------------------
 class RetryBroker(QueueBroker):
     """Has a retry topic too, with one message that was first sent to topic ``origin``."""
@@ -411,7 +425,7 @@ async def test_messages_of_a_queue_whose_topic_was_unsubscribed_stay_there(
         async with consumer._rebalancing:
             consumer.unsubscribe("T")
             consumer.gate.set()
-            await until(lambda: consumer._consuming and consumer._consuming._later)
+            await until(lambda: consumer._consuming and consumer._consuming._workers._later)
             assert (given_back(broker), len(consumer.got)) == ([], 1)
             consumer.subscribe("T", "*", consumer.listen)
             await until(lambda: len(consumer.got) == 3)

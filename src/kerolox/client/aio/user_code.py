@@ -41,11 +41,18 @@ async def call_user(
     except asyncio.CancelledError as error:
         if _cancels() > cancels:
             raise
-        name = getattr(function, "__qualname__", repr(function))
-        raise ClientError(
-            f"{name} raised CancelledError, but its caller goes on: something that it waited for"
-            " was cancelled; catch that there"
-        ) from error
+        raise cancelled_within(function, error) from error
+
+
+def cancelled_within(function: object, error: asyncio.CancelledError) -> ClientError:
+    """The failure of a function that raised a CancelledError of its own."""
+    name = getattr(function, "__qualname__", repr(function))
+    failure = ClientError(
+        f"{name} raised CancelledError, but its caller goes on: something that it waited for"
+        " was cancelled; catch that there"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _cancels() -> int:

@@ -8,7 +8,8 @@ message that was ever here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from operator import lt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,24 +56,32 @@ class ProcessQueue:
             return 0
         return next(reversed(self._messages)) - next(iter(self._messages))
 
-    def put(self, messages: Sequence[MessageExt]) -> list[MessageExt]:
+    def put(self, messages: list[MessageExt]) -> list[MessageExt]:
         """Take pulled messages; those that were not here before are given back."""
+        offsets = [message.queue_offset for message in messages]
+        if not offsets:
+            return messages
+        last = self.last_offset
+        follows = (last is None or offsets[0] > last) and all(map(lt, offsets, offsets[1:]))
+        if not follows:
+            return self._put_anywhere(messages)
+        # As brokers answer; all others are rare.
+        self._messages.update(zip(offsets, messages, strict=True))
+        self._newest_offset = max(self._newest_offset, offsets[-1])
+        self.message_bytes += sum([len(message.body) for message in messages])
+        return messages
+
+    def _put_anywhere(self, messages: list[MessageExt]) -> list[MessageExt]:
         cached = self._messages
         added: list[MessageExt] = []
-        last = self.last_offset
-        in_order = True
         for message in messages:
             offset = message.queue_offset
-            if offset in cached:
-                continue
-            in_order = in_order and (last is None or offset > last)
-            last = offset
-            cached[offset] = message
-            self.message_bytes += len(message.body)
-            added.append(message)
-            self._newest_offset = max(self._newest_offset, offset)
-        if not in_order:
-            self._messages = OrderedDict(sorted(cached.items()))
+            if offset not in cached:
+                cached[offset] = message
+                added.append(message)
+                self.message_bytes += len(message.body)
+                self._newest_offset = max(self._newest_offset, offset)
+        self._messages = OrderedDict(sorted(cached.items()))
         return added
 
     def remove(self, messages: Iterable[MessageExt]) -> int:
@@ -80,10 +89,13 @@ class ProcessQueue:
         cached = self._messages
         if not cached:
             return -1
+        pop = cached.pop
         for message in messages:
-            if cached.pop(message.queue_offset, None) is not None:
-                self.message_bytes -= len(message.body)
+            if (gone := pop(message.queue_offset, None)) is not None:
+                self.message_bytes -= len(gone.body)
         if not cached:
+            # Whatever listeners did to bodies meanwhile, nothing is left of them.
+            self.message_bytes = 0
             return self._newest_offset + 1
         return next(iter(cached))
 

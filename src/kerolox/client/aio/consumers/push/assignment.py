@@ -1,10 +1,9 @@
-"""A queue that a push consumer owns, and messages of it that are to be consumed together."""
+"""A queue that a push consumer owns."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.message import MessageExt, MessageQueue
@@ -22,10 +21,7 @@ class Assignment:
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when messages have left, for a pull loop that waits for room."""
     task: asyncio.Task[None] | None = None
-
-
-class Work(NamedTuple):
-    """Messages of one queue for one call of a listener."""
-
-    assignment: Assignment
-    messages: list[MessageExt]
+    finished: list[MessageExt] = field(default_factory=list)
+    """What went well and is not removed yet from ``process_queue``."""
+    finished_ms: int = 0
+    """How long their listeners took in all."""

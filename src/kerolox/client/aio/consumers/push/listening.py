@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
-from kerolox.client.aio.user_code import call_user
+from kerolox.client.aio.user_code import call_user, cancelled_within
 from kerolox.client.core.consuming.outcome import (
     ConsumeStatus,
     ListenerResult,
@@ -45,17 +46,23 @@ OneMessageListener = Callable[[MessageExt], Awaitable[OneResult] | OneResult]
 a ConsumeStatus or an Outcome."""
 
 
-def each(listener: OneMessageListener) -> MessageListener:
-    """The listener that gives its messages one by one to another; each has its own outcome."""
+class EachMessage:
+    """What :func:`each` makes."""
 
-    async def listen(messages: list[MessageExt]) -> ListenerResult:
+    __slots__ = ("listener",)
+
+    def __init__(self, listener: OneMessageListener) -> None:
+        self.listener = listener
+
+    async def __call__(self, messages: list[MessageExt]) -> ListenerResult:
+        """The outcome of each message."""
         if len(messages) == 1:
-            return await call_user(listener, messages[0])
-        return [await one(message) for message in messages]
+            return await call_user(self.listener, messages[0])
+        return [await self._one(message) for message in messages]
 
-    async def one(message: MessageExt) -> OneResult:
+    async def _one(self, message: MessageExt) -> OneResult:
         try:
-            result = await call_user(listener, message)
+            result = await call_user(self.listener, message)
         except Exception:
             _log.warning("listener failed for message %s", message.message_id, exc_info=True)
             return ConsumeStatus.RECONSUME_LATER
@@ -64,7 +71,19 @@ def each(listener: OneMessageListener) -> MessageListener:
         _log.warning("listener returned %.200r; return None, a ConsumeStatus or an Outcome", result)
         return ConsumeStatus.RECONSUME_LATER
 
-    return listen
+
+def each(listener: OneMessageListener) -> MessageListener:
+    """The listener that gives its messages one by one to another; each has its own outcome."""
+    return EachMessage(listener)
+
+
+def begin_call(
+    listener: MessageListener, messages: list[MessageExt]
+) -> Awaitable[ListenerResult] | ListenerResult:
+    """Call a listener, with a list of its own, since it may take messages out of that."""
+    if len(messages) == 1 and type(listener) is EachMessage:
+        return listener.listener(messages[0])
+    return listener(messages.copy())
 
 
 class Listeners:
@@ -88,6 +107,14 @@ class Listeners:
         """Reasons for unreadable bodies that were logged as warnings."""
         self._unheard: set[str] = set()
         """Topics without listener that were logged as warnings."""
+
+    def plain(self, queue: MessageQueue, message: MessageExt) -> MessageListener | None:
+        """The listener of messages of a queue when there is nothing but its call to do; None: see
+        :meth:`prepare` and :meth:`call`."""
+        if self._hooks or self._namespace or message.body_error:
+            return None
+        # Retried messages show the topic that they were first sent to.
+        return None if queue.topic == self._retry_topic else self.by_topic.get(message.topic)
 
     def prepare(self, queue: MessageQueue, messages: list[MessageExt]) -> bool:
         """Give messages of a queue the names that users know; False: there is no listener."""
@@ -129,11 +156,27 @@ class Listeners:
         if messages[0].body_error:
             self._log_unreadable(messages[0])
             return everything, ConsumeReturnType.EXCEPTION
+        listener = self.by_topic[messages[0].topic]
         try:
-            result = await call_user(self.by_topic[messages[0].topic], messages)
-        except Exception:
-            _log.warning("listener failed for message %s", messages[0].message_id, exc_info=True)
-            return everything, ConsumeReturnType.EXCEPTION
+            result = await call_user(listener, messages.copy())
+        except Exception as error:
+            return self.failure(listener, messages, error), ConsumeReturnType.EXCEPTION
+        return self.outcome(messages, result)
+
+    def failure(
+        self, listener: MessageListener, messages: list[MessageExt], error: BaseException
+    ) -> dict[int, Outcome]:
+        """What becomes of messages whose listener has raised."""
+        if isinstance(error, asyncio.CancelledError):
+            function = listener.listener if isinstance(listener, EachMessage) else listener
+            error = cancelled_within(function, error)
+        _log.warning("listener failed for message %s", messages[0].message_id, exc_info=error)
+        return all_failed(len(messages))
+
+    def outcome(
+        self, messages: list[MessageExt], result: object
+    ) -> tuple[dict[int, Outcome], ConsumeReturnType]:
+        """What becomes of messages that are not done with, by what their listener returned."""
         failed = failed_outcomes(result, len(messages))
         if failed is None:
             _log.warning(
@@ -142,7 +185,7 @@ class Listeners:
                 result,
                 len(messages),
             )
-            return everything, ConsumeReturnType.RETURN_NULL
+            return all_failed(len(messages)), ConsumeReturnType.RETURN_NULL
         return failed, ConsumeReturnType.FAILED if failed else ConsumeReturnType.SUCCESS
 
     def unheard(self, queue: MessageQueue, message: MessageExt) -> Unheard:

@@ -1,0 +1,174 @@
+"""The tasks that run listeners: as many at the same time as listeners wait, up to a bound.
+
+A listener that never waits needs no second worker, and waking one for each message would cost more
+than most listeners do. So one worker takes what is ready, call after call. In the next turn of the
+loop it is looked whether something is left: then that worker's listener waits, or its time was
+over, and the next one is woken. So up to ``count`` listeners run at the same time, and one that is
+slow stops no other. What went well is settled in that same look, once for many messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from kerolox.client.aio.consumers.push.assignment import Assignment
+from kerolox.client.aio.consumers.push.running import RunningListeners
+from kerolox.client.core.consuming.ready import ReadyList
+from kerolox.message import MessageExt
+
+WORKER_BACK_SECONDS = 1.0
+"""A worker that was cancelled, but not by us, is replaced so much later."""
+
+CANCELLED_SECONDS_MAX = 0.5
+"""How long a close waits for listeners that it has cancelled."""
+
+TURN_SECONDS_MAX = 0.005
+"""A worker whose listeners never wait lets others run after so long."""
+
+_log = logging.getLogger(__name__)
+
+
+class Workers:
+    """The workers of one consumer, and what is ready for them."""
+
+    def __init__(
+        self,
+        count: int,
+        consume: Callable[[asyncio.Task[None], Assignment, list[MessageExt]], Awaitable[None]],
+        put_off: Callable[[Assignment, list[MessageExt]], None],
+        settle: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            count: most listeners that run at the same time.
+            consume: runs a listener in a worker and does what follows from its outcome.
+            put_off: has messages consumed later, since their worker was cancelled.
+            settle: called after a turn of the loop in which it was asked for.
+        """
+        self.running = RunningListeners()
+        self.ready: ReadyList[Assignment] = ReadyList()
+        self._count = count
+        self._consume = consume
+        self._put_off = put_off
+        self._settle = settle
+        self._tasks: list[asyncio.Task[None]] = []
+        self._parked: list[asyncio.Future[None]] = []
+        self._coming: asyncio.Future[None] | None = None
+        """What the worker waited for that was woken and has not run yet."""
+        self._turn_is_seen = False
+        self._later: set[asyncio.TimerHandle] = set()
+        self._closing = False
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Start the workers."""
+        self._tasks = [asyncio.ensure_future(self._work()) for _ in range(self._count)]
+
+    def add(self, assignment: Assignment, messages: list[MessageExt], size: int) -> None:
+        """Messages for calls of a listener with at most ``size`` of them."""
+        self.ready.add(assignment, messages, size)
+        self.see_turn()
+
+    def add_later(self, assignment: Assignment, messages: list[MessageExt], seconds: float) -> None:
+        """The same after a pause, for one call."""
+        self._call_later(seconds, lambda: self.add(assignment, messages, len(messages)))
+
+    def see_turn(self) -> None:
+        """Settle, and look for ready messages, in the next turn of the loop."""
+        if not self._turn_is_seen:
+            self._turn_is_seen = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """No worker runs now: one that is not done waits, or has let the loop have its turn."""
+        self._turn_is_seen = False
+        self._settle()
+        if self.ready and self._coming is None and not self._closing:
+            while self._parked:
+                parked = self._parked.pop()
+                if not parked.done():
+                    parked.set_result(None)
+                    self._coming = parked
+                    return
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Start no further listener and wait for those that run, except for one that waits for
+        the close. Those that take longer are cancelled."""
+        self._closing = True
+        for timer in self._later:
+            timer.cancel()
+        try:
+            await self.running.wait(timeout_seconds)
+        finally:
+            kept = self.running.waiting_for_close()
+            others = [task for task in self._tasks if task not in kept]
+            for task in others:
+                task.cancel()
+        if others:
+            # A listener that goes on all the same keeps nobody from leaving the group.
+            await asyncio.wait(others, timeout=CANCELLED_SECONDS_MAX)
+        self._settle()
+
+    # -- workers ------------------------------------------------------------------------------
+    async def _work(self) -> None:
+        ready, running = self.ready, self.running
+        worker = asyncio.current_task()
+        assert worker is not None
+        while not self._closing:
+            turn_ends = monotonic() + TURN_SECONDS_MAX
+            while ready and not self._closing:
+                assignment, messages = ready.take()
+                if assignment.process_queue.is_dropped:
+                    continue
+                self.see_turn()
+                listening = running.begin(worker)
+                try:
+                    await self._consume(worker, assignment, messages)
+                except asyncio.CancelledError:
+                    if not self._closing:
+                        self._put_off(assignment, messages)
+                        self._replace_worker(assignment)
+                    raise
+                except Exception:
+                    _log.exception("consuming of %s failed", assignment.queue)
+                finally:
+                    running.end(listening)
+                if monotonic() > turn_ends:
+                    break
+            if not self._closing:
+                await self._park()
+
+    async def _park(self) -> None:
+        """Wait until there is something to do."""
+        if self.ready:
+            self.see_turn()
+        parked: asyncio.Future[None] = self._loop.create_future()
+        self._parked.append(parked)
+        try:
+            await parked
+        finally:
+            if self._coming is parked:
+                self._coming = None
+                self.see_turn()  # should this one be cancelled, another one comes
+
+    def _replace_worker(self, assignment: Assignment) -> None:
+        """A listener had the very task that runs it cancelled, or the whole loop is about to end:
+        nothing tells the two apart but time. Later, so that no task is born into a loop's end."""
+
+        def replace() -> None:
+            _log.warning("a listener of %s had its worker cancelled", assignment.queue)
+            self._tasks = [task for task in self._tasks if not task.done()]
+            self._tasks.append(asyncio.ensure_future(self._work()))
+
+        self._call_later(WORKER_BACK_SECONDS, replace)
+
+    def _call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._later.discard(timer)
+            action()
+
+        timer = self._loop.call_later(seconds, act)
+        self._later.add(timer)
