@@ -115,6 +115,7 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "NAME_BYTES_MAX", "usize", grouped(names.NAME_BYTES_MAX)
     yield "TOPIC_BYTES_MAX", "usize", grouped(names.TOPIC_BYTES_MAX)
     yield "PROPERTIES_BYTES_MAX", "usize", grouped(names.PROPERTIES_BYTES_MAX)
+    yield "DEFAULT_REGION", "&str", f'"{names.DEFAULT_REGION}"'
     yield "TAGS_MAX", "usize", grouped(tags.TAGS_MAX)
     yield "PULL_COUNT_MAX", "i32", grouped(codes.PULL_COUNT_MAX)
     yield "BATCH_ITEMS_MAX", "usize", grouped(codes.BATCH_ITEMS_MAX)

@@ -33,6 +33,7 @@ pub const PERM_WRITE: i32 = 2;
 pub const NAME_BYTES_MAX: usize = 255;
 pub const TOPIC_BYTES_MAX: usize = 127;
 pub const PROPERTIES_BYTES_MAX: usize = 32_767;
+pub const DEFAULT_REGION: &str = "DefaultRegion";
 pub const TAGS_MAX: usize = 4096;
 pub const PULL_COUNT_MAX: i32 = 1024;
 pub const BATCH_ITEMS_MAX: usize = 65_536;

@@ -6,6 +6,7 @@ mod columns;
 mod connection;
 mod errors;
 mod records;
+mod sending;
 mod settings;
 mod shapes;
 mod store;
@@ -19,6 +20,10 @@ mod _kernel {
     use crate::columns::decode_columns;
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::sending::SendDecoder;
+    #[pymodule_export]
+    use crate::sending::SendEncoder;
     #[pymodule_export]
     use crate::store::Store;
 }

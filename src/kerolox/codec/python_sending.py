@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.codec.sending import PLAIN_HEADER_BYTES_MAX
+from kerolox.errors import RemoteProtocolError
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
 from kerolox.protocol.codes import (
     FLAG_RESPONSE,
@@ -23,7 +24,6 @@ from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, Int32
 
 if TYPE_CHECKING:
     from kerolox.codec.sending import SendAnswer
-    from kerolox.errors import RemoteProtocolError
 
 _HEADER_WORD = struct.Struct(">I")
 _KEYS = f"{PropertyKey.KEYS}{NAME_END}"
@@ -149,20 +149,19 @@ class SendDecoder:
     def __init__(self) -> None:
         self._decoder = FrameDecoder()
 
-    @property
-    def error(self) -> RemoteProtocolError | None:
-        """Why the stream ended; None while it goes on."""
-        return self._decoder.error
-
     def feed(
-        self, data: bytearray, size: int, sends: Collection[int]
-    ) -> tuple[list[SendAnswer], list[bytes]]:
+        self, data: bytearray, size: int, sends: Mapping[int, object]
+    ) -> tuple[list[SendAnswer], list[bytes], str | None]:
         """Take ``data[:size]``; see :class:`kerolox.codec.sending.SendDecoder`."""
-        with memoryview(data) as buffer, buffer[:size] as view:
-            frames = self._decoder.feed(view)
         answers: list[SendAnswer] = []
+        try:
+            with memoryview(data) as buffer, buffer[:size] as view:
+                frames = self._decoder.feed(view)
+        except RemoteProtocolError as error:
+            return answers, [], str(error)
+        reason = None if self._decoder.error is None else str(self._decoder.error)
         if not sends:
-            return answers, frames
+            return answers, frames, reason
         others: list[bytes] = []
         for frame in frames:
             answer = _plain_answer(frame)
@@ -170,7 +169,7 @@ class SendDecoder:
                 answers.append(answer)
             else:
                 others.append(frame)
-        return answers, others
+        return answers, others, reason
 
 
 def _plain_answer(frame: bytes) -> SendAnswer | None:

@@ -7,11 +7,8 @@ stored. Neither does I/O, reads a clock or keeps a send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from kerolox.errors import RemoteProtocolError
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 SendAnswer = tuple[int, int, int, str, str, bool]
 """What a plain answer says: opaque, queue id, queue offset, the broker's message id, its region,
@@ -59,26 +56,19 @@ class SendEncoder(Protocol):
 class SendDecoder(Protocol):
     """Cuts the bytes of one connection, and reads answers to sends."""
 
-    @property
-    def error(self) -> RemoteProtocolError | None:
-        """Why the stream ended; None while it goes on."""
-
     def feed(
-        self, data: bytearray, size: int, sends: Collection[int]
-    ) -> tuple[list[SendAnswer], list[bytes]]:
+        self, data: bytearray, size: int, sends: Mapping[int, object]
+    ) -> tuple[list[SendAnswer], list[bytes], str | None]:
         """Take ``data[:size]``.
 
         Args:
             data: the read buffer.
             size: how much of it was read.
-            sends: the opaques of the sends that wait for an answer.
+            sends: the opaques of the sends that wait for an answer, as keys of a dict.
 
         Returns:
-            The plain answers to those, and all other frames without their length.
-
-        Raises:
-            RemoteProtocolError: a length that no frame can have, and nothing came before it
-                (otherwise ``error`` is set, and the next call raises).
+            The plain answers to those, all other frames without their length, and why the stream
+            ended: a length came that no frame can have.
         """
 
 

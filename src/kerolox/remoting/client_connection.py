@@ -27,7 +27,6 @@ from kerolox.errors import (
     ConnectionLostError,
     KeroloxError,
     LocalProtocolError,
-    RemoteProtocolError,
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.connection import FrameConnection, Handling, OpenCalls, Shared
@@ -154,11 +153,7 @@ class ClientConnection(FrameConnection):
         """Called by the loop: so many bytes were read."""
         self.active = True
         self.received_at = self.loop.time()
-        try:
-            answers, frames = self._decoder.feed(self._read_buffer, nbytes, self.sends.opaques)
-        except RemoteProtocolError as error:
-            self._refuse(str(error))
-            return
+        answers, frames, fault = self._decoder.feed(self._read_buffer, nbytes, self.sends.opaques)
         if answers:
             complete = self.sends.complete
             for answer in answers:
@@ -167,8 +162,8 @@ class ClientConnection(FrameConnection):
                 self.admit()
         if frames:
             self._take_frames(frames)
-        if self._decoder.error is not None:
-            self._refuse(str(self._decoder.error))
+        if fault is not None:
+            self._refuse(fault)
 
     def _take_response(self, response: RemotingCommand) -> None:
         opaque = response.opaque

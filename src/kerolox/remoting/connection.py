@@ -26,7 +26,7 @@ import logging
 import socket
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Generic, Self, TypeVar, cast
@@ -142,8 +142,8 @@ class OpenCalls(Generic[_Result]):
             others._arm(call[1])
 
     @property
-    def opaques(self) -> Collection[int]:
-        """Those of the calls that are open now."""
+    def opaques(self) -> Mapping[int, object]:
+        """Those of the calls that are open now: the keys."""
         return self._calls
 
     def is_waiting(self, opaque: int) -> bool:

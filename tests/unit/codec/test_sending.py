@@ -148,7 +148,8 @@ def check_answers(codec: SendCodec, data: bytes, cuts: list[int]) -> int:
     decoder, plain, others, at = codec.SendDecoder(), [], [], 0
     for end in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         part = bytearray(data[at:end])
-        answers, frames = decoder.feed(part + b"rest", len(part), {OPAQUE: None})
+        answers, frames, fault = decoder.feed(part + b"rest", len(part), {OPAQUE: None})
+        assert fault is None
         plain += answers
         others += frames
         at = end
@@ -212,8 +213,8 @@ def test_an_odd_answer_is_read_as_the_general_way_reads_it_or_left_to_it(
     try:
         RemotingCommand.decode(frame)
     except RemoteProtocolError:
-        answers, others = codec.SendDecoder().feed(bytearray(data), len(data), {OPAQUE: None})
-        assert (answers, others) == ([], [frame])
+        fed = codec.SendDecoder().feed(bytearray(data), len(data), {OPAQUE: None})
+        assert fed == ([], [frame], None)
     else:
         check_answers(codec, data, [])
 
@@ -223,9 +224,9 @@ def test_what_brokers_write_is_a_plain_answer_to_an_open_send_only(codec: SendCo
     frame = len(JAVA).to_bytes(4, "big") + JAVA
     data = bytearray(len(frame).to_bytes(4, "big") + frame)
     answer = (77, 3, 12, "0A0000010000277A0000000000000000", "DefaultRegion", True)
-    assert codec.SendDecoder().feed(data, len(data), {77: None}) == ([answer], [])
-    assert codec.SendDecoder().feed(data, len(data), {76: None}) == ([], [frame])
-    assert codec.SendDecoder().feed(data, len(data), {}) == ([], [frame])
+    assert codec.SendDecoder().feed(data, len(data), {77: None}) == ([answer], [], None)
+    assert codec.SendDecoder().feed(data, len(data), {76: None}) == ([], [frame], None)
+    assert codec.SendDecoder().feed(data, len(data), {}) == ([], [frame], None)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
@@ -233,9 +234,10 @@ def test_a_stream_ends_at_a_length_that_no_frame_has(codec: SendCodec) -> None:
     good = bytes([0, 0, 0, 6, 0, 0, 0, 2]) + b"{}"
     decoder = codec.SendDecoder()
     data = bytearray(good + b"\xff" * 8)
-    assert decoder.feed(data, len(data), {}) == ([], [good[4:]])
-    assert isinstance(decoder.error, RemoteProtocolError)
-    with pytest.raises(RemoteProtocolError):
-        decoder.feed(bytearray(1), 1, {})
-    with pytest.raises(RemoteProtocolError, match="this is HTTP"):
-        codec.SendDecoder().feed(bytearray(b"GET / HTTP/1.1"), 14, {})
+    answers, frames, fault = decoder.feed(data, len(data), {})
+    assert (answers, frames) == ([], [good[4:]])
+    assert fault is not None
+    assert decoder.feed(bytearray(1), 1, {}) == ([], [], fault)
+    _, _, fault = codec.SendDecoder().feed(bytearray(b"GET / HTTP/1.1"), 14, {})
+    assert fault is not None
+    assert "this is HTTP" in fault

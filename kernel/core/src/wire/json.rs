@@ -8,15 +8,15 @@ const LETTER_TEXT: u64 = u64::from_le_bytes([b'"', 0, b'"', b':', b'"', 0, 0, 0]
 const LETTER_MASK: u64 = u64::from_le_bytes([0xFF, 0, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
 
 /// A cursor over JSON text.
-pub(super) struct Json<'a> {
-    pub(super) data: &'a [u8],
-    pub(super) at: usize,
+pub(crate) struct Json<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) at: usize,
 }
 
 impl Json<'_> {
     /// The next byte that is no white space, taken.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<u8> {
+    pub(crate) fn next(&mut self) -> Option<u8> {
         loop {
             let byte = *self.data.get(self.at)?;
             self.at += 1;
@@ -27,14 +27,14 @@ impl Json<'_> {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, byte: u8) -> Option<()> {
+    pub(crate) fn take(&mut self, byte: u8) -> Option<()> {
         (self.next()? == byte).then_some(())
     }
 
     /// The commonest start of a field, a letter from a to n: `"x":"` taken, the letter's number, and
     /// whether the value is a single character. Anything else is left for the general way.
     #[inline]
-    pub(super) fn letter(&mut self) -> Option<(u8, bool)> {
+    pub(crate) fn letter(&mut self) -> Option<(u8, bool)> {
         let word = swar::word_at(self.data, self.at)?;
         let [_, letter, _, _, _, value, quote, _] = word.to_le_bytes();
         if word & LETTER_MASK != LETTER_TEXT || !letter.is_ascii_lowercase() || letter > b'n' {
@@ -46,13 +46,13 @@ impl Json<'_> {
     }
 
     /// Nothing but white space may be left.
-    pub(super) fn end(&mut self) -> Option<()> {
+    pub(crate) fn end(&mut self) -> Option<()> {
         self.next().is_none().then_some(())
     }
 
     /// A text without escapes: its span.
     #[inline]
-    pub(super) fn plain_text(&mut self) -> Option<(usize, usize)> {
+    pub(crate) fn plain_text(&mut self) -> Option<(usize, usize)> {
         self.take(b'"')?;
         let start = self.at;
         if self.skip_plain()? != b'"' {
@@ -64,7 +64,7 @@ impl Json<'_> {
     }
 
     /// A text without escapes, or null.
-    pub(super) fn text_or_null(&mut self) -> Option<()> {
+    pub(crate) fn text_or_null(&mut self) -> Option<()> {
         if self.next()? == b'"' {
             self.at -= 1;
             return self.plain_text().map(|_| ());
@@ -77,7 +77,7 @@ impl Json<'_> {
     /// Moves to the next quote or backslash and returns it; None for a raw control character,
     /// which JSON forbids, and at the end.
     #[inline]
-    pub(super) fn skip_plain(&mut self) -> Option<u8> {
+    pub(crate) fn skip_plain(&mut self) -> Option<u8> {
         let mut at = self.at;
         let stop = loop {
             if let Some(word) = swar::word_at(self.data, at) {
@@ -101,7 +101,7 @@ impl Json<'_> {
 
     /// A whole number of 32 bits.
     #[inline]
-    pub(super) fn number(&mut self) -> Option<i32> {
+    pub(crate) fn number(&mut self) -> Option<i32> {
         let first = self.next()?;
         let start = self.at - 1;
         if first.is_ascii_digit() {
@@ -124,7 +124,7 @@ impl Json<'_> {
 
 /// Decodes the escape at the start of `data`: bytes of UTF-8 written to `out`, bytes used.
 #[inline]
-pub(super) fn escape(data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
+pub(crate) fn escape(data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
     let plain = match *data.get(1)? {
         b'u' => {
             let unit = hex_unit(data)?;
@@ -147,7 +147,7 @@ pub(super) fn escape(data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
 }
 
 /// An escape above ASCII, perhaps the first of a surrogate pair.
-pub(super) fn wide_escape(unit: u32, data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
+pub(crate) fn wide_escape(unit: u32, data: &[u8], out: &mut [u8; 4]) -> Option<(usize, usize)> {
     let (scalar, used) = if (0xD800..0xDC00).contains(&unit) {
         let low = hex_unit(data.get(6..)?)?;
         if !(0xDC00..0xE000).contains(&low) {
@@ -163,7 +163,7 @@ pub(super) fn wide_escape(unit: u32, data: &[u8], out: &mut [u8; 4]) -> Option<(
 
 /// The UTF-16 unit of a `\uXXXX` at the start of `data`.
 #[inline]
-pub(super) fn hex_unit(data: &[u8]) -> Option<u32> {
+pub(crate) fn hex_unit(data: &[u8]) -> Option<u32> {
     let &[b'\\', b'u', digits @ ..] = data.first_chunk::<6>()? else {
         return None;
     };

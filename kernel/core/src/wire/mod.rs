@@ -5,7 +5,7 @@ pub(crate) mod frame;
 pub(crate) mod header;
 #[cfg(test)]
 mod header_tests;
-mod json;
+pub(crate) mod json;
 pub(crate) mod numbers;
 pub(crate) mod properties;
 pub(crate) mod swar;

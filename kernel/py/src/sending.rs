@@ -1,0 +1,190 @@
+//! The codec of sends, after the interface of `kerolox.codec.sending`.
+
+use std::cell::RefCell;
+
+use kerolox_core::client::send::{Numbers, PropertyText, SendHead};
+use kerolox_core::client::sent::sent;
+use kerolox_core::client::stream::FrameStream;
+use kerolox_core::protocol::DEFAULT_REGION;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
+
+use crate::buffer::with_bytes;
+
+/// The buffers are given back when one message left them larger than this.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+thread_local! {
+    /// Header and property text of one call; kept so that no call allocates them.
+    static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// Makes the frames of one producer's messages of one topic.
+#[pyclass(module = "kerolox_kernel", frozen)]
+pub struct SendEncoder {
+    head: SendHead,
+}
+
+#[pymethods]
+impl SendEncoder {
+    #[new]
+    fn new(
+        group: &str,
+        topic: &str,
+        create_topic_key: &str,
+        default_topic_queue_nums: i64,
+        unit_mode: bool,
+    ) -> Self {
+        let head = SendHead::new(
+            group,
+            topic,
+            create_topic_key,
+            default_topic_queue_nums,
+            unit_mode,
+            false,
+        );
+        Self { head }
+    }
+
+    /// A request; None: the message is not plain, or illegal.
+    #[allow(clippy::too_many_arguments)] // each costs less than a tuple of them
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        queue_id: i64,
+        opaque: i64,
+        now_ms: i64,
+        message_id: &Bound<'py, PyAny>,
+        body: &Bound<'py, PyAny>,
+        keys: &Bound<'py, PyAny>,
+        tags: &Bound<'py, PyAny>,
+        wait: &Bound<'py, PyAny>,
+        flag: &Bound<'py, PyAny>,
+        properties: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let is_waiting = wait.is_truthy()?;
+        let (Some(flag), Ok(body)) = (whole_number(flag), body.cast::<PyBytes>()) else {
+            return Ok(None);
+        };
+        let numbers = Numbers { queue_id, opaque, now_ms, flag };
+        let (mut header, mut text) = SCRATCH.take();
+        text.clear();
+        let body = body.as_bytes();
+        let made = property_text(&mut text, properties, keys, tags, is_waiting, message_id)
+            .and_then(|_| self.head.write(&mut header, numbers, &text, body.len()))
+            .map(|()| {
+                PyBytes::new_with(py, header.len() + body.len(), |frame| {
+                    let (front, back) = frame.split_at_mut(header.len());
+                    front.copy_from_slice(&header);
+                    back.copy_from_slice(body);
+                    Ok(())
+                })
+            });
+        if header.capacity() + text.capacity() <= KEPT_BYTES_MAX {
+            SCRATCH.set((header, text));
+        }
+        made.transpose()
+    }
+}
+
+/// An `int` that is nothing more special.
+fn whole_number(value: &Bound<'_, PyAny>) -> Option<i64> {
+    value.cast_exact::<PyInt>().ok()?.extract().ok()
+}
+
+/// Appends the property text of a message; None: it can't be made here.
+fn property_text(
+    out: &mut Vec<u8>,
+    properties: &Bound<'_, PyAny>,
+    keys: &Bound<'_, PyAny>,
+    tags: &Bound<'_, PyAny>,
+    is_waiting: bool,
+    message_id: &Bound<'_, PyAny>,
+) -> Option<usize> {
+    let properties = properties.cast_exact::<PyDict>().ok()?;
+    let mut text = PropertyText::begin(out);
+    if !properties.is_empty() {
+        for (name, value) in properties.iter() {
+            text.user(text_of(&name)?, text_of(&value)?)?;
+        }
+    }
+    text.end(text_of(keys)?, text_of(tags)?, is_waiting, text_of(message_id)?)
+}
+
+/// The text of a `str` that has no half of a surrogate pair.
+fn text_of<'a>(value: &'a Bound<'_, PyAny>) -> Option<&'a str> {
+    value.cast_exact::<PyString>().ok()?.to_str().ok()
+}
+
+/// A plain answer: opaque, queue id, queue offset, message id, region, whether traces are wanted.
+type SendAnswer<'py> = (i32, i32, i64, Bound<'py, PyString>, Bound<'py, PyString>, bool);
+
+/// What `feed` returns.
+type Fed<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Option<String>);
+
+/// Cuts the bytes of one connection, and reads answers to sends.
+#[pyclass(module = "kerolox_kernel")]
+pub struct SendDecoder {
+    stream: FrameStream,
+    /// The region of the last answer, which is mostly that of the next one.
+    region: Option<(String, Py<PyString>)>,
+}
+
+#[pymethods]
+impl SendDecoder {
+    #[new]
+    fn new() -> Self {
+        Self { stream: FrameStream::new(), region: None }
+    }
+
+    /// Take `data[:size]`, all complete frames of it and of what was left before.
+    fn feed<'py>(
+        &mut self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        size: usize,
+        sends: &Bound<'py, PyDict>,
+    ) -> PyResult<Fed<'py>> {
+        // Neither `bytes` nor `str` objects are tracked by the garbage collector, so no other
+        // Python code can run while the buffer is read.
+        let mut answers: Vec<SendAnswer<'py>> = Vec::new();
+        let mut others = Vec::new();
+        let has_sends = !sends.is_empty();
+        let Self { stream, region } = self;
+        let fed = with_bytes(data, Some(size), |data| {
+            stream.feed(data, |frame| {
+                let found = if has_sends { sent(frame) } else { None };
+                match found {
+                    Some(sent) if sends.contains(sent.opaque).unwrap_or(false) => answers.push((
+                        sent.opaque,
+                        sent.queue_id,
+                        sent.queue_offset,
+                        PyString::new(py, sent.message_id),
+                        region_of(py, region, sent.region),
+                        sent.is_traced,
+                    )),
+                    _ => others.push(PyBytes::new(py, frame.bytes)),
+                }
+            })
+        })?;
+        let error = fed.err().map(|error| error.to_string());
+        Ok((PyList::new(py, answers)?, PyList::new(py, others)?, error))
+    }
+}
+
+/// The region that an answer names, as the object of the answer before where it is the same.
+fn region_of<'py>(
+    py: Python<'py>,
+    last: &mut Option<(String, Py<PyString>)>,
+    region: &str,
+) -> Bound<'py, PyString> {
+    let region = if region.is_empty() { DEFAULT_REGION } else { region };
+    if let Some((text, object)) = last
+        && text == region
+    {
+        return object.bind(py).clone();
+    }
+    let made = PyString::new(py, region);
+    *last = Some((region.to_owned(), made.clone().unbind()));
+    made
+}
