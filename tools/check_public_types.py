@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,22 @@ PUBLIC = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.otel",
     "kerolox.spark",
     "kerolox.testing",
 )
 """The modules whose names users may rely on."""
+
+EXTRAS = {"kerolox.otel": "opentelemetry"}
+"""Those that need a package of an extra; they are left out where it is not installed."""
 
 
 def exported() -> set[str]:
     """Full names of what the public modules export, each also where it is defined."""
     names = set()
     for module_name in PUBLIC:
+        if find_spec(EXTRAS.get(module_name, module_name)) is None:
+            continue
         module = importlib.import_module(module_name)
         for name in module.__all__:
             names.add(f"{module_name}.{name}")

@@ -2,7 +2,7 @@
 
 A comment before a block says more about it: ``<!-- test: server -->`` for commands that serve until
 they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``,
-``<!-- test: pytest -->`` for a file of tests.
+``<!-- test: pytest -->`` for a file of tests, and the name of a library for what needs it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LANGUAGES", "PAGES", "ROOT", "Block", "blocks_of"]
+__all__ = ["LANGUAGES", "LIBRARIES", "PAGES", "ROOT", "Block", "blocks_of"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "sh", "properties", "text", ""}
 """Of blocks; those of the last two are shown and not run."""
+
+LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))
+"""Of examples; where one is not installed, its page is skipped."""
 
 _BLOCK = re.compile(
     r"^(?:<!-- test: (?P<needs>\w+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$",

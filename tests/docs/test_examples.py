@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.config import BrokerConfig
-from tests.docs.examples import LANGUAGES, PAGES, ROOT, Block, blocks_of
+from tests.docs.examples import LANGUAGES, LIBRARIES, PAGES, ROOT, Block, blocks_of
 from tests.support.clients.spark import spark_variables
 from tests.support.eventually import wait_until
 from tests.support.servers.up import Up, free_port
@@ -134,10 +134,12 @@ def serve(line: str, folder: Path, server: Up) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", pages("python", "sh", "properties", needs=("", "pytest")), ids=name_of
+    "page", pages("python", "sh", "properties", needs=("", "pytest", *LIBRARIES)), ids=name_of
 )
 def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
     (tmp_path / "store").symlink_to(up.data / "store")
+    for library in {block.needs for block in blocks_of(page)} & LIBRARIES:
+        pytest.importorskip(library)
     for block in blocks_of(page):
         if block.needs != "spark" and block.language in {"python", "sh", "properties"}:
             run_block(block, tmp_path, up)

@@ -15,7 +15,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.validate import property_text
+from kerolox.errors import MessageRejectedError
 from kerolox.message import PropertyKey, decode_properties
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.protocol.records import decode_batch, encode_batch
 
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
@@ -85,13 +88,33 @@ class SendContext:
         return MessageType.NORMAL
 
     def add_property(self, name: str, value: str) -> None:
-        """Have the message travel with one more property (not for batches).
+        """Have the message travel with one more property, and each one of a batch.
 
         Raises:
-            MessageRejectedError: the name or the value has U+0001 or U+0002 in it.
+            MessageRejectedError: the name or the value has U+0001 or U+0002 in it, or the
+                properties of a message become too long. Nothing is added then.
         """
-        properties = {**self.properties, name: value}
-        self.message = self.message._replace(properties=property_text(properties))
+        message = self.message
+        if not message.is_batch:
+            text = _with_property(message.properties, name, value)
+            self.message = message._replace(properties=text)
+            return
+        items, _ = decode_batch(message.body)
+        body = encode_batch(
+            (flag, body, _with_property(text.decode(), name, value).encode())
+            for flag, body, text in items
+        )
+        self.message = message._replace(body=body)
+
+
+def _with_property(text: str, name: str, value: str) -> str:
+    changed = property_text({**decode_properties(text), name: value})
+    if len(changed.encode()) > PROPERTIES_BYTES_MAX:
+        raise MessageRejectedError(
+            f"with property {name!r} the properties have {len(changed.encode())} bytes; the limit"
+            f" is {PROPERTIES_BYTES_MAX}"
+        )
+    return changed
 
 
 class SendHook:
