@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from contextlib import asynccontextmanager
 
@@ -123,7 +124,7 @@ async def test_a_server_that_sends_no_frames_ends_the_connection(caplog) -> None
         with pytest.raises(ConnectionLostError):
             await client.invoke(f"127.0.0.1:{port}", RemotingCommand.request(ECHO))
     server.close()
-    assert "frame of -5 bytes" in caplog.text
+    assert re.search("frame (of|length) -5 ", caplog.text)
 
 
 async def test_a_response_that_nobody_waits_for_is_dropped() -> None:
