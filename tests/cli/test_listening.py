@@ -11,6 +11,7 @@ from kerolox.addresses import local_address, split_address
 from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import Server, kerolox
+from tests.support.servers.listeners import listens
 
 
 def settings_file(folder: Path, **settings: object) -> Path:
@@ -27,12 +28,12 @@ def up(folder: Path, *options: object, **settings: object) -> Server:
     return Server(folder, *arguments, *options)
 
 
-def is_open(host: str, address: str) -> bool:
-    """Whether a connection to that host and the port of the address is taken."""
-    try:
-        socket.create_connection((host, split_address(address)[1]), timeout=SECONDS_MAX).close()
-    except ConnectionRefusedError:
+def is_open(server: Server, host: str, address: str) -> bool:
+    """Whether the server takes connections to that host and the port of the address."""
+    port = split_address(address)[1]
+    if not listens(server.process.pid, host, port):
         return False
+    socket.create_connection((host, port), timeout=SECONDS_MAX).close()
     return True
 
 
@@ -44,9 +45,9 @@ def test_up_listens_on_the_loopback_unless_it_is_told_otherwise(tmp_path: Path) 
     with up(tmp_path) as server:
         for address in server.addresses.values():
             assert address.startswith("127.0.0.1:")
-            assert is_open("127.0.0.1", address)
-            assert not is_open("127.0.0.2", address)
-            assert not (has_own_address() and is_open(local_address(), address))
+            assert is_open(server, "127.0.0.1", address)
+            assert not is_open(server, "127.0.0.2", address)
+            assert not (has_own_address() and is_open(server, local_address(), address))
         said = server.log.read_text()
     assert f"listens on {server_line(said)} (this machine only)" in said
     assert "WARNING" not in said
@@ -65,8 +66,8 @@ def test_both_servers_of_up_listen_where_they_are_told_to(tmp_path: Path, how: s
     with up(tmp_path, *options, **settings) as server:
         for address in server.addresses.values():
             assert address.startswith("127.0.0.2:")
-            assert is_open("127.0.0.3", address)
-            assert not is_open("127.0.0.1", address)
+            assert is_open(server, "127.0.0.3", address)
+            assert not is_open(server, "127.0.0.1", address)
         at = ("-n", server.addresses["namesrv"])
         assert kerolox("send", "T", "x", *at).returncode == 0
 
@@ -76,8 +77,8 @@ def test_whoever_lets_strangers_in_is_warned_that_they_may_do_anything(
     tmp_path: Path, host: str
 ) -> None:
     with up(tmp_path, "--host", host) as server:
-        assert is_open("127.0.0.1", server.addresses["broker"])
-        assert is_open("::1", server.addresses["namesrv"]) == (host == "*")
+        assert is_open(server, "127.0.0.1", server.addresses["broker"])
+        assert is_open(server, "::1", server.addresses["namesrv"]) == (host == "*")
         assert server.addresses["broker"].startswith(local_address() + ":")
         said = server.log.read_text()
     assert "WARNING kerolox.cli.commands.serve: whoever reaches 0.0.0.0:" in said
@@ -88,14 +89,14 @@ def test_a_name_server_and_a_broker_of_their_own_listen_on_all_addresses(tmp_pat
     names = ["namesrv", "--port", 0, "--data", tmp_path / "names"]
     with Server(tmp_path / "n", *names) as name_server:
         address = name_server.addresses["namesrv"]
-        assert is_open("127.0.0.2", address)
-        assert is_open("::1", address)
+        assert is_open(name_server, "127.0.0.2", address)
+        assert is_open(name_server, "::1", address)
         assert "no access control" in name_server.log.read_text()
         conf = settings_file(tmp_path)
         arguments = ["broker", "--port", 0, "-n", address, "-c", conf, "--data", tmp_path / "data"]
         with Server(tmp_path / "b", *arguments) as server:
             assert server.addresses["broker"].startswith(local_address() + ":")
-            assert is_open("::1", server.addresses["broker"])
+            assert is_open(server, "::1", server.addresses["broker"])
 
 
 def test_clients_come_and_go_by_ipv6_alone(tmp_path: Path) -> None:
