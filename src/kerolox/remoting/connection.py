@@ -147,9 +147,9 @@ class OpenCalls(Generic[_Result]):
         return self._calls
 
     def is_waiting(self, opaque: int) -> bool:
-        """A call that its caller has not given up."""
+        """A call that its caller has not given up, and whose time is not over."""
         call = self._calls.get(opaque)
-        return call is not None and not call[0].done()
+        return call is not None and not call[0].done() and call[1] > self._loop.time()
 
     def refuse(self, opaque: int, error: Exception) -> None:
         """End one call with an error."""
