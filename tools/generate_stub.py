@@ -4,7 +4,7 @@
     python tools/generate_stub.py --check    exits 1 when that file would change
 
 ``Store`` gets what ``StoreKernel`` inherits, ``Connection`` what ``ConnectionKernel`` states, and
-the functions are those of ``Kernel``: so each signature is written once, in ``kerolox.kernel``.
+the functions are those of ``Kernel`` and ``MessageCodec``: so each signature is written once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from generate_sync import formatted
 from kerolox import codec, kernel
 from kerolox.codec import sending
+from kerolox.codec.messages import MessageCodec
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "kernel" / "py" / "kerolox_kernel.pyi"
@@ -34,8 +35,9 @@ from typing_extensions import Buffer
 
 from kerolox.codec.sending import SendAnswer
 from kerolox.kernel import {names}
+from kerolox.message import MessageExt, RecordParts
 
-__all__ = ["Connection", "SendDecoder", "SendEncoder", "Store", "decode_columns"]
+__all__ = ["Connection", "SendDecoder", "SendEncoder", "Store", {functions}]
 '''
 
 CLASSES = (
@@ -76,13 +78,16 @@ def text() -> str:
             if part.__module__.startswith((kernel.__name__, codec.__name__)):
                 stated += functions(part)
         parts.append(f"@final\nclass {name}:\n" + textwrap.indent("\n".join(stated), "    "))
-    parts += [
+    plain = [
         function.removeprefix(STATIC)
-        for function in functions(kernel.Kernel)
+        for part in (kernel.Kernel, MessageCodec)
+        for function in functions(part)
         if function.startswith(STATIC)
     ]
+    names = ", ".join(f'"{function.removeprefix("def ").partition("(")[0]}"' for function in plain)
     # ruff drops the names that nothing uses.
-    return HEADER.format(names=", ".join(kernel.__all__)) + "\n\n".join(parts) + "\n"
+    header = HEADER.format(names=", ".join(kernel.__all__), functions=names)
+    return header + "\n\n".join(parts + plain) + "\n"
 
 
 def main(arguments: list[str]) -> int:

@@ -22,8 +22,17 @@ from kerolox.kernel import (
     RecoveryReport,
     StoreSettings,
 )
+from kerolox.message import MessageExt, RecordParts
 
-__all__ = ["Connection", "SendDecoder", "SendEncoder", "Store", "decode_columns"]
+__all__ = [
+    "Connection",
+    "SendDecoder",
+    "SendEncoder",
+    "Store",
+    "decode_columns",
+    "cut_messages",
+    "decode_properties",
+]
 
 @final
 class Store:
@@ -171,3 +180,7 @@ def decode_columns(
     body_bytes_max: int = 2**31 - 1,
     odd_body: OddBody | None = None,
 ) -> tuple[int, dict[str, ColumnBuffers], int]: ...
+def cut_messages(
+    data: bytes, parts: RecordParts, broker_name: str, tags: tuple[str, ...]
+) -> tuple[list[MessageExt], list[int], int]: ...
+def decode_properties(kept: bytes, start: int) -> dict[str, str]: ...

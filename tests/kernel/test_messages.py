@@ -17,17 +17,18 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.codec.messages import MessageCodec, decode_messages
+from kerolox.codec.messages import MessageCodec, decode_messages, message_codec
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.records import decode_records, encode_record
+from tests.support.kernels import KERNELS
 
-CODECS = {"python": "kerolox.codec.message_twin"}
+CODECS = {"python": "kerolox.codec.message_twin", "native": "kerolox_kernel"}
 TEXT = "TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02colour\x01blue"
 COMPRESSORS = {0x001: zlib.compress, 0x101: lz4.frame.compress, 0x201: zstandard.compress}
 
 
-@pytest.fixture(params=CODECS)
+@pytest.fixture(params=KERNELS)
 def codec(request: pytest.FixtureRequest) -> MessageCodec:
     """The decoder of each kernel in turn."""
     module: MessageCodec = importlib.import_module(CODECS[request.param])
@@ -138,6 +139,14 @@ def test_a_topic_that_is_no_text_is_an_error(codec: MessageCodec) -> None:
     with pytest.raises(RemoteProtocolError) as late:
         decode_messages(data, codec=codec)
     assert str(late.value) == str(plain.value)
+
+
+def test_each_kernel_takes_its_own_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KERNELS:
+        monkeypatch.setenv("KEROLOX_KERNEL", name)
+        message_codec.cache_clear()
+        assert message_codec() is importlib.import_module(CODECS[name])
+    message_codec.cache_clear()
 
 
 def test_a_message_keeps_nothing_of_the_others_of_its_pull(codec: MessageCodec) -> None:

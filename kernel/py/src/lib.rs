@@ -5,6 +5,7 @@ mod buffer;
 mod columns;
 mod connection;
 mod errors;
+mod messages;
 mod records;
 mod sending;
 mod settings;
@@ -20,6 +21,8 @@ mod _kernel {
     use crate::columns::decode_columns;
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::messages::{cut_messages, decode_properties};
     #[pymodule_export]
     use crate::sending::SendDecoder;
     #[pymodule_export]

@@ -5,7 +5,17 @@ from kerolox_kernel._kernel import (
     SendDecoder,
     SendEncoder,
     Store,
+    cut_messages,
     decode_columns,
+    decode_properties,
 )
 
-__all__ = ["Connection", "SendDecoder", "SendEncoder", "Store", "decode_columns"]
+__all__ = [
+    "Connection",
+    "SendDecoder",
+    "SendEncoder",
+    "Store",
+    "cut_messages",
+    "decode_columns",
+    "decode_properties",
+]
