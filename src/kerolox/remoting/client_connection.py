@@ -238,8 +238,8 @@ class ClientConnection(FrameConnection):
     def forget(self, opaque: int) -> None:
         """A request is answered, or its caller went away; those that wait may go on."""
         self.calls.drop(opaque)
+        self._queued_calls.drop(opaque)
         if self._queue:
-            self._queued_calls.drop(opaque)
             self._queue.pop(opaque, None)
             self.admit()
 
