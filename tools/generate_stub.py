@@ -84,7 +84,8 @@ def text() -> str:
         for function in functions(part)
         if function.startswith(STATIC)
     ]
-    names = ", ".join(f'"{function.removeprefix("def ").partition("(")[0]}"' for function in plain)
+    stated = sorted(function.removeprefix("def ").partition("(")[0] for function in plain)
+    names = ", ".join(f'"{name}"' for name in stated)
     # ruff drops the names that nothing uses.
     header = HEADER.format(names=", ".join(kernel.__all__), functions=names)
     return header + "\n\n".join(parts + plain) + "\n"

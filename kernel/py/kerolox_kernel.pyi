@@ -29,8 +29,8 @@ __all__ = [
     "SendDecoder",
     "SendEncoder",
     "Store",
-    "decode_columns",
     "cut_messages",
+    "decode_columns",
     "decode_properties",
 ]
 
