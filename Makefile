@@ -96,7 +96,7 @@ dist: setup
 
 lock: $(VENV)/.installed
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev --group docs \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev --group docs --group guides \
 	  pyproject.toml -o constraints.txt
 
 clean:

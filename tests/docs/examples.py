@@ -2,7 +2,9 @@
 
 A comment before a block says more about it: ``<!-- test: server -->`` for commands that serve until
 they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``,
-``<!-- test: pytest -->`` for a file of tests, and the name of a library for what needs it.
+``<!-- test: pytest -->`` for a file of tests, ``<!-- test: save app.py -->`` for a file that
+those after it import, ``<!-- test: notebook -->`` for the cells of a notebook, and the name of a
+library for what needs it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))
 """Of examples; where one is not installed, its page is skipped."""
 
 _BLOCK = re.compile(
-    r"^(?:<!-- test: (?P<needs>\w+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    r"^(?:<!-- test: (?P<needs>\w+)(?: (?P<file>[\w.]+))? -->\n)?"
+    r"```(?P<language>\w*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -33,20 +36,22 @@ class Block:
 
     Args:
         language: as it stands behind the fence.
-        needs: ``server``, ``spark``, ``pytest`` or empty.
+        needs: what its comment says, or empty.
         code: the lines.
+        file: of one that is saved: its name.
     """
 
     language: str
     needs: str
     code: str
+    file: str = ""
 
 
 def blocks_of(page: Path) -> list[Block]:
     """Its blocks, in order."""
     text = page.read_text()
     found = [
-        Block(match["language"], match["needs"] or "", match["code"])
+        Block(match["language"], match["needs"] or "", match["code"], match["file"] or "")
         for match in _BLOCK.finditer(text)
     ]
     assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE)), f"{page}: odd fences"

@@ -39,6 +39,22 @@ spark = (
 """What ``pyspark`` gives at its start."""
 
 
+NOTEBOOK = """
+import ast, asyncio, inspect, sys
+
+async def main(cells):
+    names = {"__name__": "__main__"}
+    for cell in cells:
+        code = compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(code, names)
+        if inspect.isawaitable(result):
+            await result
+
+asyncio.run(main(sys.argv[1:]))
+"""
+"""Runs cells as a notebook does: in one loop, which runs all the time."""
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -97,7 +113,9 @@ def run_tests(code: str, folder: Path, server: Up) -> None:
 def run_block(block: Block, folder: Path, server: Up) -> None:
     code = block.code.replace("127.0.0.1:9876", server.namesrv)
     lines = [line for line in code.splitlines() if line]
-    if block.needs == "pytest":
+    if block.needs == "save":
+        (folder / block.file).write_text(code)
+    elif block.needs == "pytest":
         run_tests(code, folder, server)
     elif block.language == "python":
         run([sys.executable, "-c", code], folder, server.namesrv)
@@ -134,14 +152,23 @@ def serve(line: str, folder: Path, server: Up) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", pages("python", "sh", "properties", needs=("", "pytest", *LIBRARIES)), ids=name_of
+    "page",
+    pages("python", "sh", "properties", needs=("", "notebook", "pytest", *LIBRARIES)),
+    ids=name_of,
 )
 def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
     (tmp_path / "store").symlink_to(up.data / "store")
     for library in {block.needs for block in blocks_of(page)} & LIBRARIES:
         pytest.importorskip(library)
+    cells = [block.code for block in blocks_of(page) if block.needs == "notebook"]
+    if cells:
+        run([sys.executable, "-c", NOTEBOOK, *cells], tmp_path, up.namesrv)
     for block in blocks_of(page):
-        if block.needs != "spark" and block.language in {"python", "sh", "properties"}:
+        if block.needs not in ("spark", "notebook") and block.language in {
+            "python",
+            "sh",
+            "properties",
+        }:
             run_block(block, tmp_path, up)
 
 
