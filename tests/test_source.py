@@ -49,7 +49,9 @@ def test_no_function_outgrows_a_screen() -> None:
     assert not long_functions
 
 
-@pytest.mark.parametrize("package", ["kerolox", "kerolox.client", "kerolox.client.sync"])
+@pytest.mark.parametrize(
+    "package", ["kerolox", "kerolox.admin", "kerolox.client", "kerolox.client.sync"]
+)
 def test_public_names_are_exactly_those_that_all_lists(package: str) -> None:
     module = __import__(package, fromlist=["__all__"])
     assert sorted(module.__all__) == sorted(set(module.__all__))

@@ -21,6 +21,7 @@ BIN = Path(sys.executable).parent
 PUBLIC = (
     "kerolox",
     "kerolox.admin",
+    "kerolox.admin.sync",
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kerolox.admin.answers import Members, read_object
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
 from kerolox.errors import ClientError, RemoteProtocolError
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.fastjson import items_of, loads, members_of
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -31,35 +31,56 @@ class ClusterInfo:
         if names is None:
             known = ", ".join(sorted(self.clusters)) or "none is registered"
             raise ClientError(f"there is no cluster {cluster!r}; known: {known}")
-        found = [self.brokers[name].addresses.get(MASTER_ID) for name in sorted(names)]
-        addresses = [address for address in found if address]
+        found = [self.brokers[name] for name in sorted(names) if name in self.brokers]
+        masters = (broker.addresses.get(MASTER_ID) for broker in found)
+        addresses = [address for address in masters if address]
         if not addresses:
             raise ClientError(f"no master of cluster {cluster!r} is registered")
         return addresses
+
+    def only_cluster(self) -> str:
+        """The name of the only cluster.
+
+        Raises:
+            ClientError: there is none, or several to choose from.
+        """
+        if not self.clusters:
+            raise ClientError("no broker is registered at the name server; start one")
+        if len(self.clusters) > 1:
+            raise ClientError(f"there are several clusters, choose one: {', '.join(self.clusters)}")
+        return next(iter(self.clusters))
+
+    def nodes(self, cluster: str = "") -> list[BrokerAddresses]:
+        """The brokers of a cluster with all their nodes, sorted by name; empty: of all clusters.
+
+        Raises:
+            ClientError: there is no such cluster.
+        """
+        if cluster and cluster not in self.clusters:
+            self.masters(cluster)
+        names = self.clusters[cluster] if cluster else self.brokers
+        return [self.brokers[name] for name in sorted(names) if name in self.brokers]
 
 
 async def cluster_info(access: Access) -> ClusterInfo:
     """All brokers and clusters that the name server knows (code 106). Errors: see ``Access``."""
     response = await access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-    try:
-        value = members_of(loads(response.body))
-        brokers = {
-            str(name): _broker(str(name), members_of(item))
-            for name, item in members_of(value.get("brokerAddrTable") or {}).items()
-        }
-        clusters = {
-            str(name): tuple(sorted(map(str, items_of(names))))
-            for name, names in members_of(value.get("clusterAddrTable") or {}).items()
-        }
-    except ValueError as error:
-        raise RemoteProtocolError(f"cluster info has an unknown shape: {error}") from None
+    answer = await read_object(response, "the cluster info", "the name server")
+    brokers = {
+        name: BrokerAddresses(name, item.text("cluster"), _addresses(item))
+        for name, item in answer.table("brokerAddrTable").items()
+    }
+    table = answer.members("clusterAddrTable")
+    clusters = {name: tuple(sorted(table.texts(name))) for name in answer.names("clusterAddrTable")}
     return ClusterInfo(brokers, clusters)
 
 
-def _broker(name: str, item: dict[object, object]) -> BrokerAddresses:
-    addresses = members_of(item.get("brokerAddrs") or {}).items()
-    return BrokerAddresses(
-        name,
-        str(item.get("cluster") or ""),
-        {int(str(number)): str(address) for number, address in addresses},
-    )
+def _addresses(broker: Members) -> dict[int, str]:
+    """Address by broker id."""
+    try:
+        found = {int(key): text for key, text in broker.text_table("brokerAddrs").items()}
+    except ValueError as error:
+        raise RemoteProtocolError(
+            f"the cluster info has a broker id that is none: {error}"
+        ) from None
+    return dict(sorted(found.items()))

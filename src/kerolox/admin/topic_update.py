@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.admin.topics import (
-    ask_each,
-    beside,
-    brokers_of,
-    check_not_internal,
-    listed,
-    masters_of,
-    order_entry,
-    topic_settings,
-)
+from kerolox.admin.asking import ask_each, beside, listed, masters_of
+from kerolox.admin.topics import brokers_of, check_not_internal, order_entry, topic_settings
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.protocol.codes import RequestCode
 

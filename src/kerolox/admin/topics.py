@@ -6,13 +6,12 @@ masters of a cluster, and deleted first there and then on every name server.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from kerolox.admin.answers import read_object, read_struct
+from kerolox.admin.asking import ask_each, beside, listed, masters_of
 from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import check_new_topic, is_system_topic
@@ -21,26 +20,19 @@ from kerolox.errors import (
     KeroloxError,
     MessageRejectedError,
     NotFoundError,
-    RemoteProtocolError,
     RequestCodeNotSupportedError,
     TopicExistsError,
     TopicNotFoundError,
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
-from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import BodyError, TopicConfig, TopicConfigTable, decode_body
+from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from kerolox.client.aio.network.access import Access
-    from kerolox.protocol.command import RemotingCommand
-
-_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
@@ -72,8 +64,8 @@ async def list_topics(access: Access) -> list[str]:
         RemotingError: no name server answers.
     """
     response = await access.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    value = _json(response.body, "topic list")
-    return sorted(map(str, value.get("topicList") or ()))
+    answer = await read_object(response, "the topic list", "the name server")
+    return sorted(answer.texts("topicList"))
 
 
 def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
@@ -120,7 +112,7 @@ async def create_topic(
     """
     check_new_topic(topic)
     info = await cluster_info(access)
-    addresses = [broker] if broker else info.masters(cluster or _only_cluster(info))
+    addresses = [broker] if broker else info.masters(cluster or info.only_cluster())
     wanted = TopicConfig(
         topic_name=topic,
         read_queue_nums=queues,
@@ -168,20 +160,14 @@ async def topic_settings(access: Access, address: str, topic: str) -> TopicConfi
     """
     try:
         response = await access.ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
-        return _decoded(response, address, TopicConfig)
+        return await read_struct(response, TopicConfig, "the topic", address)
     except (TopicNotFoundError, NotFoundError):
         return None
     except RequestCodeNotSupportedError:
         # Before RocketMQ 5 there are only all topics together.
         response = await access.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return _decoded(response, address, TopicConfigTable).topic_config_table.get(topic)
-
-
-def _decoded(response: RemotingCommand, address: str, body_type: type[_Body]) -> _Body:
-    try:
-        return decode_body(response.body, body_type)
-    except BodyError as error:
-        raise RemoteProtocolError(f"the topic of {address} has an unknown shape: {error}") from None
+        table = await read_struct(response, TopicConfigTable, "the topic", address)
+        return table.topic_config_table.get(topic)
 
 
 async def _check_absent(access: Access, wanted: TopicConfig, addresses: list[str]) -> None:
@@ -222,8 +208,7 @@ async def describe_topic(access: Access, topic: str) -> TopicDescription:
         address = broker.any_address()
         if address is None:
             continue
-        response = await access.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        queues += _queue_statuses(response.body)
+        queues += (await queue_statuses(access, address, topic)).values()
     queues.sort(key=lambda status: status.queue)
     return TopicDescription(topic, route, tuple(queues))
 
@@ -303,15 +288,6 @@ async def brokers_of(
     return [broker for brokers in found.values() for broker in brokers], silent
 
 
-def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, str]:
-    """Address → name of the masters; only those of a cluster, unless that is empty."""
-    return {
-        each.addresses[MASTER_ID]: each.broker_name
-        for each in brokers
-        if MASTER_ID in each.addresses and cluster in ("", each.cluster)
-    }
-
-
 def order_entry(topic: str) -> dict[str, str]:
     """Where name servers keep the order of a topic among their key-values."""
     return {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
@@ -334,31 +310,6 @@ async def _forget(access: Access, name_server: str, topic: str, cluster: str) ->
         await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, order_entry(topic))
 
 
-async def ask_each(
-    addresses: Iterable[str], ask: Callable[[str], Awaitable[object]]
-) -> tuple[list[str], dict[str, KeroloxError]]:
-    """Ask all of them, whatever becomes of one: who did it, and the errors of the others."""
-    asked = list(addresses)
-    answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
-    failed: dict[str, KeroloxError] = {}
-    for address, answer in zip(asked, answers, strict=True):
-        if isinstance(answer, KeroloxError):
-            failed[address] = answer
-        elif isinstance(answer, BaseException):
-            raise answer
-    return [address for address in asked if address not in failed], failed
-
-
-def listed(failed: dict[str, KeroloxError]) -> str:
-    """Addresses with their errors, for an error's text."""
-    return ", ".join(f"{address} ({error})" for address, error in failed.items())
-
-
-def beside(what: str, addresses: list[str]) -> str:
-    """``; what addresses``, or nothing where there is none."""
-    return f"; {what} {', '.join(addresses)}" if addresses else ""
-
-
 async def describe_route(access: Access, topic: str) -> TopicRoute:
     """Where a topic is, as the first name server that answers has it (code 105).
 
@@ -378,36 +329,23 @@ def _no_such_topic(access: Access, topic: str) -> TopicRouteNotFoundError:
     )
 
 
-def _only_cluster(info: ClusterInfo) -> str:
-    if not info.clusters:
-        raise ClientError("no broker is registered at the name server; start one")
-    if len(info.clusters) > 1:
-        raise ClientError(f"there are several clusters, choose one: {', '.join(info.clusters)}")
-    return next(iter(info.clusters))
+async def queue_statuses(
+    access: Access, address: str, topic: str
+) -> dict[MessageQueue, QueueStatus]:
+    """The state of a topic's queues on one broker, by queue (code 202).
 
-
-def _queue_statuses(body: bytes) -> list[QueueStatus]:
-    table = _json(body, "topic status").get("offsetTable") or {}
-    try:
-        return [
-            QueueStatus(
-                queue,
-                int(status["minOffset"]),
-                int(status["maxOffset"]),
-                int(status["lastUpdateTimestamp"]),
-            )
-            for queue, status in table.items()
-            if isinstance(queue, MessageQueue)
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise RemoteProtocolError(f"topic status has an unknown shape: {error!r}") from None
-
-
-def _json(body: bytes, what: str) -> dict[Any, Any]:
-    try:
-        value = fastjson.loads(body)
-    except fastjson.FastjsonError as error:
-        raise RemoteProtocolError(f"{what} is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise RemoteProtocolError(f"{what} is no JSON object")
-    return value
+    Raises:
+        TopicNotFoundError: the broker does not have the topic.
+        BrokerError, RemotingError: it refused or does not answer.
+    """
+    response = await access.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+    answer = await read_object(response, "the topic status", address)
+    return {
+        queue: QueueStatus(
+            queue,
+            status.required_number("minOffset"),
+            status.required_number("maxOffset"),
+            status.required_number("lastUpdateTimestamp"),
+        )
+        for queue, status in sorted(answer.queues("offsetTable").items(), key=lambda item: item[0])
+    }

@@ -33,6 +33,9 @@ FLAG_ONEWAY = 2
 VERSION = 409
 """What we say we are: the MQVersion ordinal of V4_9_8."""
 
+VERSION_3_0_7, VERSION_3_1_8 = 28, 62
+"""Oldest clients that can reset offsets, and that can be asked for their state."""
+
 
 class SerializeType(IntEnum):
     """Encoding of a frame's header."""
@@ -93,6 +96,8 @@ class RequestCode(IntEnum):
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG = 54
+    """Brokers before 4.9.8 alone."""
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102

@@ -89,6 +89,25 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 """What names of the broker's own groups begin with (``MixAll``)."""
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of command-line tools, which every broker knows."""
+MONITOR_GROUP = "__MONITOR_CONSUMER"
+"""The group of ``mqadmin startMonitoring``."""
+BUILT_IN_GROUPS = (
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+"""Groups that every broker has from its start."""
+SYSTEM_GROUPS = frozenset((*BUILT_IN_GROUPS, MONITOR_GROUP, "DEFAULT_CONSUMER"))
+"""Consumer groups that users have no use for."""
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+"""The figure of messages stored, by topic (``Stats``)."""
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+"""The figure of messages delivered, by ``topic@group``."""
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker that is given none."""

@@ -16,7 +16,12 @@ from collections.abc import Callable, Generator
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.kernel import StoreMetrics
-from kerolox.protocol.names import LMQ_PREFIX, SCHEDULE_TOPIC
+from kerolox.protocol.names import (
+    GROUP_GET_NUMS,
+    LMQ_PREFIX,
+    SCHEDULE_TOPIC,
+    TOPIC_PUT_NUMS,
+)
 from kerolox.remoting.turns import Turns
 
 SAMPLE_SECONDS = 10.0
@@ -31,8 +36,8 @@ seconds."""
 
 SAMPLE_NUMBERS = 3
 
-TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
-GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
 GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
 QUEUE_PUT_NUMS, QUEUE_PUT_SIZE = "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE"

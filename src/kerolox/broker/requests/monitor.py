@@ -16,7 +16,13 @@ from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfig, encode_body
-from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from kerolox.protocol.codes import (
+    VERSION_3_0_7,
+    VERSION_3_1_8,
+    LanguageCode,
+    RequestCode,
+    ResponseCode,
+)
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import (
     CloneGroupOffsetHeader,
@@ -37,9 +43,6 @@ from kerolox.remoting.turns import Turns
 
 CALL_SECONDS_MAX = 10.0
 STATUS_SECONDS_MAX = 5.0
-VERSION_3_0_7, VERSION_3_1_8 = 28, 62
-"""Oldest clients that can reset offsets, and that can be asked for their state."""
-
 JAVA_LONG_MAX = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)

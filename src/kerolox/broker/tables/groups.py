@@ -18,16 +18,11 @@ from kerolox.errors import BrokerError
 from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import MASTER_ID, Perm, ResponseCode
-from kerolox.protocol.names import LMQ_PREFIX, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, length_fault
-
-BUILT_IN_GROUPS = (
-    TOOLS_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
+from kerolox.protocol.names import (
+    BUILT_IN_GROUPS,
+    LMQ_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    length_fault,
 )
 
 GROUPS_MAX = 100_000

@@ -98,7 +98,7 @@ class ClusterQueries:
     ) -> int:
         topic = with_namespace(self._namespace, queue.topic)
         wire_queue = queue._replace(topic=topic)
-        return await queue_number(self._open_cluster(), wire_queue, code, field, **more)
+        return await queue_number(self._open_cluster(), wire_queue, code, field, more=more)
 
     async def view_by_id(self, topic: str, message_id: str) -> MessageExt:
         """The message with this id, be it the broker's (offset) id or the producer's unique id.

@@ -19,10 +19,10 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kerolox import owners
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
@@ -315,6 +315,31 @@ class Portal:
             return self.call(look)
         except ClientClosedError:
             return look()
+
+    def iterate(
+        self, begin: Callable[[], AsyncIterator[_Result]]
+    ) -> Generator[_Result, None, None]:
+        """What an asynchronous iterator gives, one by one; each is waited for. It ends with this
+        generator's end, or with the portal's."""
+        over = object()
+
+        async def first() -> AsyncIterator[_Result]:
+            return begin()
+
+        async def step() -> _Result | object:
+            return await anext(source, over)
+
+        async def end() -> None:
+            if isinstance(source, AsyncGenerator):
+                await source.aclose()
+
+        source = self.run(first())
+        try:
+            while (item := self.run(step())) is not over:
+                yield cast(_Result, item)
+        finally:
+            with contextlib.suppress(ClientClosedError):
+                self.run(end())
 
     def listener(
         self, function: Callable[[_Argument], Awaitable[_Result] | _Result]

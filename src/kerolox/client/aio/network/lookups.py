@@ -16,6 +16,8 @@ from kerolox.protocol.names import TRACE_TOPIC, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_record, decode_records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.client.aio.network.access import Access
     from kerolox.message import MessageQueue
     from kerolox.protocol.command import RemotingCommand
@@ -29,17 +31,31 @@ UNIQUE_MATCHES_MAX = 32
 
 
 async def queue_number(
-    access: Access, queue: MessageQueue, code: int, field: str, **more: object
+    access: Access,
+    queue: MessageQueue,
+    code: int,
+    field: str,
+    *,
+    more: Mapping[str, object] | None = None,
+    address: str = "",
 ) -> int:
     """What a broker answers about a queue with one number (codes 29 to 32).
+
+    Args:
+        access: the cluster.
+        queue: as brokers know it.
+        code: the question.
+        field: the member of the answer that has the number.
+        more: further members of the request.
+        address: of the broker; empty: as the route has it.
 
     Raises:
         ClientError: the broker is unknown.
         RemoteProtocolError: the answer has no such number.
     """
-    address = await access.read_address_of(queue.topic, queue.broker_name)
-    fields: dict[str, object] = {"topic": queue.topic, "queueId": queue.queue_id, **more}
-    return number_of(await access.ask(address, code, fields), field, address)
+    address = address or await access.read_address_of(queue.topic, queue.broker_name)
+    fields: dict[str, object] = {"topic": queue.topic, "queueId": queue.queue_id}
+    return number_of(await access.ask(address, code, fields | dict(more or {})), field, address)
 
 
 def number_of(response: RemotingCommand, field: str, address: str) -> int:

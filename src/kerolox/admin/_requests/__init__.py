@@ -1,0 +1,1 @@
+"""The methods of ``Admin`` by subject; generated from the functions."""

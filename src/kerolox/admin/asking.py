@@ -1,0 +1,172 @@
+"""Asking several servers: all at once but bounded, and saying who did what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.admin.cluster import cluster_info
+from kerolox.client.aio.network.access import Access
+from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
+from kerolox.errors import ClientError, KeroloxError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from kerolox.message import MessageQueue
+
+ASKED_AT_ONCE_MAX = 32
+"""Questions of one call that are open at the same time."""
+
+_Result = TypeVar("_Result")
+_Key = TypeVar("_Key")
+
+
+async def ask_each(
+    addresses: Iterable[str], ask: Callable[[str], Awaitable[object]]
+) -> tuple[list[str], dict[str, KeroloxError]]:
+    """Ask all of them, whatever becomes of one: who did it, and the errors of the others."""
+    answers, failed = await answers_of(addresses, ask)
+    return list(answers), failed
+
+
+async def answers_of(
+    keys: Iterable[_Key], ask: Callable[[_Key], Awaitable[_Result]]
+) -> tuple[dict[_Key, _Result], dict[_Key, KeroloxError]]:
+    """Ask about each of them: the answers, and the errors of those that gave none."""
+    asked = list(dict.fromkeys(keys))
+    room = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+
+    async def ask_one(key: _Key) -> _Result | KeroloxError:
+        async with room:
+            try:
+                return await ask(key)
+            except KeroloxError as error:
+                return error
+
+    found: dict[_Key, _Result] = {}
+    failed: dict[_Key, KeroloxError] = {}
+    tasks = [asyncio.ensure_future(ask_one(key)) for key in asked]
+    try:
+        for key, answer in zip(asked, await asyncio.gather(*tasks), strict=True):
+            if isinstance(answer, KeroloxError):
+                failed[key] = answer
+            else:
+                found[key] = answer
+    finally:
+        for task in tasks:  # those that are left when one failed otherwise
+            task.cancel()
+    return found, failed
+
+
+async def all_answers(
+    keys: Iterable[_Key], ask: Callable[[_Key], Awaitable[_Result]]
+) -> dict[_Key, _Result]:
+    """Ask about each of them; the answers.
+
+    Raises:
+        KeroloxError: the first that got no answer.
+    """
+    found, failed = await answers_of(keys, ask)
+    for error in failed.values():
+        raise error
+    return found
+
+
+async def do_on_each(
+    addresses: Iterable[str], do: Callable[[str], Awaitable[object]], what: str
+) -> list[str]:
+    """Have each server do something; all their addresses.
+
+    Args:
+        addresses: of the servers.
+        do: asks one of them.
+        what: names the whole in an error, for example "group 'g' could not be made".
+
+    Raises:
+        ClientError: some did it and some did not; the text says who.
+        KeroloxError: none did it; the first one's error.
+    """
+    done, failed = await ask_each(addresses, do)
+    if failed and not done:
+        raise next(iter(failed.values()))
+    if failed:
+        raise ClientError(
+            f"{what} on {listed(failed)}{beside('it is done on', done)}; run it again when all "
+            "answer"
+        )
+    return done
+
+
+async def targets(access: Access, *, cluster: str = "", broker: str = "") -> list[str]:
+    """The addresses that a change goes to: one broker, or all masters of a cluster.
+
+    Args:
+        access: the cluster.
+        cluster: its name; empty: of the only one there is.
+        broker: ``host:port`` of one broker; it alone then.
+
+    Raises:
+        ClientError: no such cluster, or several to choose from.
+    """
+    if broker:
+        return [broker]
+    info = await cluster_info(access)
+    return info.masters(cluster or info.only_cluster())
+
+
+def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, str]:
+    """Address → name of the masters; only those of a cluster, unless that is empty."""
+    return {
+        each.addresses[MASTER_ID]: each.broker_name
+        for each in brokers
+        if MASTER_ID in each.addresses and cluster in ("", each.cluster)
+    }
+
+
+def fresh(access: Access) -> Access:
+    """The same way to the cluster without the routes that a client of it has learnt before."""
+    if type(access) is Access:
+        return access
+    return Access(access.remoting, access.name_servers, access.timeout_seconds)
+
+
+async def current_route(access: Access, topic: str) -> TopicRoute:
+    """The route of a topic as it is now.
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows the topic.
+        RemotingError: none answers.
+    """
+    return await fresh(access).route(topic)
+
+
+async def current_address(access: Access, queue: MessageQueue) -> str:
+    """The address of a queue's broker as it is now: its master's, else any.
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows the topic.
+        ClientError: the topic's route does not have the broker.
+    """
+    return await fresh(access).read_address_of(queue.topic, queue.broker_name)
+
+
+async def nodes_of_topic(access: Access, topic: str) -> dict[str, str]:
+    """Name → address of the brokers of a topic: the master's, else any (``selectBrokerAddr``).
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows the topic.
+    """
+    route = await current_route(access, topic)
+    nodes = {broker.broker_name: broker.any_address() for broker in route.brokers}
+    return {name: address for name, address in nodes.items() if address is not None}
+
+
+def listed(failed: dict[str, KeroloxError]) -> str:
+    """Addresses with their errors, for an error's text."""
+    return ", ".join(f"{address} ({error})" for address, error in failed.items())
+
+
+def beside(what: str, addresses: list[str]) -> str:
+    """``; what addresses``, or nothing where there is none."""
+    return f"; {what} {', '.join(addresses)}" if addresses else ""

@@ -1,0 +1,1 @@
+"""Consumer groups: their settings, members, progress and offsets; producers too."""

@@ -1,0 +1,244 @@
+"""Settings of consumer groups: list, make, change, delete.
+
+Brokers own them, each its own. A broker makes a group with defaults when its first member comes
+(``autoCreateSubscriptionGroup``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerolox.admin.answers import read_struct
+from kerolox.admin.asking import all_answers, do_on_each, targets
+from kerolox.admin.cluster import cluster_info
+from kerolox.admin.topics import delete_topic
+from kerolox.client.core.routes import MASTER_ID
+from kerolox.client.core.validate import check_consumer_group
+from kerolox.errors import (
+    ClientError,
+    GroupNotFoundError,
+    RequestCodeNotSupportedError,
+    TopicRouteNotFoundError,
+)
+from kerolox.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable, encode_body
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.headers import DeleteGroupHeader, GroupHeader
+from kerolox.protocol.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+)
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What becomes of a group on one broker."""
+
+    address: str
+    old: SubscriptionGroupConfig | None
+    """None: the broker did not have it."""
+    new: SubscriptionGroupConfig
+
+
+def is_system_group(group: str) -> bool:
+    """RocketMQ's own: groups of its tools and of the broker itself."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+async def all_group_settings(
+    access: Access, broker: str, *, internal: bool = False
+) -> dict[str, SubscriptionGroupConfig]:
+    """The groups of a broker by name, sorted (code 201).
+
+    Args:
+        access: the cluster.
+        broker: ``host:port``.
+        internal: RocketMQ's own too.
+
+    Raises:
+        BrokerError: it refused.
+        RemotingError: it does not answer, or with something else.
+    """
+    response = await access.ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    answer = await read_struct(response, SubscriptionGroupTable, "the groups", broker)
+    table = answer.subscription_group_table
+    return {name: table[name] for name in sorted(table) if internal or not is_system_group(name)}
+
+
+async def list_groups(access: Access, *, cluster: str = "", internal: bool = False) -> list[str]:
+    """The consumer groups of a cluster, or of all, sorted.
+
+    Args:
+        access: the cluster.
+        cluster: its name; empty: all clusters.
+        internal: RocketMQ's own too.
+
+    Raises:
+        ClientError: there is no such cluster.
+        BrokerError, RemotingError: a master refused or does not answer.
+    """
+    info = await cluster_info(access)
+    masters = [node.addresses.get(MASTER_ID) for node in info.nodes(cluster)]
+    tables = await all_answers(
+        [address for address in masters if address],
+        lambda address: all_group_settings(access, address, internal=internal),
+    )
+    return sorted({name for table in tables.values() for name in table})
+
+
+async def group_settings(access: Access, broker: str, group: str) -> SubscriptionGroupConfig | None:
+    """What a broker has of a group (``getConsumerConfig``, code 352 or 201); None: it has none of
+    that name. Errors: see :func:`all_group_settings`."""
+    try:
+        header = GroupHeader(group=group).encode()
+        response = await access.ask(broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        return await read_struct(response, SubscriptionGroupConfig, "the group", broker)
+    except GroupNotFoundError:
+        return None
+    except RequestCodeNotSupportedError:
+        # Before RocketMQ 5 there are only all groups together.
+        return (await all_group_settings(access, broker, internal=True)).get(group)
+
+
+async def put_group(
+    access: Access, settings: SubscriptionGroupConfig, *, cluster: str = "", broker: str = ""
+) -> list[str]:
+    """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
+
+    Args:
+        access: the cluster.
+        settings: all of them.
+        cluster: on all masters of this one; empty: of the only one there is.
+        broker: ``host:port`` of one broker; it alone then.
+
+    Raises:
+        ConfigError: the name is illegal.
+        ClientError: no such cluster; or some took it and some did not: the text says who.
+        BrokerError, RemotingError: none took it.
+    """
+    check_consumer_group(settings.group_name)
+    body = encode_body(settings)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    return await do_on_each(
+        await targets(access, cluster=cluster, broker=broker),
+        lambda address: access.ask(address, code, body=body),
+        f"group {settings.group_name!r} could not be made",
+    )
+
+
+async def update_group(
+    access: Access,
+    group: str,
+    *,
+    cluster: str = "",
+    broker: str = "",
+    consume_enable: bool | None = None,
+    consume_from_min_enable: bool | None = None,
+    consume_broadcast_enable: bool | None = None,
+    retry_queue_nums: int | None = None,
+    retry_max_times: int | None = None,
+    broker_id: int | None = None,
+    which_broker_when_consume_slowly: int | None = None,
+    notify_consumer_ids_changed_enable: bool | None = None,
+) -> list[GroupChange]:
+    """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
+    what changed, by broker.
+
+    Arguments that are None change nothing. ``mqadmin`` replaces all settings by those given, or
+    their defaults.
+
+    Args:
+        access: the cluster.
+        group: its name.
+        cluster: on all masters of this one; empty: of the only one there is.
+        broker: ``host:port`` of one broker; it alone then.
+        consume_enable: its members get messages.
+        consume_from_min_enable: members may start at the first message of a queue.
+        consume_broadcast_enable: members may broadcast.
+        retry_queue_nums: queues of its retry topic.
+        retry_max_times: tries before a message goes to the dead letters.
+        broker_id: the node that members read from.
+        which_broker_when_consume_slowly: the node for members that are far behind.
+        notify_consumer_ids_changed_enable: members hear of those that come and go.
+
+    Raises:
+        ConfigError: the name is illegal.
+        ClientError: no such cluster; or some took it and some did not: the text says who.
+        BrokerError, RemotingError: none took it.
+    """
+    check_consumer_group(group)
+    given = {
+        "consume_enable": consume_enable,
+        "consume_from_min_enable": consume_from_min_enable,
+        "consume_broadcast_enable": consume_broadcast_enable,
+        "retry_queue_nums": retry_queue_nums,
+        "retry_max_times": retry_max_times,
+        "broker_id": broker_id,
+        "which_broker_when_consume_slowly": which_broker_when_consume_slowly,
+        "notify_consumer_ids_changed_enable": notify_consumer_ids_changed_enable,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    addresses = await targets(access, cluster=cluster, broker=broker)
+    return await _change_group(access, group, addresses, wanted)
+
+
+async def _change_group(
+    access: Access, group: str, addresses: list[str], wanted: dict[str, int]
+) -> list[GroupChange]:
+    found = await all_answers(addresses, lambda address: group_settings(access, address, group))
+    changes = {
+        address: GroupChange(
+            address,
+            old,
+            msgspec.structs.replace(old or SubscriptionGroupConfig(group_name=group), **wanted),
+        )
+        for address, old in found.items()
+    }
+    await do_on_each(
+        [address for address, change in changes.items() if change.new != change.old],
+        lambda address: put_group(access, changes[address].new, broker=address),
+        f"group {group!r} could not be changed",
+    )
+    return list(changes.values())
+
+
+async def delete_group(
+    access: Access, group: str, *, cluster: str = "", broker: str = "", remove_offsets: bool = False
+) -> list[str]:
+    """Delete a group (``deleteSubGroup``, code 207); the addresses of the brokers. Where it is
+    deleted on a whole cluster, its retry and dead-letter topics go too.
+
+    Args:
+        access: the cluster.
+        group: its name.
+        cluster: on all masters of this one; empty: of the only one there is.
+        broker: ``host:port`` of one broker; it alone then, and the topics stay.
+        remove_offsets: what it consumed is forgotten too.
+
+    Raises:
+        ClientError: it is RocketMQ's own; no such cluster; or some did it and some did not: the
+            text says who.
+        BrokerError, RemotingError: none did it.
+    """
+    if is_system_group(group):
+        raise ClientError(f"group {group!r} belongs to RocketMQ itself; it must stay")
+    header = DeleteGroupHeader(group_name=group, remove_offset=remove_offsets).encode()
+    addresses = await do_on_each(
+        await targets(access, cluster=cluster, broker=broker),
+        lambda address: access.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header),
+        f"group {group!r} could not be deleted",
+    )
+    if not broker:
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            try:
+                await delete_topic(access, prefix + group, cluster=cluster)
+            except TopicRouteNotFoundError:
+                continue  # it never had one
+    return addresses

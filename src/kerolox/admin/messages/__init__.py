@@ -1,0 +1,1 @@
+"""Messages: find them, read queues, follow what became of them, send some and time that."""

@@ -1,0 +1,189 @@
+"""Reading the messages of queues: a range of offsets or of times, without a consumer group."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kerolox.admin.asking import current_address, current_route
+from kerolox.client.aio.network.lookups import queue_number
+from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
+from kerolox.client.core.routes import subscribe_queues
+from kerolox.errors import ClientError, NotFoundError
+from kerolox.filter.tags import subscription_of
+from kerolox.message import ALL_TAGS, MessageExt, MessageQueue
+from kerolox.protocol.codes import PULL_COUNT_MAX, RequestCode
+from kerolox.protocol.names import TOOLS_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kerolox.client.aio.network.access import Access
+    from kerolox.client.core.consuming.pull import PullResult
+    from kerolox.filter.tags import Subscription
+
+PULL_MESSAGES = 32
+"""Messages of one pull."""
+
+
+async def message_at(access: Access, queue: MessageQueue, offset: int) -> MessageExt:
+    """The message at an offset of a queue (``queryMsgByOffset``, code 11).
+
+    Raises:
+        NotFoundError: the queue has no message there.
+        TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
+        BrokerError, RemotingError: it refused or does not answer.
+    """
+    address = await current_address(access, queue)
+    subscription = subscription_of(queue.topic, ALL_TAGS)
+    result = await _pull(access, address, queue, offset, subscription, TOOLS_GROUP, 1)
+    for message in result.messages:
+        if message.queue_offset == offset:
+            return message
+    raise NotFoundError(
+        f"queue {queue.broker_name}/{queue.queue_id} of topic {queue.topic!r} has no message at "
+        f"offset {offset}; it has {result.min_offset} to {result.max_offset - 1}"
+    )
+
+
+async def read_messages(
+    access: Access,
+    topic: str,
+    *,
+    broker_name: str = "",
+    queue_id: int | None = None,
+    offset: int | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    expression: str = ALL_TAGS,
+    max_messages: int | None = None,
+    group: str = TOOLS_GROUP,
+) -> AsyncIterator[MessageExt]:
+    """The messages of a topic's queues that are there now, queue by queue in order (``printMsg``,
+    ``printMsgByQueue``, ``consumeMessage``; codes 11 and 29 to 31). No offset is committed.
+
+    Args:
+        access: the cluster.
+        topic: the topic.
+        broker_name: only queues of this broker.
+        queue_id: only queues with this number.
+        offset: where to begin in each queue; None: at the first message, or at ``begin_ms``.
+        begin_ms: stored at or after (ms since the epoch).
+        end_ms: stored before, as far as the queue's order is that of times.
+        expression: ``*``, or tags joined by ``||``.
+        max_messages: most messages in all; None: no limit.
+        group: in whose name it pulls.
+
+    Raises:
+        ClientError: the topic has no such queue, or the expression names no tag.
+        TopicRouteNotFoundError: no name server knows the topic.
+        BrokerError, RemotingError: a broker refused or does not answer.
+    """
+    try:
+        subscription = subscription_of(topic, expression)
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+    route = await current_route(access, topic)
+    queues = [
+        queue
+        for queue in sorted(subscribe_queues(topic, route))
+        if broker_name in ("", queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    if not queues:
+        raise ClientError(f"topic {topic!r} has no such queue to read")
+    left = math.inf if max_messages is None else max_messages
+    for queue in queues:
+        broker = route.broker(queue.broker_name)
+        address = broker.any_address() if broker is not None else None
+        if address is None:
+            raise ClientError(f"broker {queue.broker_name!r} has no known address")
+        begin, end = await _bounds(access, address, queue, offset, begin_ms, end_ms)
+        while begin < end and left > 0:
+            count = int(min(left, PULL_MESSAGES))
+            result = await _pull(access, address, queue, begin, subscription, group, count)
+            for message in result.messages[:count]:
+                if message.queue_offset < end:
+                    left -= 1
+                    yield message
+            begin = _next_offset(result, begin, end)
+
+
+def _next_offset(result: PullResult, begin: int, end: int) -> int:
+    """Where to go on; ``end``: there is nothing more."""
+    if result.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL):
+        return end
+    # A broker that goes nowhere must not hold us for ever.
+    return result.next_offset if result.next_offset > begin else end
+
+
+async def count_tags(
+    access: Access,
+    queue: MessageQueue,
+    *,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    expression: str = ALL_TAGS,
+) -> Counter[str]:
+    """How many messages of a queue have which tag (``printMsgByQueue -f``); ``""``: none. Arguments
+    and errors: see :func:`read_messages`."""
+    counts: Counter[str] = Counter()
+    found = read_messages(
+        access,
+        queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        expression=expression,
+    )
+    async for message in found:
+        counts[message.tags] += 1
+    return counts
+
+
+async def _bounds(
+    access: Access,
+    address: str,
+    queue: MessageQueue,
+    offset: int | None,
+    begin_ms: int | None,
+    end_ms: int | None,
+) -> tuple[int, int]:
+    """The first offset that is read, and the first one that is not."""
+
+    async def ask(code: int, **more: object) -> int:
+        return await queue_number(access, queue, code, "offset", more=more, address=address)
+
+    if offset is not None:
+        begin = offset
+    elif begin_ms is not None:
+        begin = await ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=begin_ms)
+    else:
+        begin = await ask(RequestCode.GET_MIN_OFFSET)
+    if end_ms is not None:
+        return begin, await ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=end_ms)
+    return begin, await ask(RequestCode.GET_MAX_OFFSET)
+
+
+async def _pull(
+    access: Access,
+    address: str,
+    queue: MessageQueue,
+    offset: int,
+    subscription: Subscription,
+    group: str,
+    count: int,
+) -> PullResult:
+    request = pull_request(
+        group,
+        queue,
+        offset,
+        subscription,
+        max_messages=min(count, PULL_COUNT_MAX),
+        with_subscription=True,
+    )
+    response = await access.remoting.invoke(
+        address, request, timeout_seconds=access.timeout_seconds
+    )
+    return pull_result(response, queue, subscription, address)

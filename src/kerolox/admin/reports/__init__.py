@@ -1,0 +1,1 @@
+"""Reports on a whole cluster: traffic, status, exports, monitoring."""

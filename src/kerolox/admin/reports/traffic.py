@@ -1,0 +1,203 @@
+"""How much goes through: figures of brokers, topics with their groups, nodes of clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerolox.admin.answers import Members, read_object
+from kerolox.admin.asking import answers_of, current_route
+from kerolox.admin.brokers import BrokerRuntime, broker_runtime
+from kerolox.admin.cluster import cluster_info
+from kerolox.admin.consumers.progress import group_progress
+from kerolox.admin.topic_lists import groups_of_topic
+from kerolox.admin.topics import list_topics
+from kerolox.client.core.routes import MASTER_ID
+from kerolox.errors import KeroloxError
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.headers import ViewBrokerStatsHeader
+from kerolox.protocol.names import DLQ_PREFIX, GROUP_GET_NUMS, RETRY_PREFIX, TOPIC_PUT_NUMS
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class StatsItem:
+    """A figure over a time."""
+
+    total: int = 0
+    """``sum``."""
+    per_second: float = 0.0
+    """``tps``."""
+    mean: float = 0.0
+    """``avgpt``: of one count; milliseconds or bytes, as the figure is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStats:
+    """A figure over the last minute, hour and day (``BrokerStatsData``)."""
+
+    minute: StatsItem
+    hour: StatsItem
+    day: StatsItem
+
+    @property
+    def day_total(self) -> int:
+        """Of the last day, or of as much of it as the broker has (``compute24HourSum``)."""
+        return self.day.total or self.hour.total or self.minute.total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTraffic:
+    """How much goes into a topic and out to one group (``statsAll``)."""
+
+    topic: str
+    group: str = ""
+    """Empty: nobody consumes the topic."""
+    lag: int = 0
+    """Messages that are left for the group (``Accumulation``)."""
+    in_per_second: float
+    out_per_second: float = 0.0
+    in_day: int
+    """Messages of the last day."""
+    out_day: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A node of a cluster with its figures (``clusterList``)."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    """0: the master."""
+    address: str
+    runtime: BrokerRuntime | None
+    """None: it did not answer."""
+    error: str = ""
+
+
+async def broker_stats(access: Access, broker: str, name: str, key: str) -> BrokerStats:
+    """A figure of a broker over the last minute, hour and day (code 315).
+
+    Args:
+        access: the cluster.
+        broker: ``host:port``.
+        name: for example TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.
+        key: a topic, or ``topic@group``, as the figure needs it.
+
+    Raises:
+        BrokerSystemError: the broker has no such figure (yet).
+        RemotingError: it does not answer, or with something else.
+    """
+    header = ViewBrokerStatsHeader(stats_name=name, stats_key=key).encode()
+    response = await access.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
+    answer = await read_object(response, "the figure", broker)
+    return BrokerStats(
+        _item(answer.members("statsMinute")),
+        _item(answer.members("statsHour")),
+        _item(answer.members("statsDay")),
+    )
+
+
+async def traffic(
+    access: Access, *, topic: str = "", active_only: bool = False
+) -> list[TopicTraffic]:
+    """How much goes into topics and out to their groups (``statsAll``), sorted by topic and group;
+    figures that a broker does not tell count as 0.
+
+    Args:
+        access: the cluster.
+        topic: only this one; empty: all but those of retries and dead letters.
+        active_only: only where there was a message in the last day.
+
+    Raises:
+        RemotingError: no name server answers.
+    """
+    topics = [
+        name
+        for name in ([topic] if topic else await list_topics(access))
+        if topic or not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    ]
+    found, failed = await answers_of(topics, lambda name: _traffic_of(access, name))
+    if topic and failed:
+        raise failed[topic]
+    return [
+        each
+        for name in topics
+        for each in found.get(name, ())
+        if not active_only or each.in_day or each.out_day
+    ]
+
+
+async def cluster_status(access: Access, *, cluster: str = "") -> list[BrokerStatus]:
+    """All nodes of a cluster with their figures (``clusterList``), sorted by cluster, name and id.
+
+    Args:
+        access: the cluster.
+        cluster: its name; empty: all clusters.
+
+    Raises:
+        ClientError: there is no such cluster.
+        RemotingError: no name server answers.
+    """
+    info = await cluster_info(access)
+    clusters = [cluster] if cluster else sorted(info.clusters)
+    nodes = [
+        (name, broker.broker_name, broker_id, address)
+        for name in clusters
+        for broker in info.nodes(name)
+        for broker_id, address in broker.addresses.items()
+    ]
+    found, failed = await answers_of(
+        (address for *_, address in nodes), lambda address: broker_runtime(access, address)
+    )
+    return [
+        BrokerStatus(
+            *node, found.get(node[-1]), str(failed[node[-1]]) if node[-1] in failed else ""
+        )
+        for node in nodes
+    ]
+
+
+def _item(item: Members) -> StatsItem:
+    return StatsItem(item.number("sum"), item.real("tps"), item.real("avgpt"))
+
+
+async def _traffic_of(access: Access, topic: str) -> list[TopicTraffic]:
+    route = await current_route(access, topic)
+    masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers]
+    addresses = [address for address in masters if address]
+
+    async def total(name: str, key: str) -> tuple[float, int]:
+        found, _ = await answers_of(addresses, lambda a: broker_stats(access, a, name, key))
+        stats = found.values()
+        return sum(each.minute.per_second for each in stats), sum(each.day_total for each in stats)
+
+    try:
+        groups = await groups_of_topic(access, topic)
+    except KeroloxError:
+        groups = []
+    in_rate, in_day = await total(TOPIC_PUT_NUMS, topic)
+    if not groups:
+        return [TopicTraffic(topic=topic, in_per_second=in_rate, in_day=in_day)]
+    rows = []
+    for group in groups:
+        out_rate, out_day = await total(GROUP_GET_NUMS, f"{topic}@{group}")
+        try:
+            lag = max((await group_progress(access, group, topic=topic)).lag, 0)
+        except KeroloxError:
+            lag = 0
+        rows.append(
+            TopicTraffic(
+                topic=topic,
+                group=group,
+                lag=lag,
+                in_per_second=in_rate,
+                out_per_second=out_rate,
+                in_day=in_day,
+                out_day=out_day,
+            )
+        )
+    return rows

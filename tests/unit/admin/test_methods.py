@@ -1,0 +1,105 @@
+"""``Admin`` has a method for each function, and one or more for each command of mqadmin."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import kerolox.admin
+from kerolox.admin import Access, Admin, sync
+from kerolox.client import ClientSettings
+from kerolox.errors import ClientClosedError, ClientError, ConfigError
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "administration.md"
+
+COMMANDS = """
+    updateTopic deleteTopic updateSubGroup deleteSubGroup updateBrokerConfig updateTopicPerm
+    topicRoute topicStatus topicClusterList brokerStatus queryMsgById queryMsgByKey
+    queryMsgByUniqueKey queryMsgByOffset queryMsgTraceById printMsg printMsgByQueue sendMsgStatus
+    brokerConsumeStats producerConnection consumerConnection consumerProgress consumerStatus
+    cloneGroupOffset producer clusterList topicList updateKvConfig deleteKvConfig wipeWritePerm
+    addWritePerm resetOffsetByTime skipAccumulatedMessage updateOrderConf cleanExpiredCQ
+    deleteExpiredCommitLog cleanUnusedTopic startMonitoring statsAll allocateMQ checkMsgSendRT
+    clusterRT getNamesrvConfig updateNamesrvConfig getBrokerConfig getConsumerConfig queryCq
+    sendMessage consumeMessage updateAclConfig deleteAclConfig clusterAclConfigVersion
+    updateGlobalWhiteAddr exportMetadata exportConfigs exportMetrics
+""".split()
+"""What MQAdminStartup of 4.9.8 lists."""
+
+
+def functions() -> list[str]:
+    """The public functions that ask a cluster."""
+    named = {name: getattr(kerolox.admin, name) for name in kerolox.admin.__all__}
+    return [
+        name
+        for name, value in named.items()
+        if inspect.isfunction(value) and "access" in inspect.signature(value).parameters
+    ]
+
+
+def arguments(function: object) -> list[inspect.Parameter]:
+    return [
+        each.replace(annotation=str(each.annotation))
+        for each in inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+        if each.name not in ("self", "access")
+    ]
+
+
+@pytest.mark.parametrize("admin", [Admin, sync.Admin])
+def test_each_function_is_a_method_with_the_same_arguments(admin: type) -> None:
+    assert len(functions()) > 70
+    for name in functions():
+        method = getattr(admin, name)
+        assert arguments(method) == arguments(getattr(kerolox.admin, name)), name
+        assert inspect.getdoc(method), name
+
+
+def test_the_guide_has_a_method_for_each_command_of_mqadmin() -> None:
+    rows = re.findall(r"^\| (`.*?) \| (`.*?) \|$", GUIDE.read_text(), re.MULTILINE)
+    commands = [name for row, _ in rows[1:] for name in re.findall(r"`(\w+)`", row)]
+    methods = [name for _, row in rows[1:] for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(commands) == sorted(COMMANDS)
+    assert [name for name in methods if not hasattr(Admin, name)] == []
+
+
+async def test_an_admin_is_used_between_start_and_close() -> None:
+    admin = Admin(["127.0.0.1:1", "127.0.0.1:2"])
+    assert admin.name_servers == ("127.0.0.1:1", "127.0.0.1:2")
+    with pytest.raises(ClientClosedError, match="not started"):
+        await admin.list_topics()
+    async with admin:
+        await admin.start()
+        assert isinstance(admin.access, Access)
+        assert repr(admin) == "<Admin 127.0.0.1:1;127.0.0.1:2, open>"
+    await admin.close()
+    with pytest.raises(ClientClosedError, match="closed; make a new one"):
+        await admin.list_topics()
+    with pytest.raises(ClientClosedError, match="make a new one"):
+        await admin.start()
+
+
+async def test_an_admin_on_the_connections_of_others_leaves_them_open() -> None:
+    async with Admin("127.0.0.1:1", settings=ClientSettings()) as owner:
+        async with Admin.on(owner.access) as guest:
+            assert guest.access.remoting is owner.access.remoting
+        with pytest.raises(ClientClosedError):
+            await guest.list_topics()
+        assert owner.access.name_servers == ("127.0.0.1:1",)
+
+
+def test_an_admin_is_of_one_event_loop() -> None:
+    import asyncio
+
+    admin = Admin("127.0.0.1:1")
+    asyncio.run(admin.start())
+    with pytest.raises(ClientError, match="event loop"):
+        asyncio.run(admin.list_topics())
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 4000, float("nan")])
+def test_a_time_limit_must_be_one(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="timeout_seconds"):
+        Admin("127.0.0.1:1", timeout_seconds=seconds)
