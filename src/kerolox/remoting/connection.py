@@ -64,6 +64,10 @@ IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 CLOSE_SECONDS_MAX = 2.0
 """How long a closing connection may take to send what it still has."""
 
+LEAVE_SECONDS_MAX = 0.25
+"""How long a closing TLS connection waits, all sent, for the peer to take leave too. Java's servers
+do not."""
+
 TURN_SECONDS_MAX = 0.002
 """How long the frames of one connection may be handled before the others get their turn."""
 
@@ -334,9 +338,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.closed:
             return
         self.closed = True
-        self._transport.close()
-        if self._transport.get_write_buffer_size():
-            timer = self.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+        transport = self._transport
+        is_secure = transport.get_extra_info("ssl_object") is not None
+        is_sent = not transport.get_write_buffer_size()
+        transport.close()
+        if is_secure or not is_sent:
+            seconds = LEAVE_SECONDS_MAX if is_secure and is_sent else CLOSE_SECONDS_MAX
+            timer = self.loop.call_later(seconds, transport.abort)
             self.gone.add_done_callback(lambda _: timer.cancel())
 
     def abort(self) -> None:

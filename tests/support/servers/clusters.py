@@ -45,11 +45,21 @@ class JavaPeer:
         data: folder for the store, the settings and the logs.
         settings: more lines of broker.conf.
         with_namesrv: start a name server too; without one the broker registers nowhere.
+        options: of both Java processes. Without TLS, since most of a start's work is the making of
+            a key that hardly any test uses.
+        accounts: the file of access control (``plain_acl.yml``).
     """
 
     def __init__(
-        self, data: Path, *, settings: tuple[str, ...] = (), with_namesrv: bool = True
+        self,
+        data: Path,
+        *,
+        settings: tuple[str, ...] = (),
+        with_namesrv: bool = True,
+        options: tuple[str, ...] = ("-Dtls.server.mode=disabled",),
+        accounts: str = "",
     ) -> None:
+        self.options, self.accounts = options, accounts
         self.data = data
         self.settings = settings
         self.with_namesrv = with_namesrv
@@ -61,6 +71,8 @@ class JavaPeer:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         for name in ("namesrv", "broker"):
             (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
+        if self.accounts:
+            (home / "conf" / "plain_acl.yml").write_text(self.accounts)
         namesrv = [f"listenPort={self.namesrv_port}", f"kvConfigPath={home / 'kvConfig.json'}"]
         try:
             if self.with_namesrv:
@@ -105,9 +117,7 @@ class JavaPeer:
     def _start(self, name: str, main_class: str, settings: list[str]) -> None:
         home, conf, log = self.data / "home", self.data / f"{name}.conf", self.data / f"{name}.log"
         conf.write_text("\n".join(settings) + "\n")
-        # Without TLS, since most of a start's work is the making of a key that no test uses.
-        options = ("-Dtls.server.mode=disabled",)
-        options += (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
+        options = (*self.options, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
         command = java_command(
             f"org.apache.rocketmq.{main_class}", "-c", str(conf), options=options
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from kerolox.addresses import split_address
 from tests.support.eventually import SECONDS_MAX, wait_until
@@ -41,6 +42,28 @@ class Authority:
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))
         return certificate, key
+
+    def java_options(self, name: str = "127.0.0.1") -> tuple[str, ...]:
+        """Those of a Java server that takes TLS only, and of the requests that it sends itself."""
+        certificate, key = self.files(name)
+        readable = key.with_suffix(".pkcs8")
+        readable.write_bytes(
+            serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        given = {
+            "tls.server.mode": "enforcing",
+            "tls.test.mode.enable": "false",
+            "tls.server.certPath": certificate,
+            "tls.server.keyPath": readable,
+            "tls.enable": "true",
+            "tls.client.authServer": "true",
+            "tls.client.trustCertPath": self.ca,
+        }
+        return tuple(f"-D{option}={value}" for option, value in given.items())
 
     def server(
         self, name: str = "127.0.0.1", *, expired: bool = False, asks_client: bool = False

@@ -145,6 +145,34 @@ def test_a_close_takes_leave_and_leaves_nothing_open(
     wait_closed(proxy)
 
 
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_close_does_not_wait_for_a_peer_that_takes_no_leave(
+    authority: Authority, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("client", "connection"):
+        monkeypatch.setattr(f"kerolox.remoting.{module}.CLOSE_SECONDS_MAX", 3600.0)
+    closed = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with authority.server().wrap_socket(listener.accept()[0], server_side=True):
+            closed.wait(SECONDS_MAX)
+
+    async def main(address: str) -> None:
+        client = RemotingClient(tls=TlsSettings(ca=authority.ca))
+        await client.invoke_oneway(address, RemotingCommand.request(ECHO))
+        async with asyncio.timeout(SECONDS_MAX):
+            await client.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        try:
+            run_on(make_loop, main(f"127.0.0.1:{listener.getsockname()[1]}"))
+        finally:
+            closed.set()
+            thread.join(SECONDS_MAX)
+
+
 async def test_a_context_of_ones_own_is_taken_as_it_is(
     authority: Authority, proxy: TlsProxy
 ) -> None:

@@ -1,0 +1,313 @@
+"""Accounts and TLS against Java's name server and broker: aclEnable, enforcing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from kerolox.admin import (
+    Access,
+    cluster_info,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    list_topics,
+)
+from kerolox.client import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    Credentials,
+    Producer,
+    ProducerSettings,
+    PullConsumer,
+    PullConsumerSettings,
+    PullStatus,
+    PushConsumer,
+    PushConsumerSettings,
+    TlsSettings,
+    TransactionProducer,
+    TransactionState,
+    create_reply,
+    sync,
+)
+from kerolox.errors import AccessDeniedError, ConnectError, ConnectionLostError
+from kerolox.message import Message, MessageExt
+from kerolox.remoting.client import RemotingClient
+from kerolox.spark.network.cluster import Cluster as SparkCluster
+from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.pull import RangePuller
+from kerolox.spark.options import SourceOptions
+from kerolox.spark.positions.offsets import QueueRange
+from tests.support.eventually import SECONDS_MAX, until, wait_until
+from tests.support.servers.clusters import QUICK_CHECKS, JavaPeer
+from tests.support.servers.command import kerolox
+from tests.support.servers.tls import Authority
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+
+TOPIC, READ_ONLY, FORBIDDEN, GROUP = "Allowed", "ReadOnly", "Forbidden", "readers"
+ACCOUNTS = f"""
+globalWhiteRemoteAddresses:
+accounts:
+- accessKey: operator
+  secretKey: operator-secret
+  admin: true
+- accessKey: worker-account
+  secretKey: worker-secret
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - {TOPIC}=PUB|SUB
+  - {READ_ONLY}=SUB
+  - DefaultCluster_REPLY_TOPIC=PUB|SUB
+  groupPerms:
+  - {GROUP}=SUB
+  - spark-rocketmq=SUB
+  - pullers=SUB
+"""
+OPERATOR = Credentials("operator", "operator-secret")
+WORKER = Credentials("worker-account", "worker-secret")
+TIME_MS = int(SECONDS_MAX * 1000)
+
+
+class Guarded:
+    """The Java servers, and how to speak to them."""
+
+    def __init__(self, peer: JavaPeer, authority: Authority) -> None:
+        self.authority = authority
+        self.name_server = f"127.0.0.1:{peer.namesrv_port}"
+        self.broker = f"127.0.0.1:{peer.port}"
+        self.tls = TlsSettings(ca=authority.ca)
+        self.given: dict[str, Any] = {"credentials": WORKER, "tls": self.tls}
+
+    def sending(self, **more: Any) -> ProducerSettings:
+        return ProducerSettings(**{**self.given, "send_timeout_ms": TIME_MS, **more})
+
+    @asynccontextmanager
+    async def access(self, credentials: Credentials | None) -> AsyncIterator[Access]:
+        async with RemotingClient(credentials=credentials, tls=self.tls) as client:
+            yield Access(client, (self.name_server,), SECONDS_MAX)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    settings = ["aclEnable=true", *(f"{key}={value}" for key, value in QUICK_CHECKS.items())]
+    with JavaPeer(
+        tmp_path_factory.mktemp("guarded"),
+        settings=tuple(settings),
+        options=authority.java_options(),
+        accounts=ACCOUNTS,
+    ) as peer:
+        made = Guarded(peer, authority)
+
+        async def topics() -> None:
+            async with made.access(OPERATOR) as access:
+                for topic in (TOPIC, READ_ONLY, FORBIDDEN):
+                    await create_topic(access, topic, queues=4)
+
+        asyncio.run(topics())
+        yield made
+        peer.kill()  # its orderly end takes seconds
+
+
+@pytest.mark.parametrize("serialize_type", ["JSON", "ROCKETMQ"])
+async def test_every_kind_of_send_is_taken(guarded: Guarded, serialize_type: str) -> None:
+    async def check(message: MessageExt) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def commit(message: Message) -> TransactionState:
+        return TransactionState.COMMIT
+
+    settings = guarded.sending(serialize_type=serialize_type)
+    made = TransactionProducer("senders", guarded.name_server, check=check, settings=settings)
+    async with made as producer:
+        key = f"k-{serialize_type}"
+        sent = await producer.send(Message(TOPIC, b"x", tags="a", keys=key))
+        await producer.send(
+            Message(TOPIC, "gr\u00fc\u00dfe \U0001f600".encode(), keys=f"{key}-\u00e9")
+        )
+        await producer.send(Message(TOPIC, b"large" * 20_000))
+        await producer.send(Message(TOPIC, b"later", delay_level=1))
+        await producer.send_batch([Message(TOPIC, b"b1"), Message(TOPIC, b"b2")])
+        await producer.send_oneway(Message(TOPIC, b"o"))
+        done = await producer.send_in_transaction(Message(TOPIC, b"t"), commit)
+        assert done.state is TransactionState.COMMIT
+
+        async def found() -> bool:
+            return len(await producer.query_by_key(TOPIC, key)) == 1
+
+        await until(found)
+        assert (await producer.view_by_id(TOPIC, sent.message_id)).body == b"x"
+        assert (await producer.view_by_id(TOPIC, sent.offset_message_id)).body == b"x"
+        assert await producer.max_offset(sent.queue) > sent.queue_offset
+        assert await producer.offset_by_time(sent.queue, 0) >= 0
+
+
+@pytest.mark.parametrize("serialize_type", ["JSON", "ROCKETMQ"])
+async def test_consumers_get_and_give_back_and_commit(
+    guarded: Guarded, serialize_type: str
+) -> None:
+    seen: list[bytes] = []
+    marker = f"again-{serialize_type}".encode()
+
+    async def listen(message: MessageExt) -> ConsumeStatus:
+        seen.append(message.body)
+        is_first = message.body == marker and seen.count(marker) == 1
+        return ConsumeStatus.RECONSUME_LATER if is_first else ConsumeStatus.CONSUME_SUCCESS
+
+    settings = PushConsumerSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        delay_level_when_next_consume=1,
+        serialize_type=serialize_type,
+        **guarded.given,
+    )
+    consumer = PushConsumer(GROUP, guarded.name_server, settings=settings)
+    consumer.subscribe_each(TOPIC, "*", listen)
+    sending = guarded.sending(serialize_type=serialize_type)
+    async with consumer, Producer("senders", guarded.name_server, settings=sending) as producer:
+        await producer.send(Message(TOPIC, marker))
+        await until(lambda: seen.count(marker) >= 2)
+    assert seen.count(marker) == 2
+
+
+async def test_requests_are_replied_to(guarded: Guarded) -> None:
+    settings = PushConsumerSettings(**guarded.given)
+    async with Producer("repliers", guarded.name_server, settings=guarded.sending()) as replier:
+
+        async def listen(message: MessageExt) -> None:
+            if message.tags == "ask":
+                await replier.send(create_reply(message, message.body + b"!"))
+
+        consumer = PushConsumer(GROUP, guarded.name_server, settings=settings)
+        consumer.subscribe_each(TOPIC, "ask", listen)
+        async with (
+            consumer,
+            Producer("askers", guarded.name_server, settings=guarded.sending()) as producer,
+        ):
+            await until(lambda: consumer.assigned_queues)
+            reply = await producer.request(Message(TOPIC, b"x", tags="ask"), timeout_ms=TIME_MS)
+    assert reply.body == b"x!"
+
+
+def test_blocking_clients_and_both_loops_work(guarded: Guarded) -> None:
+    settings = PullConsumerSettings(**guarded.given)
+    with sync.Producer("senders", guarded.name_server, settings=guarded.sending()) as producer:
+        sent = producer.send(Message(TOPIC, b"blocking"))
+    with sync.PullConsumer("pullers", guarded.name_server, settings=settings) as consumer:
+        pulled = consumer.pull(sent.queue, sent.queue_offset)
+        assert pulled.status is PullStatus.FOUND
+        assert pulled.messages[0].body == b"blocking"
+        consumer.commit(sent.queue, sent.queue_offset + 1)
+
+    async def main() -> None:
+        async with PullConsumer("pullers", guarded.name_server, settings=settings) as again:
+            assert (await again.pull(sent.queue, sent.queue_offset)).messages[0].body == b"blocking"
+            assert await again.committed(sent.queue) == sent.queue_offset + 1
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_spark_reads_with_an_account(guarded: Guarded) -> None:
+    with sync.Producer("senders", guarded.name_server, settings=guarded.sending()) as producer:
+        sent = producer.send(Message(TOPIC, b"spark"))
+    options = SourceOptions.parse(
+        {
+            "nameServer": guarded.name_server,
+            "subscribe": TOPIC,
+            "accessKey": WORKER.access_key,
+            "secretKey": WORKER.secret_key,
+            "tlsCaFile": str(guarded.authority.ca),
+        }
+    )
+    connector = Connector(options.credentials, options.tls)
+    with SparkCluster(options.name_servers, wait_seconds=60, connector=connector) as cluster:
+        held = cluster.complete(options.topics)[sent.queue]
+    puller = RangePuller(guarded.broker, options)
+    try:
+        pulled = list(puller.pull(QueueRange(sent.queue, held.minimum, held.maximum)))
+    finally:
+        puller.close()
+    assert sum(each.offsets for each in pulled) == held.maximum - held.minimum
+    assert b"spark" in b"".join(each.records for each in pulled)
+
+
+async def test_operators_need_an_account_that_may(guarded: Guarded) -> None:
+    async with guarded.access(OPERATOR) as access:
+        await create_topic(access, "Made", queues=2)
+        assert "Made" in await list_topics(access)
+        assert len((await describe_topic(access, "Made")).queues) == 2
+        assert (await cluster_info(access)) is not None
+        await delete_topic(access, "Made")
+    async with guarded.access(WORKER) as access:
+        with pytest.raises(AccessDeniedError, match="Need admin permission for request code=17"):
+            await create_topic(access, "Other")
+
+
+def test_the_command_line_takes_accounts_and_tls(guarded: Guarded) -> None:
+    config = guarded.authority.folder / "tls.properties"
+    config.write_text(f"tls.client.trustCertPath={guarded.authority.ca}\n")
+    rocketmq = guarded.authority.folder / "rocketmq"
+    (rocketmq / "conf").mkdir(parents=True)
+    tools = rocketmq / "conf" / "tools.yml"
+    tools.write_text(f"accessKey: {OPERATOR.access_key}\nsecretKey: {OPERATOR.secret_key}\n")
+    options = ("-n", guarded.name_server, "--tls-config", config)
+    made = kerolox("topic", "create", "ByTools", *options, ROCKETMQ_HOME=str(rocketmq))
+    assert made.returncode == 0, made.stderr
+    sent = kerolox(
+        "send", TOPIC, "x", "--access-key", WORKER.access_key, *options,
+        KEROLOX_SECRET_KEY=WORKER.secret_key,
+    )  # fmt: skip
+    assert sent.returncode == 0, sent.stderr
+    refused = kerolox("send", TOPIC, "x", *options)
+    assert refused.returncode == 1
+    assert "No accessKey is configured" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("credentials", "topic", "complaint"),
+    [
+        (None, TOPIC, "No accessKey is configured"),
+        (Credentials("worker-account", "wrong-secret"), TOPIC, "Check signature failed"),
+        (Credentials("stranger", "any-secret"), TOPIC, "No acl config for stranger"),
+        (WORKER, FORBIDDEN, f"No default permission for .*{FORBIDDEN}"),
+        (WORKER, READ_ONLY, f"No default permission for .*{READ_ONLY}"),
+    ],
+)
+async def test_a_refused_send_says_why(
+    guarded: Guarded, credentials: Credentials | None, topic: str, complaint: str
+) -> None:
+    settings = guarded.sending(credentials=credentials, retries=0)
+    async with Producer("senders", guarded.name_server, settings=settings) as producer:
+        with pytest.raises(AccessDeniedError, match=complaint) as caught:
+            await producer.send(Message(topic, b"x"))
+    assert caught.value.code == 1
+    assert "secret" not in str(caught.value).replace("secret key", "")
+
+
+async def test_without_tls_the_servers_hang_up(guarded: Guarded) -> None:
+    settings = guarded.sending(tls=False, api_timeout_ms=TIME_MS)
+    async with Producer("senders", guarded.name_server, settings=settings) as producer:
+        with pytest.raises((ConnectError, ConnectionLostError)):
+            await producer.send(Message(TOPIC, b"x"))
+
+
+def test_the_servers_can_be_asked_without_asyncio(guarded: Guarded) -> None:
+    seen: list[bytes] = []
+    settings = PushConsumerSettings(**guarded.given)
+    consumer = sync.PushConsumer(GROUP, guarded.name_server, settings=settings)
+    consumer.subscribe_each(TOPIC, "blocking", lambda message: seen.append(message.body))
+    with (
+        consumer,
+        sync.Producer("senders", guarded.name_server, settings=guarded.sending()) as producer,
+    ):
+        wait_until(lambda: consumer.assigned_queues)
+        producer.send(Message(TOPIC, b"y", tags="blocking"))
+        wait_until(lambda: b"y" in seen)
