@@ -98,7 +98,15 @@ from kerolox.admin.messages.finding import (
     messages_by_unique_key,
     resume_check,
 )
-from kerolox.admin.messages.reading import count_tags, message_at, read_messages
+from kerolox.admin.messages.reading import (
+    count_tags,
+    earliest_store_time,
+    max_offset,
+    message_at,
+    min_offset,
+    offset_by_time,
+    read_messages,
+)
 from kerolox.admin.messages.sending import (
     SendTiming,
     SendTimings,
@@ -268,6 +276,7 @@ __all__ = [
     "delete_topic_order",
     "describe_route",
     "describe_topic",
+    "earliest_store_time",
     "export_configs",
     "export_metadata",
     "export_metrics",
@@ -280,15 +289,18 @@ __all__ = [
     "key_values",
     "list_groups",
     "list_topics",
+    "max_offset",
     "message_at",
     "message_by_id",
     "message_traces",
     "message_tracks",
     "messages_by_key",
     "messages_by_unique_key",
+    "min_offset",
     "monitor",
     "monitor_round",
     "name_server_settings",
+    "offset_by_time",
     "producer_connections",
     "put_account",
     "put_global_white_addresses",

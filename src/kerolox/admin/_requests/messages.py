@@ -20,7 +20,15 @@ from kerolox.admin.messages.finding import (
     messages_by_unique_key,
     resume_check,
 )
-from kerolox.admin.messages.reading import count_tags, message_at, read_messages
+from kerolox.admin.messages.reading import (
+    count_tags,
+    earliest_store_time,
+    max_offset,
+    message_at,
+    min_offset,
+    offset_by_time,
+    read_messages,
+)
 from kerolox.admin.messages.sending import (
     GROUP,
     SendTimings,
@@ -151,6 +159,39 @@ class MessageRequests:
             RemotingError: it does not answer.
         """
         await resume_check(self._open(), message_id, topic=topic)
+
+    async def min_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset of the oldest message of a queue that is still stored (code 31).
+
+        Args:
+            queue: the queue.
+            broker: ``host:port``; empty: the broker that the queue names.
+
+        Raises:
+            TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        return await min_offset(self._open(), queue, broker=broker)
+
+    async def max_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset that the next message of a queue will have (code 30). Arguments and errors:
+        see :func:`min_offset`.
+        """
+        return await max_offset(self._open(), queue, broker=broker)
+
+    async def offset_by_time(
+        self, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
+    ) -> int:
+        """The offset of the message of a queue that was stored at a time (ms since the epoch),
+        or nearest to it (code 29). Other arguments and errors: see :func:`min_offset`.
+        """
+        return await offset_by_time(self._open(), queue, timestamp_ms, broker=broker)
+
+    async def earliest_store_time(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """When the oldest message of a queue was stored, in ms since the epoch; -1: there is
+        none (code 32). Arguments and errors: see :func:`min_offset`.
+        """
+        return await earliest_store_time(self._open(), queue, broker=broker)
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
         """The message at an offset of a queue (``queryMsgByOffset``, code 11).

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kerolox.admin.asking import current_address, current_route
+from kerolox.admin.asking import current_address, current_route, fresh
 from kerolox.client.aio.network.lookups import queue_number
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
 from kerolox.client.core.routes import subscribe_queues
@@ -25,6 +25,43 @@ if TYPE_CHECKING:
 
 PULL_MESSAGES = 32
 """Messages of one pull."""
+
+
+async def min_offset(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
+    """The offset of the oldest message of a queue that is still stored (code 31).
+
+    Args:
+        access: the cluster.
+        queue: the queue.
+        broker: ``host:port``; empty: the broker that the queue names.
+
+    Raises:
+        TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
+        BrokerError, RemotingError: it refused or does not answer.
+    """
+    return await _number(access, queue, broker, RequestCode.GET_MIN_OFFSET)
+
+
+async def max_offset(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
+    """The offset that the next message of a queue will have (code 30). Arguments and errors: see
+    :func:`min_offset`."""
+    return await _number(access, queue, broker, RequestCode.GET_MAX_OFFSET)
+
+
+async def offset_by_time(
+    access: Access, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
+) -> int:
+    """The offset of the message of a queue that was stored at a time (ms since the epoch), or
+    nearest to it (code 29). Other arguments and errors: see :func:`min_offset`."""
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    return await _number(access, queue, broker, code, timestamp=timestamp_ms)
+
+
+async def earliest_store_time(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
+    """When the oldest message of a queue was stored, in ms since the epoch; -1: there is none (code
+    32). Arguments and errors: see :func:`min_offset`."""
+    code = RequestCode.GET_EARLIEST_MSG_STORETIME
+    return await _number(access, queue, broker, code, field="timestamp")
 
 
 async def message_at(access: Access, queue: MessageQueue, offset: int) -> MessageExt:
@@ -152,18 +189,26 @@ async def _bounds(
 ) -> tuple[int, int]:
     """The first offset that is read, and the first one that is not."""
 
-    async def ask(code: int, **more: object) -> int:
-        return await queue_number(access, queue, code, "offset", more=more, address=address)
-
     if offset is not None:
         begin = offset
     elif begin_ms is not None:
-        begin = await ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=begin_ms)
+        begin = await offset_by_time(access, queue, begin_ms, broker=address)
     else:
-        begin = await ask(RequestCode.GET_MIN_OFFSET)
+        begin = await min_offset(access, queue, broker=address)
     if end_ms is not None:
-        return begin, await ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=end_ms)
-    return begin, await ask(RequestCode.GET_MAX_OFFSET)
+        return begin, await offset_by_time(access, queue, end_ms, broker=address)
+    return begin, await max_offset(access, queue, broker=address)
+
+
+async def _number(
+    access: Access,
+    queue: MessageQueue,
+    broker: str,
+    code: int,
+    field: str = "offset",
+    **more: object,
+) -> int:
+    return await queue_number(fresh(access), queue, code, field, more=more, address=broker)
 
 
 async def _pull(

@@ -713,6 +713,37 @@ class AdminRequests:
         """
         self._portal.run(self._admin.resume_check(message_id, topic=topic))
 
+    def min_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset of the oldest message of a queue that is still stored (code 31).
+
+        See ``kerolox.admin.Admin.min_offset``.
+        """
+        return self._portal.run(self._admin.min_offset(queue, broker=broker))
+
+    def max_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset that the next message of a queue will have (code 30). Arguments and errors:
+        see :func:`min_offset`.
+
+        See ``kerolox.admin.Admin.max_offset``.
+        """
+        return self._portal.run(self._admin.max_offset(queue, broker=broker))
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, broker: str = "") -> int:
+        """The offset of the message of a queue that was stored at a time (ms since the epoch), or
+        nearest to it (code 29). Other arguments and errors: see :func:`min_offset`.
+
+        See ``kerolox.admin.Admin.offset_by_time``.
+        """
+        return self._portal.run(self._admin.offset_by_time(queue, timestamp_ms, broker=broker))
+
+    def earliest_store_time(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """When the oldest message of a queue was stored, in ms since the epoch; -1: there is none
+        (code 32). Arguments and errors: see :func:`min_offset`.
+
+        See ``kerolox.admin.Admin.earliest_store_time``.
+        """
+        return self._portal.run(self._admin.earliest_store_time(queue, broker=broker))
+
     def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
         """The message at an offset of a queue (``queryMsgByOffset``, code 11).
 

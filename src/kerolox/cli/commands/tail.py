@@ -22,7 +22,6 @@ from kerolox.errors import (
     RequestTimeoutError,
     TopicRouteNotFoundError,
 )
-from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import TOOLS_GROUP
 from kerolox.text import printable
 
@@ -129,6 +128,7 @@ class _Tail:
             complain(f"kerolox: {error}")
 
     async def _follow(self, route: TopicRoute, *, from_start: bool) -> None:
+        from kerolox.admin import max_offset, min_offset
         from kerolox.client.core.routes import subscribe_queues
 
         for broker in route.brokers:
@@ -140,15 +140,13 @@ class _Tail:
             for queue in subscribe_queues(self._subscription.topic, route)
             if queue not in self._tasks and queue.broker_name in self._addresses
         ]
-        code = RequestCode.GET_MIN_OFFSET if from_start else RequestCode.GET_MAX_OFFSET
-        offsets = await asyncio.gather(*(self._offset(queue, code) for queue in queues))
+        bound = min_offset if from_start else max_offset
+        addresses = self._addresses
+        offsets = await asyncio.gather(
+            *(bound(self._access, each, broker=addresses[each.broker_name]) for each in queues)
+        )
         for queue, offset in zip(queues, offsets, strict=True):
             self._tasks[queue] = asyncio.ensure_future(self._pull_always(queue, offset))
-
-    async def _offset(self, queue: MessageQueue, code: RequestCode) -> int:
-        fields = {"topic": queue.topic, "queueId": queue.queue_id}
-        response = await self._access.ask(self._addresses[queue.broker_name], code, fields)
-        return int(response.ext_fields["offset"])
 
     async def _pull_always(self, queue: MessageQueue, offset: int) -> None:
         from kerolox.client.core.consuming.pull import pull_request, pull_result

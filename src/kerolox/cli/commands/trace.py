@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, security
+from kerolox.cli.cluster_options import name_server_option, on_cluster
 from kerolox.cli.output import output_option, print_json, print_line, time_text
-from kerolox.cli.process.logs import configure_logging
-from kerolox.cli.process.running import run
 from kerolox.client.core.tracing.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,
     SubBeforeTrace,
 )
-from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
+from kerolox.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceView
@@ -39,8 +37,9 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 
     Only clients with message traces switched on tell of it; each does so within about a second.
     """
-    configure_logging("warning")
-    views = run(_views(name_server, message_id, topic))
+    from kerolox.admin import message_traces
+
+    views = on_cluster(name_server, lambda access: message_traces(access, message_id, topic=topic))
     if not views:
         raise click.ClickException(
             f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
@@ -50,15 +49,6 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
             print_json(_as_json(view))
         else:
             print_line(_text_line(view), output)
-
-
-async def _views(name_server: str, message_id: str, topic: str) -> list[TraceView]:
-    from kerolox.client import PullConsumer, PullConsumerSettings
-
-    credentials, tls = security()
-    settings = PullConsumerSettings(credentials=credentials, tls=tls)
-    async with PullConsumer(TOOLS_GROUP, name_server, settings=settings) as client:
-        return await client.query_trace(message_id, topic=topic)
 
 
 def _text_line(view: TraceView) -> str:
