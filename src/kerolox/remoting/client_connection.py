@@ -1,8 +1,8 @@
 """A client's connection to one address: room for requests, and what becomes of them.
 
-A connection that brings not one byte while a request waits ``SILENT_SECONDS_MAX`` for its response
-leads nowhere: the peer's machine is gone, or a firewall has forgotten us. It is closed
-(clientCloseSocketIfTimeout), so that the next request opens another.
+A connection that brings not one byte while requests, one after the other, wait for their responses
+for ``SILENT_SECONDS_MAX`` leads nowhere: the peer's machine is gone, or a firewall has forgotten us.
+It is closed (clientCloseSocketIfTimeout), so that the next request opens another.
 
 Requests of one turn of the loop leave in one write. While a connection has no room, that is while
 ``OPEN_CALLS_MAX`` requests wait for a response, ``TURN_BYTES_MAX`` are to be written in this turn,
@@ -85,6 +85,8 @@ class ClientConnection(FrameConnection):
         """The address as the caller gave it."""
         self.received_at: float = 0.0
         """When bytes arrived last (``loop.time()``)."""
+        self._silent_since = 0.0
+        """When the first request after that was written whose time is over."""
         self._handler = on_request
         self._on_lost = on_lost
         self._open_calls_max = open_calls_max
@@ -292,11 +294,16 @@ class ClientConnection(FrameConnection):
 
     # -- closing ------------------------------------------------------------------------------
     def timed_out(self, asked_at: float) -> None:
-        """A request had no response; close when nothing at all came since (``loop.time()``)."""
-        if self.received_at > asked_at or self.loop.time() - asked_at < SILENT_SECONDS_MAX:
+        """A request had no response; close when nothing at all came for too long since the first
+        such request (``loop.time()``), however shortly each of them waited."""
+        if self.received_at > asked_at:
+            return
+        if self._silent_since <= self.received_at:
+            self._silent_since = asked_at
+        if self.loop.time() - self._silent_since < SILENT_SECONDS_MAX:
             return
         # When it was our own loop that stood still, what the peer sent meanwhile is read first.
-        self.loop.call_later(_SECOND_LOOK_SECONDS, self._close_if_silent, asked_at)
+        self.loop.call_later(_SECOND_LOOK_SECONDS, self._close_if_silent, self._silent_since)
 
     def close(self) -> None:
         """Send what is buffered (for a bounded time), then close. Idempotent."""

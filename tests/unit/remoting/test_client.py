@@ -223,6 +223,21 @@ async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) 
         assert "silent" in caplog.text
 
 
+async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_shortly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kerolox.remoting.client_connection.SILENT_SECONDS_MAX", 0.3)
+    async with pair() as (server, client, address):
+        assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
+        [dead] = server.connections
+        dead._transport.pause_reading()
+        async with asyncio.timeout(SECONDS_MAX):
+            while address in client._connections:
+                with pytest.raises(RequestTimeoutError):
+                    await client.invoke(address, RemotingCommand(ECHO), timeout_seconds=0.05)
+        assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
+
+
 async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypatch) -> None:
     monkeypatch.setattr("kerolox.remoting.client_connection.SILENT_SECONDS_MAX", 0.05)
     monkeypatch.setattr("kerolox.remoting.client_connection._SECOND_LOOK_SECONDS", 0.0)
