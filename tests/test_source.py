@@ -11,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 1000
+MADE_BY_TOOLS = {"src/kerolox/client/sync/_generated.py"}
+"""Nobody reads these: what they are made from is held to the limit."""
+
 STUB_LINES_MAX = 300
 NAME_CHARACTERS_MAX = 80
 FUNCTION_LINES_MAX = 60
@@ -29,7 +32,7 @@ def test_no_source_file_outgrows_reading() -> None:
         for path in tracked("*.py", "*.rs", "*.java", "*.go")
         if (lines := len(path.read_text().splitlines())) > LINES_MAX
     }
-    assert not long_files
+    assert long_files.keys() <= MADE_BY_TOOLS
 
 
 def test_the_kernel_stub_stays_small() -> None:

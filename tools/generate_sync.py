@@ -31,12 +31,20 @@ SOURCES = (
     "producers.transaction",
     "consumers.pull_consumer",
     "consumers.push_consumer",
+    "consumers.lite.topic_watch",
+    "consumers.lite_pull_consumer",
     "connection",
 )
 BASES = {"ClusterQueries": "query", "LifeCycle": "life", "Client": "client"}
 """Classes that only others inherit, and their modules."""
 
-MEMBERS = ("Producer", "TransactionProducer", "PullConsumer", "PushConsumer")
+MEMBERS = (
+    "Producer",
+    "TransactionProducer",
+    "PullConsumer",
+    "PushConsumer",
+    "LitePullConsumer",
+)
 """Classes whose twins a twin of a connection makes too, on its own event loop."""
 
 CLASSES = (*BASES, *MEMBERS, "Connection")
@@ -47,8 +55,16 @@ LEFT_OUT = frozenset(("access",))
 THREADS = {"TransactionProducer": "transaction_concurrency", "PushConsumer": "consume_concurrency"}
 """The setting that says how many listener threads the twin of a class has."""
 
-KEPT = ("__init__", "__repr__", "__enter__", "__exit__")
+KEPT = ("__init__", "__repr__", "__enter__", "__exit__", "__iter__", "__next__")
 """Names with an underscore that twins have."""
+
+PLAIN = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+}
+"""What they are called there."""
 
 HEADER = '''"""The blocking clients.
 
@@ -178,7 +194,7 @@ class Generator:
         owner: ast.ClassDef,
         node: ast.FunctionDef | ast.AsyncFunctionDef,
     ) -> str:
-        name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(node.name, node.name)
+        name = PLAIN.get(node.name, node.name)
         if name in LEFT_OUT or (name.startswith("_") and name not in KEPT):
             return ""
         self._use(module, node.args)
@@ -218,6 +234,10 @@ class Generator:
             return "        self.start()\n        return self"
         if name == "__exit__":
             return "        self.close()"
+        if name == "__iter__":
+            return "        return self"
+        if name == "__next__":
+            return f"        return self._portal.next({call})"
         if name == "start":
             return f"        self._portal.open({call})"
         if name == "close":

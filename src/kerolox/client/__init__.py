@@ -1,6 +1,8 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
 from kerolox.client.aio.connection import Connection, connect
+from kerolox.client.aio.consumers.lite.topic_watch import QueuesListener
+from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
@@ -12,6 +14,7 @@ from kerolox.client.aio.producers.transaction import (
 )
 from kerolox.client.aio.settings import (
     ClientSettings,
+    LitePullConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
@@ -53,6 +56,8 @@ __all__ = [
     "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
+    "LitePullConsumer",
+    "LitePullConsumerSettings",
     "LocalTransaction",
     "MessageListener",
     "MessageModel",
@@ -67,6 +72,7 @@ __all__ = [
     "PushConsumer",
     "PushConsumerSettings",
     "QueueSelector",
+    "QueuesListener",
     "ReplyMessage",
     "RpcHook",
     "SendContext",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from kerolox import owners
 from kerolox.addresses import local_address
 from kerolox.client.aio.client import Client, Maker, is_made_by, share
+from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.life import LifeCycle
@@ -18,6 +19,7 @@ from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.producers.transaction import TransactionProducer
 from kerolox.client.aio.settings import (
     ClientSettings,
+    LitePullConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
@@ -174,6 +176,21 @@ class Connection(LifeCycle):
         """
         given = (settings or PullConsumerSettings()).within(self.settings)
         return self._joined(PullConsumer(group, self._given, settings=given))
+
+    def lite_pull_consumer(
+        self, group: str, *, settings: LitePullConsumerSettings | None = None
+    ) -> LitePullConsumer:
+        """A lite pull consumer that shares the connections; subscribe or assign, then start it.
+
+        Args:
+            group: consumer group; all its members must have the same subscriptions.
+            settings: as of :meth:`producer`.
+
+        Raises:
+            ConfigError: as :meth:`producer`.
+        """
+        given = (settings or LitePullConsumerSettings()).within(self.settings)
+        return self._joined(LitePullConsumer(group, self._given, settings=given))
 
     def _joined(self, client: _Client) -> _Client:
         return share(client, self._maker, self._instance)

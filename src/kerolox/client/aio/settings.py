@@ -332,3 +332,82 @@ class PullConsumerSettings(ClientSettings):
         self._check("pull_timeout_ms", 1, 3_600_000)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
+
+
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LitePullConsumerSettings(ClientSettings):
+    """Settings of a lite pull consumer (``DefaultLitePullConsumer``)."""
+
+    message_model: MessageModel | str = MessageModel.CLUSTERING
+    """A member or its name in any case; reads as the member."""
+    consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a group starts in a queue of which it has no offset: a member or its name in any case;
+    reads as the member."""
+    consume_timestamp_ms: int | None = None
+    """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
+    allocation: str | AllocationStrategy = "AVG"
+    """How a group shares queues, as for push consumers (``allocateMessageQueueStrategy``)."""
+    auto_commit: bool = True
+    """What polls before the last one returned is committed by itself."""
+    auto_commit_interval_ms: int = 5_000
+    """So often, when ``poll`` is called (``autoCommitIntervalMillis``)."""
+    poll_timeout_ms: int = 5_000
+    """How long ``poll`` waits when it is not told (``pollTimeoutMillis``)."""
+    pull_batch_size: int = 10
+    """Most messages of one pull, and of what ``poll`` returns."""
+    pull_concurrency: int = 20
+    """Most pulls on their way at the same time (``pullThreadNums``); one that its broker holds
+    does not count."""
+    cached_messages_all_max: int = 10_000
+    """Messages of all queues, pulled and not returned yet, above which pulling pauses
+    (``pullThresholdForAll``)."""
+    cached_messages_max: int = 1_000
+    """The same for one queue (``pullThresholdForQueue``)."""
+    cached_mib_max: int = 100
+    """The same for MiB of bodies of one queue (``pullThresholdSizeForQueue``)."""
+    cached_span_max: int = 2_000
+    """The same for the distance between oldest and newest of one queue (``consumeMaxSpan``)."""
+    suspend_timeout_ms: int = 20_000
+    """How long a broker may hold a pull that finds nothing (``brokerSuspendMaxTimeMillis``)."""
+    suspended_pull_timeout_ms: int = 30_000
+    """Time limit of a pull (``consumerTimeoutMillisWhenSuspend``)."""
+    pull_error_delay_ms: int = 1_000
+    """Pause after a failed pull (``pullTimeDelayMillsWhenException``)."""
+    persist_interval_ms: int = 5_000
+    """Offsets that are committed go to the broker at least so often
+    (``persistConsumerOffsetInterval``)."""
+    rebalance_interval_ms: int = 20_000
+    """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
+    topic_check_interval_ms: int = 30_000
+    """How often topics are looked at whose queues have a listener
+    (``topicMetadataCheckIntervalMillis``)."""
+    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
+    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
+    enable_trace: bool = False
+    """Write traces of each message that is returned (``enableMsgTrace``)."""
+    trace_topic: str = TRACE_TOPIC
+    """Where traces go (``customizedTraceTopic``)."""
+    consume_hooks: tuple[ConsumeHook, ...] = ()
+    """Run, before and after at once, for each list that ``poll`` returns."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._choose("message_model", MessageModel)
+        self._choose("consume_from_where", ConsumeFromWhere)
+        self._check("auto_commit_interval_ms", 10, 3_600_000)
+        self._check("poll_timeout_ms", 0, 3_600_000)
+        self._check("pull_batch_size", 1, 1024)
+        self._check("pull_concurrency", 1, CONCURRENCY_MAX)
+        self._check("cached_messages_all_max", 1, 10_000_000)
+        self._check("cached_messages_max", 1, 65_535)
+        self._check("cached_mib_max", 1, 1024)
+        self._check("cached_span_max", 1, 65_535)
+        self._check("suspend_timeout_ms", 1, 600_000)
+        self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
+        self._check("pull_error_delay_ms", 0, 600_000)
+        self._check("persist_interval_ms", 10, 3_600_000)
+        self._check("rebalance_interval_ms", 10, 3_600_000)
+        self._check("topic_check_interval_ms", 10, 3_600_000)
+        self._check_trace_topic(self.trace_topic)
+        strategy_of(self.allocation)

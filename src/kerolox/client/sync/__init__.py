@@ -7,6 +7,7 @@ listeners are plain functions that run in threads of the consumer.
 from kerolox.client.aio.producers.producer import QueueSelector
 from kerolox.client.aio.settings import (
     ClientSettings,
+    LitePullConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
@@ -34,12 +35,14 @@ from kerolox.client.core.sending.transaction import TransactionResult, Transacti
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._generated import (
     Connection,
+    LitePullConsumer,
     LocalTransaction,
     MessageListener,
     OneMessageListener,
     Producer,
     PullConsumer,
     PushConsumer,
+    QueuesListener,
     TransactionCheck,
     TransactionProducer,
     connect,
@@ -60,6 +63,8 @@ __all__ = [
     "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
+    "LitePullConsumer",
+    "LitePullConsumerSettings",
     "LocalTransaction",
     "MessageListener",
     "MessageModel",
@@ -74,6 +79,7 @@ __all__ = [
     "PushConsumer",
     "PushConsumerSettings",
     "QueueSelector",
+    "QueuesListener",
     "ReplyMessage",
     "RpcHook",
     "SendContext",

@@ -189,6 +189,7 @@ class Portal:
         self._thread: threading.Thread | None = None
         self._threads: _Threads | None = None
         self._calls = _Calls()
+        self._was_shut = False
         self._finalizer: weakref.finalize[..., Portal] | None = None
         self._changing = threading.Lock()
         self._made_in = owners.generation()
@@ -245,6 +246,7 @@ class Portal:
                 coroutine.send(None)
             coroutine.close()
             return
+        self._was_shut = True
         deadline = time.monotonic() + CLOSE_SECONDS_MAX
         try:
             # It runs in the caller's context, which tells the client whether that is a listener.
@@ -284,6 +286,22 @@ class Portal:
             return call.wait(loop)
         finally:
             calls.done(call)
+
+    def next(self, following: Callable[[], Coroutine[object, None, _Result]]) -> _Result:
+        """The next item of an iteration, which ends when the client is closed.
+
+        Raises:
+            StopIteration: it is closed.
+            ClientClosedError: it was never started.
+        """
+        try:
+            return self.run(following())
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except ClientClosedError:
+            if self._was_shut:
+                raise StopIteration from None
+            raise
 
     def _inherited(self) -> None:
         """In a forked child: the loop has no thread here, and its pipe is the parent's."""

@@ -11,7 +11,7 @@ from kerolox.client.aio.producers.tracing import TraceDispatcher
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.settings import PushConsumerSettings
+    from kerolox.client.aio.settings import LitePullConsumerSettings, PushConsumerSettings
     from kerolox.client.core.hooks import ConsumeHook
 
 
@@ -19,7 +19,7 @@ def consume_tracing(
     group: str,
     name_servers: tuple[str, ...],
     ip: str,
-    settings: PushConsumerSettings,
+    settings: PushConsumerSettings | LitePullConsumerSettings,
 ) -> tuple[TraceDispatcher | None, tuple[ConsumeHook, ...]]:
     """What sends the traces, if there are any, and all hooks of the consumer.
 

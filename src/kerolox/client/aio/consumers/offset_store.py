@@ -103,6 +103,26 @@ async def start_offset(
     return start.offset
 
 
+async def store_offset(cluster: Cluster, group: str, queue: MessageQueue, offset: int) -> None:
+    """Store a group's offset of a queue at its broker.
+
+    Raises:
+        KeroloxError: the broker refused, or did not answer.
+    """
+    address = await cluster.read_address_of(queue.topic, queue.broker_name)
+    fields = _offset_fields(group, queue, offset)
+    await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def _offset_fields(group: str, queue: MessageQueue, offset: int) -> dict[str, object]:
+    return {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": queue.queue_id,
+        "commitOffset": offset,
+    }
+
+
 class BrokerOffsets:
     """The group's offsets at the brokers (``RemoteBrokerOffsetStore``)."""
 
@@ -129,6 +149,24 @@ class BrokerOffsets:
             raise RemoteProtocolError(f"the answer of {address} has no offset") from None
         self.table.update(queue, offset, increase_only=False)
         return offset
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store these offsets, to all brokers at the same time, some of each.
+
+        Raises:
+            KeroloxError: the first failure; others may be stored.
+        """
+        places = asyncio.Semaphore(OFFSETS_IN_FLIGHT_MAX)
+
+        async def store(queue: MessageQueue, offset: int) -> None:
+            async with places:
+                await store_offset(self._cluster, self._group, queue, offset)
+
+        found = await asyncio.gather(
+            *(store(*each) for each in offsets.items()), return_exceptions=True
+        )
+        for failure in filter(None, found):
+            raise failure
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
         """Send them one-way, or wait for the answers; to all brokers at the same time, and to none
@@ -165,12 +203,7 @@ class BrokerOffsets:
         self, address: str, queue: MessageQueue, offset: int, *, wait: bool
     ) -> KeroloxError | None:
         """Store one offset; the error, unless it is the broker's word on this queue alone."""
-        fields = {
-            "consumerGroup": self._group,
-            "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "commitOffset": offset,
-        }
+        fields = _offset_fields(self._group, queue, offset)
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         try:
             if wait:
@@ -198,6 +231,17 @@ class LocalOffsets:
         if offset >= 0:
             self.table.update(queue, offset, increase_only=False)
         return offset
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Write these offsets into the file.
+
+        Raises:
+            ClientError: it can't be read or written.
+        """
+        try:
+            self._write({**self._read(), **offsets})
+        except OSError as error:
+            raise ClientError(f"offsets were not stored in {self.path}: {error}") from error
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
         """Write the file; what it says of other queues stays. It is small and always waited for."""

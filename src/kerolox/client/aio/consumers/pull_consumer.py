@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets
+from kerolox.client.aio.consumers.offset_store import BrokerOffsets, store_offset
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.settings import PullConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
@@ -169,16 +169,8 @@ class PullConsumer(Client):
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset of a queue: the next one that it will consume."""
-        cluster = self._open_cluster()
         queue = queue_with_namespace(self._namespace, queue)
-        address = await cluster.read_address_of(queue.topic, queue.broker_name)
-        fields = {
-            "consumerGroup": self.group,
-            "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "commitOffset": offset,
-        }
-        await cluster.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        await store_offset(self._open_cluster(), self.group, queue, offset)
 
     # -- background -----------------------------------------------------------------------------
     def _member(self) -> Member:

@@ -59,6 +59,7 @@ def pull_request(
     suspend_timeout_ms: int = 0,
     commit_offset: int = -1,
     with_subscription: bool = False,
+    is_lite: bool = False,
 ) -> RemotingCommand:
     """A pull request.
 
@@ -72,6 +73,7 @@ def pull_request(
         suspend_timeout_ms: how long the broker may hold the request; 0: not at all.
         commit_offset: the group's offset to be stored on the way; -1: none.
         with_subscription: see ``subscription``.
+        is_lite: it is the pull of a lite pull consumer.
     """
     flags = PullSysFlag(0)
     if commit_offset >= 0:
@@ -80,6 +82,8 @@ def pull_request(
         flags |= PullSysFlag.SUSPEND
     if with_subscription:
         flags |= PullSysFlag.SUBSCRIPTION
+    if is_lite:
+        flags |= PullSysFlag.LITE_PULL
     header = PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,

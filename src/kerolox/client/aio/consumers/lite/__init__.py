@@ -1,0 +1,1 @@
+"""The parts of a lite pull consumer: pulls, its membership of a group, topics that are watched."""

@@ -1,0 +1,309 @@
+"""The queues of a lite pull consumer, decided without I/O: where each is pulled next, what ``poll``
+returns, and how far it counts as consumed (``AssignedMessageQueue`` and ``ConsumeRequest``).
+
+Three offsets tell how far a queue is: up to ``next_offset`` it is pulled, up to ``position``
+returned to the user, up to ``consumed`` done with. What was returned counts as consumed when the
+user comes back for more, or says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.client.core.consuming.process_queue import ProcessQueue
+from kerolox.client.core.consuming.pull import PullResult, PullStatus
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageExt, MessageQueue
+
+UNKNOWN = -1
+"""An offset that nobody has told yet."""
+
+
+class Wait(Enum):
+    """Why a queue is not pulled now."""
+
+    DROPPED = "it is no longer ours"
+    PAUSED = "it is paused"
+    START_UNKNOWN = "nobody knows yet where it starts"
+    ROOM = "enough of it is cached"
+    ROOM_IN_ALL = "enough of all queues is cached"
+
+
+class CacheLimits(NamedTuple):
+    """How much may be pulled ahead of the user: a pull may still go beyond."""
+
+    messages_of_queue: int
+    mib_of_queue: int
+    span_of_queue: int
+    messages_of_all: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one pull found, as far as it was not returned."""
+
+    messages: deque[MessageExt]
+    end: int
+    """Where the next pull went on: what lies between was not wanted."""
+
+
+@dataclass(slots=True, eq=False)
+class LiteQueue:
+    """A queue that we own."""
+
+    queue: MessageQueue
+    process_queue: ProcessQueue = field(default_factory=ProcessQueue)
+    next_offset: int = UNKNOWN
+    position: int = UNKNOWN
+    consumed: int = UNKNOWN
+    noted: int = UNKNOWN
+    """What of it is committed, or about to be."""
+    epoch: int = 0
+    """Counts the seeks: what was asked before one means nothing after it."""
+    broker_id: int = 0
+    """The node to pull from, as the broker suggested."""
+    is_paused: bool = False
+    is_withheld: bool = False
+    """About to be given up: nothing of it is returned any more."""
+    batches: deque[_Batch] = field(default_factory=deque)
+    is_ready: bool = False
+    """It stands among those that ``take`` looks at."""
+
+    @property
+    def is_dropped(self) -> bool:
+        """It is no longer ours."""
+        return self.process_queue.is_dropped
+
+
+class LitePull:
+    """All queues of one consumer."""
+
+    def __init__(self, limits: CacheLimits, wake: Callable[[LiteQueue], None]) -> None:
+        """No queue yet.
+
+        Args:
+            limits: when pulling pauses.
+            wake: called for a queue that may be pulled again after a :class:`Wait`.
+        """
+        self.queues: dict[MessageQueue, LiteQueue] = {}
+        self.message_count = 0
+        """Messages that are cached, of all queues."""
+        self._limits = limits
+        self._wake = wake
+        self._ready: deque[LiteQueue] = deque()
+        self._returned: set[LiteQueue] = set()
+        """Those of which something was returned and does not count as consumed yet."""
+        self._waiting: set[LiteQueue] = set()
+        """Those that wait for room in all."""
+
+    # -- assignment -----------------------------------------------------------------------------
+    def assign(self, queue: MessageQueue) -> LiteQueue:
+        """A queue is ours from now on."""
+        item = self.queues.get(queue)
+        if item is None:
+            item = self.queues[queue] = LiteQueue(queue)
+        return item
+
+    def withhold(self, queues: Iterable[MessageQueue]) -> None:
+        """Return nothing of these any more; they are about to be given up."""
+        for item in self._ours(queues):
+            item.is_withheld = True
+
+    def keep(self, queues: Iterable[MessageQueue]) -> list[LiteQueue]:
+        """These are ours after all; those of them that were withheld."""
+        kept = [item for item in self._ours(queues) if item.is_withheld]
+        for item in kept:
+            item.is_withheld = False
+            self._make_ready(item)
+        return kept
+
+    def drop(self, queues: Iterable[MessageQueue]) -> None:
+        """These are ours no longer: what is cached of them is forgotten."""
+        for item in self._ours(queues):
+            self._forget_cached(item)
+            item.process_queue.drop()
+            self._returned.discard(item)
+            self._waiting.discard(item)
+            del self.queues[item.queue]
+            self._wake(item)
+        self._wake_if_room()
+
+    def _ours(self, queues: Iterable[MessageQueue]) -> list[LiteQueue]:
+        return [self.queues[queue] for queue in queues if queue in self.queues]
+
+    # -- pulling --------------------------------------------------------------------------------
+    def next_pull(self, item: LiteQueue) -> int | Wait:
+        """The offset to pull a queue from, or why not now."""
+        limits = self._limits
+        if item.is_dropped or item.is_withheld:
+            return Wait.DROPPED
+        if item.is_paused:
+            return Wait.PAUSED
+        if item.next_offset == UNKNOWN:
+            return Wait.START_UNKNOWN
+        if self.message_count > limits.messages_of_all:
+            self._waiting.add(item)
+            return Wait.ROOM_IN_ALL
+        is_full = item.process_queue.flow_limit(
+            count_max=limits.messages_of_queue,
+            mib_max=limits.mib_of_queue,
+            span_max=limits.span_of_queue,
+        )
+        return item.next_offset if is_full is None else Wait.ROOM
+
+    def located(self, item: LiteQueue, epoch: int, offset: int, *, is_stored: bool) -> None:
+        """Where a queue starts, unless it was sought meanwhile.
+
+        Args:
+            item: the queue.
+            epoch: its epoch when that was asked.
+            offset: the answer.
+            is_stored: it is the group's committed offset.
+        """
+        if item.epoch != epoch or item.is_dropped:
+            return
+        item.next_offset = item.position = item.consumed = offset
+        item.noted = offset if is_stored else UNKNOWN
+
+    def pulled(self, item: LiteQueue, epoch: int, result: PullResult) -> bool:
+        """A pull was answered; False when nobody waits for the answer any more."""
+        if item.epoch != epoch or item.is_dropped:
+            return False
+        item.next_offset = result.next_offset
+        item.broker_id = result.suggested_broker_id
+        fresh = item.process_queue.put(result.messages) if result.messages else []
+        if fresh:
+            item.batches.append(_Batch(deque(fresh), result.next_offset))
+            self.message_count += len(fresh)
+            self._make_ready(item)
+        elif item.batches:
+            item.batches[-1].end = result.next_offset
+        else:
+            self._skip_to(item, result)
+        return True
+
+    def _skip_to(self, item: LiteQueue, result: PullResult) -> None:
+        """There was nothing for the user up to where the next pull goes on."""
+        offset = result.next_offset
+        is_done = item.consumed == item.position
+        # An offset beyond the queue's end must not stay the committed one.
+        went_back = result.status is PullStatus.OFFSET_ILLEGAL and offset < item.consumed
+        if is_done or went_back:
+            item.consumed = offset
+        item.position = offset
+
+    # -- poll -----------------------------------------------------------------------------------
+    def take(self, most: int | None = None) -> tuple[MessageQueue, list[MessageExt]] | None:
+        """Messages for the user, all of one queue and one pull; queues take turns.
+
+        Args:
+            most: at most so many.
+        """
+        for _ in range(len(self._ready)):
+            item = self._ready.popleft()
+            item.is_ready = False
+            if item.batches and not item.is_paused and not item.is_withheld:
+                messages = self._take_of(item, most)
+                self._make_ready(item)
+                return item.queue, messages
+        return None
+
+    def _take_of(self, item: LiteQueue, most: int | None) -> list[MessageExt]:
+        batch = item.batches[0]
+        if most is None or most >= len(batch.messages):
+            item.batches.popleft()
+            messages = list(batch.messages)
+            item.position = batch.end
+        else:
+            messages = [batch.messages.popleft() for _ in range(most)]
+            item.position = messages[-1].queue_offset + 1
+        item.process_queue.remove(messages)
+        self.message_count -= len(messages)
+        self._returned.add(item)
+        self._wake(item)
+        self._wake_if_room()
+        return messages
+
+    def count_returned(self) -> None:
+        """The user comes back: what was returned counts as consumed."""
+        for item in self._returned:
+            item.consumed = item.position
+        self._returned.clear()
+
+    # -- what users change ------------------------------------------------------------------------
+    def seek(self, queue: MessageQueue, offset: int) -> LiteQueue:
+        """Go on at another offset; what is cached and on its way is forgotten.
+
+        Raises:
+            KeyError: the queue is not ours.
+        """
+        item = self.queues[queue]
+        self._forget_cached(item)
+        item.epoch += 1
+        item.next_offset = item.position = item.consumed = offset
+        item.noted = UNKNOWN
+        self._returned.discard(item)
+        self._wake(item)
+        self._wake_if_room()
+        return item
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Neither pull these nor return what is cached of them; those of others are ignored."""
+        for item in self._ours(queues):
+            item.is_paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """The end of :meth:`pause`."""
+        for item in self._ours(queues):
+            if item.is_paused:
+                item.is_paused = False
+                self._make_ready(item)
+                self._wake(item)
+
+    # -- commits --------------------------------------------------------------------------------
+    def to_commit(self, queues: Collection[MessageQueue] | None = None) -> dict[MessageQueue, int]:
+        """How far queues count as consumed, of those where that is not committed yet."""
+        wanted = self.queues.values() if queues is None else self._ours(queues)
+        changed = [item for item in wanted if item.consumed not in (UNKNOWN, item.noted)]
+        for item in changed:
+            item.noted = item.consumed
+        return {item.queue: item.consumed for item in changed}
+
+    def commit_returned(self, queues: Collection[MessageQueue] | None) -> dict[MessageQueue, int]:
+        """The user is done with all that was returned of some queues, or of all; what to commit."""
+        wanted = self.queues.values() if queues is None else self._ours(queues)
+        offsets = {item.queue: item.position for item in wanted if item.position != UNKNOWN}
+        self.commit(offsets)
+        return offsets
+
+    def commit(self, offsets: dict[MessageQueue, int]) -> None:
+        """The user is done with queues up to offsets of its own choice."""
+        for item in self._ours(offsets):
+            item.consumed = item.noted = offsets[item.queue]
+
+    # -- within -----------------------------------------------------------------------------------
+    def _make_ready(self, item: LiteQueue) -> None:
+        if item.batches and not item.is_ready:
+            item.is_ready = True
+            self._ready.append(item)
+
+    def _forget_cached(self, item: LiteQueue) -> None:
+        cached = [message for batch in item.batches for message in batch.messages]
+        item.batches.clear()
+        item.process_queue.remove(cached)
+        self.message_count -= len(cached)
+        if item.is_ready:
+            item.is_ready = False
+            self._ready.remove(item)
+
+    def _wake_if_room(self) -> None:
+        """Those that wait for room in all go on together, when there is some to share."""
+        if self._waiting and self.message_count <= self._limits.messages_of_all * 3 // 4:
+            waiting, self._waiting = self._waiting, set()
+            for item in waiting:
+                self._wake(item)
