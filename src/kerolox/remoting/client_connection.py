@@ -17,7 +17,6 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
 
 from kerolox import owners
 from kerolox.codec.sending import SendAnswer, SendCodec
@@ -57,14 +56,8 @@ class NotPlainError(ClientError):
     """A send that waited for room can't be written by a codec; it takes the general way."""
 
 
-class Post(Protocol):
-    """A send whose frame a codec makes, when there is room for it."""
-
-    written_at: float
-    """When it was written (``loop.time()``), as far as it was; set by the connection."""
-
-    def frame(self, opaque: int) -> bytes | None:
-        """The request; None: it is not plain."""
+MakeFrame = Callable[[int], bytes | None]
+"""Makes the frame of a send that waited for room, from its opaque; None: it is not plain."""
 
 
 class ClientConnection(FrameConnection):
@@ -96,7 +89,8 @@ class ClientConnection(FrameConnection):
         self._gathered_bytes = 0
         self.sends: OpenCalls[Answer] = OpenCalls(shared.loop)
         """Those of the calls whose plain answers the codec reads."""
-        self._queue: OrderedDict[int, Queued | Post] = OrderedDict()
+        self._open_calls, self._open_sends = self.calls.opaques, self.sends.opaques
+        self._queue: OrderedDict[int, Queued | MakeFrame] = OrderedDict()
         self._queued_calls: OpenCalls[RemotingCommand] = OpenCalls(shared.loop, _NO_ROOM)
         self._queued_sends: OpenCalls[Answer] = OpenCalls(shared.loop, _NO_ROOM)
 
@@ -179,19 +173,24 @@ class ClientConnection(FrameConnection):
     # -- writing ------------------------------------------------------------------------------
     def has_room(self) -> bool:
         """A request may be written at once."""
-        return not self._queue and self._takes_more()
+        return not (
+            self._queue
+            or self.blocked
+            or self._gathered_bytes >= TURN_BYTES_MAX
+            or len(self._open_calls) + len(self._open_sends) >= self._open_calls_max
+        )
 
     def _takes_more(self) -> bool:
         """Nothing but those that wait already stands before a further request."""
-        return (
-            not self.blocked
-            and self._gathered_bytes < TURN_BYTES_MAX
-            and len(self.calls) + len(self.sends) < self._open_calls_max
+        return not (
+            self.blocked
+            or self._gathered_bytes >= TURN_BYTES_MAX
+            or len(self._open_calls) + len(self._open_sends) >= self._open_calls_max
         )
 
     def is_open(self, opaque: int) -> bool:
         """A request with this opaque waits for its response, or to be written."""
-        return opaque in self.calls or opaque in self.sends or opaque in self._queue
+        return opaque in self._open_calls or opaque in self._open_sends or opaque in self._queue
 
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""
@@ -213,21 +212,28 @@ class ClientConnection(FrameConnection):
         queued = self._queue[command.opaque] = Queued(command, future)
         return queued
 
-    def post(
-        self, post: Post, opaque: int, deadline: float, what: str
-    ) -> asyncio.Future[Answer] | None:
-        """Write a send, or let it wait until there is room; :meth:`withdraw` it if it fails.
-
-        Its future ends with its answer, or with :class:`NotPlainError`. None: it is not plain.
-        """
-        if not self.has_room():
-            self._queue[opaque] = post
-            return self._queued_sends.open(opaque, deadline, what)
-        data = post.frame(opaque)
-        if data is None:
-            return None
-        self.write(data)
+    def post(self, frame: bytes, opaque: int, deadline: float, what: str) -> asyncio.Future[Answer]:
+        """Write a send, for which there is room; :meth:`withdraw` it if it fails."""
+        if not self._gathered:
+            self.loop.call_soon(self._end_turn)
+        self._gathered.append(frame)
+        self._gathered_bytes += len(frame)
         return self.sends.open(opaque, deadline, what)
+
+    @property
+    def is_turn_new(self) -> bool:
+        """Nothing is gathered yet in this turn of the loop."""
+        return not self._gathered
+
+    def post_later(
+        self, make_frame: MakeFrame, opaque: int, deadline: float, what: str
+    ) -> asyncio.Future[Answer]:
+        """Let a send wait until there is room; :meth:`withdraw` it if it fails.
+
+        Its future ends with its answer, or with :class:`NotPlainError`.
+        """
+        self._queue[opaque] = make_frame
+        return self._queued_sends.open(opaque, deadline, what)
 
     def withdraw(self, opaque: int) -> None:
         """A send has failed, or its caller went away; those that wait may go on."""
@@ -257,12 +263,11 @@ class ClientConnection(FrameConnection):
             elif self._queued_calls.is_waiting(opaque):
                 self._admit_call(opaque, queued)
 
-    def _admit_post(self, opaque: int, post: Post) -> None:
-        data = post.frame(opaque)
+    def _admit_post(self, opaque: int, make_frame: MakeFrame) -> None:
+        data = make_frame(opaque)
         if data is None:
             self._queued_sends.refuse(opaque, NotPlainError())
             return
-        post.written_at = self.loop.time()
         self.write(data)
         self._queued_sends.hand_over(opaque, self.sends)
 

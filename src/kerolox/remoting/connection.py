@@ -147,7 +147,7 @@ class OpenCalls(Generic[_Result]):
 
     @property
     def opaques(self) -> Mapping[int, object]:
-        """Those of the calls that are open now: the keys."""
+        """Those of the calls that are open, at any time: the keys."""
         return self._calls
 
     def is_waiting(self, opaque: int) -> bool:
@@ -171,11 +171,12 @@ class OpenCalls(Generic[_Result]):
 
     def fail(self, make_error: Callable[[str], KeroloxError]) -> None:
         """End all calls with an error made from what each one was."""
-        calls, self._calls = self._calls, {}
+        calls = list(self._calls.values())
+        self._calls.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._fail_some(list(calls.values()), make_error)
+        self._fail_some(calls, make_error)
 
     def _fail_some(
         self,

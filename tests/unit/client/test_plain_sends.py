@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.client import Producer, ProducerSettings, SendStatus
 from kerolox.client.core.sending.send import SendHeader
-from kerolox.errors import BrokerError, MessageRejectedError, RequestTimeoutError
+from kerolox.errors import BrokerError, ClientError, MessageRejectedError, RequestTimeoutError
 from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.message import Message, MessageQueue, decode_properties
 from kerolox.protocol.codes import RequestCode
@@ -294,3 +294,22 @@ async def test_what_is_known_of_latency_counts_plain_sends_too() -> None:
         with pytest.raises(BrokerError):
             await producer.send(Message("T", b"x"))
         assert not producer._faults.is_available("a")
+
+
+async def test_brokers_that_no_connection_leads_to_yet_have_their_turn() -> None:
+    async with FakeBroker() as first, FakeBroker() as second, asyncio.timeout(SECONDS_MAX):
+        first.routes["T"] = route_body({"a": first.address, "b": second.address}, queues=1)
+        async with Producer("group", first.address) as producer:
+            names = [(await producer.send(Message("T", b"x"))).queue.broker_name for _ in range(6)]
+    assert names.count("a") == names.count("b") == 3
+
+
+async def test_a_producer_that_sends_in_another_loop_is_told_so() -> None:
+    async with sending() as (producer, _):
+
+        def elsewhere() -> None:
+            with pytest.raises(ClientError, match="event loop"):
+                asyncio.run(producer.send(Message("T", b"x")))
+
+        await asyncio.to_thread(elsewhere)
+        assert (await producer.send(Message("T", b"x"))).is_ok

@@ -22,7 +22,14 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.producers.plain import PlainSend, PlainSends
+from kerolox.client.aio.producers.plain import (
+    PlainSend,
+    PlainSends,
+    limit_of,
+    result_of,
+    seconds_since,
+    withdraw,
+)
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
@@ -146,7 +153,12 @@ class Producer(Client):
         self._plain: PlainSends | None = None
         if not self._namespace and not self._send_hooks:
             self._plain = PlainSends(
-                self._header, self.settings, self._ids, self._plans, self._delivery
+                self._header,
+                self.settings,
+                self._ids,
+                self._plans,
+                self._delivery,
+                self._open_cluster,
             )
 
     async def start(self) -> None:
@@ -215,7 +227,7 @@ class Producer(Client):
         plain = self._plain
         if plain is None or selector is not None:
             return await self._send(message, queue, selector, self._time_limit(timeout_ms))
-        cluster = self._open_cluster()
+        cluster = self._cluster or self._open_cluster()
         send = plain.begin(cluster, message, queue, timeout_ms)
         if send is None:
             return await self._send(message, queue, None, self._time_limit(timeout_ms))
@@ -224,37 +236,42 @@ class Producer(Client):
         try:
             answer: Answer | KeroloxError
             try:
-                answer = await send.future
+                answer = await send[0]
             except KeroloxError as error:
-                send.end(error)
+                withdraw(send, error)
                 answer = error
             except BaseException as error:  # the caller was cancelled
-                send.end(error)
+                withdraw(send, error)
                 raise
             if isinstance(answer, tuple):
                 if self._faults is not None and queue is None:
-                    delivery.note(send.queue, send.seconds)
-                return send.result(answer)
-            return await self._send_on(cluster, send, queue, answer)
+                    delivery.note(send[2].queue, seconds_since(send))
+                return result_of(send, answer)
+            return await self._send_on(cluster, message, send, queue, answer)
         finally:
             delivery.end()
 
     async def _send_on(
         self,
         cluster: Cluster,
+        message: Message,
         send: PlainSend,
         queue: MessageQueue | None,
         answer: RemotingCommand | KeroloxError,
     ) -> SendResult:
         """What follows on a plain send whose first answer is anything but that it is stored."""
+        limit = limit_of(send)
         if isinstance(answer, NotPlainError):
-            return await self._send(send.message, queue, None, send.limit)
-        delivery = self._delivery
-        outgoing = await self._outgoing(send.message, send.message_id)
-        tries = delivery.first_try(cluster, queue, send.queue, outgoing, answer)
+            return await self._send(message, queue, None, limit)
+        delivery, target = self._delivery, send[2].queue
+        outgoing = await self._outgoing(message, send[1])
+        tries = delivery.first_try(cluster, queue, target, outgoing, answer)
         if queue is None:
-            delivery.note(send.queue, send.seconds, failed=not tries.is_stored)
-        return await delivery.deliver(cluster, send.plan, outgoing, queue, send.limit, tries)
+            delivery.note(target, seconds_since(send), failed=not tries.is_stored)
+        plan = self._plans.get(message.topic) or await self._plans.make(
+            cluster, message.topic, limit
+        )
+        return await delivery.deliver(cluster, plan, outgoing, queue, limit, tries)
 
     async def _send(
         self,

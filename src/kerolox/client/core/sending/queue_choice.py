@@ -23,13 +23,21 @@ class QueueChooser:
         self.queues = tuple(queues)
         self._index = start % len(self.queues)
 
+    def next_index(self) -> int:
+        """The number of the next queue."""
+        self._index = index = (self._index + 1) % len(self.queues)
+        return index
+
+    def step_back(self) -> None:
+        """The last choice is not used: the next one is the same."""
+        self._index = (self._index - 1) % len(self.queues)
+
     def next(self, tried: Sequence[str] = ()) -> MessageQueue:
         """The next queue of a broker that was not tried; if there is none, of another one than
         the last that was; if there is only that, of it."""
         queues = self.queues
         if not tried:
-            self._index = index = (self._index + 1) % len(queues)
-            return queues[index]
+            return queues[self.next_index()]
         for avoided in (tried, tried[-1:]):
             for _ in range(len(queues)):
                 self._index = (self._index + 1) % len(queues)

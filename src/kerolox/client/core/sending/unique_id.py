@@ -44,15 +44,24 @@ class UniqueIdFactory:
         self._counter = 0
         self._start_ms = 0
         self._next_start_ms = 0
+        self._last_ms = -1
+        self._last_head = ""
 
     def next(self, now_ms: int) -> str:
         """The next id; ``now_ms`` is milliseconds since the epoch."""
+        if now_ms != self._last_ms:
+            self._last_head = self._head(now_ms)
+            self._last_ms = now_ms
+        counter = self._counter
+        self._counter = (counter + 1) & 0xFFFF
+        return f"{self._last_head}{counter:04X}"
+
+    def _head(self, now_ms: int) -> str:
+        """What all ids of a millisecond begin with."""
         if now_ms >= self._next_start_ms:
             self._start_ms = month_start_ms(now_ms)
             self._next_start_ms = next_month_start_ms(now_ms)
         elapsed_ms = now_ms - self._start_ms
         if -CLOCK_STEP_BACK_MS_MAX < elapsed_ms < 0:
             elapsed_ms = 0
-        counter = self._counter
-        self._counter = (counter + 1) & 0xFFFF
-        return f"{self._prefix}{elapsed_ms & 0xFFFFFFFF:08X}{counter:04X}"
+        return f"{self._prefix}{elapsed_ms & 0xFFFFFFFF:08X}"
