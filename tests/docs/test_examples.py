@@ -18,6 +18,7 @@ from kerolox.broker.config import BrokerConfig
 from tests.docs.examples import LANGUAGES, LIBRARIES, PAGES, ROOT, Block, blocks_of
 from tests.support.clients.spark import spark_variables
 from tests.support.eventually import wait_until
+from tests.support.servers import forked
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
@@ -74,11 +75,31 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield server
 
 
-def run(command: list[str], folder: Path, name_server: str, **variables: str) -> str:
-    """Run to a good end in a folder of its own; what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+def environment_of(folder: Path, name_server: str) -> dict[str, str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     environment |= {"NAMESRV_ADDR": name_server, "HOME": str(folder)}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return environment
+
+
+def run_python(code: str, folder: Path, name_server: str) -> None:
+    """Run a program in a folder of its own to a good end."""
+    (folder / "example.txt").write_text(code)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = environment_of(folder, name_server)
+    module, arguments = "tests.docs.run_example", [folder, folder / "example.txt"]
+    with forked.start(module, arguments, environment, text=True, **pipes) as process:
+        try:
+            output, _ = process.communicate(timeout=SECONDS_MAX)
+        except BaseException:
+            process.kill()
+            raise
+    assert process.returncode == 0, f"{code}\n{output}"
+
+
+def run(command: list[str], folder: Path, name_server: str, **variables: str) -> str:
+    """Run to a good end in a folder of its own; what it printed."""
+    environment = environment_of(folder, name_server) | variables
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
     )
@@ -118,7 +139,7 @@ def run_block(block: Block, folder: Path, server: Up) -> None:
     elif block.needs == "pytest":
         run_tests(code, folder, server)
     elif block.language == "python":
-        run([sys.executable, "-c", code], folder, server.namesrv)
+        run_python(code, folder, server.namesrv)
     elif block.language == "properties":
         (folder / "broker.conf").write_text(code)
         BrokerConfig.load(folder / "broker.conf")
