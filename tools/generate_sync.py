@@ -27,6 +27,7 @@ SOURCES = (
     "life",
     "client",
     "consumers.push.listening",
+    "consumers.push.owning.queue_events",
     "producers.producer",
     "producers.transaction",
     "consumers.pull_consumer",
@@ -77,6 +78,7 @@ WORDS = (
     ("asyncio.Event().wait()", "threading.Event().wait()"),
     ("an async function", "a plain function"),
     ("async with ", "with "),
+    ("async for ", "for "),
     ("async def ", "def "),
     ("await ", ""),
     ("The asyncio ", "The blocking "),
@@ -275,8 +277,11 @@ class Generator:
             if argument.arg == "self":
                 continue
             value = argument.arg
-            if argument.annotation and ast.unparse(argument.annotation) in self.callbacks:
+            kind = ast.unparse(argument.annotation) if argument.annotation else ""
+            if kind.removesuffix(" | None") in self.callbacks:
                 value = f"{portal}.listener({value})"
+                if kind.endswith(" | None"):
+                    value = f"None if {argument.arg} is None else {value}"
             named = argument in args.kwonlyargs
             passed.append(f"{argument.arg}={value}" if named else value)
         return ", ".join(passed)

@@ -5,6 +5,10 @@ from kerolox.client.aio.consumers.lite.topic_watch import QueuesListener
 from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
+from kerolox.client.aio.consumers.push.owning.queue_events import (
+    QueueChangeCallback,
+    QueuesCallback,
+)
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.producers.producer import Producer, QueueSelector
 from kerolox.client.aio.producers.transaction import (
@@ -19,9 +23,14 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.consuming.offsets import OffsetStorage
 from kerolox.client.core.consuming.outcome import AckIndex, ConsumeStatus, Outcome
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
-from kerolox.client.core.consuming.rebalance import AllocationStrategy, allocate_by_consistent_hash
+from kerolox.client.core.consuming.rebalance import (
+    AllocationStrategy,
+    QueueChange,
+    allocate_by_consistent_hash,
+)
 from kerolox.client.core.consuming.strategies import (
     allocate_by_config,
     allocate_by_machine_room,
@@ -61,6 +70,7 @@ __all__ = [
     "LocalTransaction",
     "MessageListener",
     "MessageModel",
+    "OffsetStorage",
     "OneMessageListener",
     "Outcome",
     "Producer",
@@ -71,7 +81,10 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "PushConsumerSettings",
+    "QueueChange",
+    "QueueChangeCallback",
     "QueueSelector",
+    "QueuesCallback",
     "QueuesListener",
     "ReplyMessage",
     "RpcHook",

@@ -36,7 +36,7 @@ async def broker() -> AsyncIterator[QueueBroker]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits to be tried again here does not wait long."""
-    for name in ("consuming.RECONSUME_LOCALLY_SECONDS", "push.workers.WORKER_BACK_SECONDS"):
+    for name in ("push.consuming.RECONSUME_LOCALLY_SECONDS", "push.workers.WORKER_BACK_SECONDS"):
         monkeypatch.setattr(f"kerolox.client.aio.consumers.{name}", 0.01)
 
 

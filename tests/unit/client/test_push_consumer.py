@@ -200,21 +200,23 @@ async def test_a_listener_may_close_its_own_consumer(broker: QueueBroker) -> Non
 def looks_of(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[Assignment]:
     """Grows with each time that the consumer ends looking whether a queue may be pulled."""
     looks: list[Assignment] = []
-    pull_once = consumer._pull_once
+    assert consumer._parts is not None
+    pulling = consumer._parts.pulling
+    pull_once = pulling.pull_once
 
     async def pull_and_note(assignment: Assignment) -> float:
         delay = await pull_once(assignment)
         looks.append(assignment)
         return delay
 
-    monkeypatch.setattr(consumer, "_pull_once", pull_and_note)
+    monkeypatch.setattr(pulling, "pull_once", pull_and_note)
     return looks
 
 
 async def test_pulling_pauses_at_the_limit_of_cached_messages(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.consumers.push_consumer.ROOM_SECONDS_MAX", 0.001)
+    monkeypatch.setattr("kerolox.client.aio.consumers.push.pulling.ROOM_SECONDS_MAX", 0.001)
     broker.count = 1_000
     consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
     consumer.gate.clear()
@@ -273,7 +275,9 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again_here(
     async def refuse(command: RemotingCommand) -> RemotingCommand:
         return command.response(2, "busy")
 
-    monkeypatch.setattr("kerolox.client.aio.consumers.consuming.RECONSUME_LOCALLY_SECONDS", 0.01)
+    monkeypatch.setattr(
+        "kerolox.client.aio.consumers.push.consuming.RECONSUME_LOCALLY_SECONDS", 0.01
+    )
     broker.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = refuse
     broker.answers[RequestCode.SEND_MESSAGE_V2] = refuse
     broker.count = 2
@@ -533,7 +537,7 @@ async def test_a_topic_that_appears_later_is_found(broker: QueueBroker) -> None:
 async def test_a_suspended_consumer_gets_nothing_new(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.consumers.push_consumer.SUSPENDED_SECONDS", 0.01)
+    monkeypatch.setattr("kerolox.client.aio.consumers.push.pulling.SUSPENDED_SECONDS", 0.01)
     consumer = Consumer(broker)
     consumer.suspend()
     broker.count = 2

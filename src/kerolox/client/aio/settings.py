@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kerolox.client.core.arguments import checked_keywords, choice, settings_text
+from kerolox.client.core.consuming.offsets import OffsetStorage
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, strategy_of
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
@@ -259,6 +260,16 @@ class PushConsumerSettings(ClientSettings):
     """The same for MiB of bodies (``pullThresholdSizeForQueue``)."""
     cached_span_max: int = 2_000
     """The same for the distance between oldest and newest (``consumeConcurrentlyMaxSpan``)."""
+    cached_messages_per_topic_max: int = -1
+    """Unfinished messages of all queues of a topic above which only those of its queues are pulled
+    that have none; -1: no limit (``pullThresholdForTopic``)."""
+    cached_mib_per_topic_max: int = -1
+    """The same for MiB of bodies (``pullThresholdSizeForTopic``)."""
+    cached_messages_in_all_max: int = 100_000
+    """The same for all queues of the consumer; -1: no limit. So a consumer has at most so many,
+    and one pull more for each queue."""
+    cached_mib_in_all_max: int = 1_024
+    """The same for MiB of bodies; -1: no limit."""
     suspend_timeout_ms: int = 15_000
     """How long a broker may hold a pull that finds nothing."""
     pull_timeout_ms: int = 30_000
@@ -268,11 +279,16 @@ class PushConsumerSettings(ClientSettings):
     illegal_offset_delay_ms: int = 10_000
     """How long a queue rests whose offset the broker refused, before it starts at the right one."""
     max_reconsume_times: int = -1
-    """Retries of a message before it goes to the dead-letter topic; -1: 16."""
+    """Retries of a message before it goes to the dead-letter topic; -1: 16, of an ordered one
+    without end."""
     delay_level_when_next_consume: int = 0
     """Delay level of a retry; 0: the broker decides (3 + retries so far), -1: dead letters."""
     consume_timeout_minutes: int = 15
     """A listener that needs longer has its message sent back; the message is retried."""
+    suspend_current_queue_ms: int = 1_000
+    """Pause of an ordered queue whose message failed (``suspendCurrentQueueTimeMillis``)."""
+    lock_interval_ms: int = 20_000
+    """The locks of ordered queues are renewed so often (``rebalanceLockInterval``)."""
     persist_interval_ms: int = 5_000
     """``persistConsumerOffsetInterval``."""
     rebalance_interval_ms: int = 20_000
@@ -281,6 +297,8 @@ class PushConsumerSettings(ClientSettings):
     """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
     local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
     """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
+    offset_store: OffsetStorage | None = None
+    """Keeps the offsets instead of brokers or the local file (``offsetStore``)."""
     enable_trace: bool = False
     """Write traces of each message that a listener gets (``enableMsgTrace``)."""
     trace_topic: str = TRACE_TOPIC
@@ -299,6 +317,12 @@ class PushConsumerSettings(ClientSettings):
         self._check("cached_messages_max", 1, 65_535)
         self._check("cached_mib_max", 1, 1024)
         self._check("cached_span_max", 1, 65_535)
+        for name, most in (("messages", 65_535 * 100), ("mib", 102_400)):
+            for whole in ("per_topic", "in_all"):
+                limit = f"cached_{name}_{whole}_max"
+                self._check(limit, -1 if getattr(self, limit) == -1 else 1, most)
+        self._check("suspend_current_queue_ms", 10, 30_000)
+        self._check("lock_interval_ms", 10, 30_000)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
         self._check("pull_error_delay_ms", 0, 600_000)

@@ -12,9 +12,14 @@ from kerolox.client.aio.settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from kerolox.client.core.consuming.offsets import OffsetStorage
 from kerolox.client.core.consuming.outcome import AckIndex, ConsumeStatus, Outcome
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
-from kerolox.client.core.consuming.rebalance import AllocationStrategy, allocate_by_consistent_hash
+from kerolox.client.core.consuming.rebalance import (
+    AllocationStrategy,
+    QueueChange,
+    allocate_by_consistent_hash,
+)
 from kerolox.client.core.consuming.strategies import (
     allocate_by_config,
     allocate_by_machine_room,
@@ -42,6 +47,8 @@ from kerolox.client.sync._generated import (
     Producer,
     PullConsumer,
     PushConsumer,
+    QueueChangeCallback,
+    QueuesCallback,
     QueuesListener,
     TransactionCheck,
     TransactionProducer,
@@ -68,6 +75,7 @@ __all__ = [
     "LocalTransaction",
     "MessageListener",
     "MessageModel",
+    "OffsetStorage",
     "OneMessageListener",
     "Outcome",
     "Producer",
@@ -78,7 +86,10 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "PushConsumerSettings",
+    "QueueChange",
+    "QueueChangeCallback",
     "QueueSelector",
+    "QueuesCallback",
     "QueuesListener",
     "ReplyMessage",
     "RpcHook",

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kerolox.errors import ClientError
 from kerolox.message import ConsumeFromWhere, MessageQueue
 from kerolox.protocol.fastjson import dumps_pretty, loads, members_of
 from kerolox.protocol.names import RETRY_PREFIX
+
+
+class OffsetStorage(Protocol):
+    """Where a consumer keeps its offsets when neither the brokers nor the local file are to
+    (``OffsetStore``): a setting of push consumers.
+
+    Both methods may be async; plain ones are called in a thread. Failures are logged, and tried
+    again: a queue whose offset can't be loaded is not read.
+    """
+
+    def load(self, queue: MessageQueue) -> Awaitable[int | None] | int | None:
+        """The next offset of a queue to be consumed; None: there is none, so that the queue starts
+        where ``consume_from_where`` says."""
+
+    def store(self, offsets: Mapping[MessageQueue, int]) -> Awaitable[None] | None:
+        """Keep the next offsets of some queues: every ``persist_interval_ms``, when queues go, and
+        when the consumer closes."""
 
 
 class OffsetTable:

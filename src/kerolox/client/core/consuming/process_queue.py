@@ -8,7 +8,8 @@ message that was ever here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,23 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 
+class Backlog:
+    """Unfinished messages of several queues together."""
+
+    __slots__ = ("body_bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.body_bytes = 0
+
+
 class ProcessQueue:
     """Counts, bytes, span and commit offset of one queue's unfinished messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, backlogs: Sequence[Backlog] = ()) -> None:
+        """An empty queue; ``backlogs`` are what its messages are counted in, too."""
+        self._backlogs = backlogs
+        self._counted = self._counted_bytes = 0
         self._messages: OrderedDict[int, MessageExt] = OrderedDict()
         self._newest_offset = -1
         self.message_bytes = 0
@@ -69,6 +83,7 @@ class ProcessQueue:
         self._messages.update(zip(offsets, messages, strict=True))
         self._newest_offset = max(self._newest_offset, offsets[-1])
         self.message_bytes += sum([len(message.body) for message in messages])
+        self._count()
         return messages
 
     def _put_anywhere(self, messages: list[MessageExt]) -> list[MessageExt]:
@@ -82,7 +97,22 @@ class ProcessQueue:
                 self.message_bytes += len(message.body)
                 self._newest_offset = max(self._newest_offset, offset)
         self._messages = OrderedDict(sorted(cached.items()))
+        self._count()
         return added
+
+    def oldest(self, count: int) -> list[MessageExt]:
+        """The oldest unfinished messages, at most so many."""
+        return list(islice(self._messages.values(), count))
+
+    def _count(self) -> None:
+        """Tell the backlogs what there is now."""
+        messages = len(self._messages) - self._counted
+        body_bytes = self.message_bytes - self._counted_bytes
+        for backlog in self._backlogs:
+            backlog.messages += messages
+            backlog.body_bytes += body_bytes
+        self._counted += messages
+        self._counted_bytes += body_bytes
 
     def remove(self, messages: Iterable[MessageExt]) -> int:
         """Finished messages leave; the offset to commit, or -1 when nothing was here."""
@@ -96,14 +126,15 @@ class ProcessQueue:
         if not cached:
             # Whatever listeners did to bodies meanwhile, nothing is left of them.
             self.message_bytes = 0
-            return self._newest_offset + 1
-        return next(iter(cached))
+        self._count()
+        return next(iter(cached)) if cached else self._newest_offset + 1
 
     def drop(self) -> None:
         """The queue is no longer ours: forget its messages."""
         self.is_dropped = True
         self._messages.clear()
         self.message_bytes = 0
+        self._count()
 
     def flow_limit(self, *, count_max: int, mib_max: int, span_max: int) -> str | None:
         """Why no more may be pulled now; None when more may."""

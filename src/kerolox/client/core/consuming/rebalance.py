@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from kerolox.errors import ClientError, ConfigError, KeroloxError
 from kerolox.message import MessageQueue
@@ -18,6 +19,16 @@ VIRTUAL_NODES = 10
 
 AllocationStrategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """From our client id, all queues and all client ids (both sorted): our queues."""
+
+
+class QueueChange(NamedTuple):
+    """How the queues of a topic are shared now (``MessageQueueListener``)."""
+
+    topic: str
+    queues: list[MessageQueue]
+    """All queues of the topic, sorted."""
+    assigned: list[MessageQueue]
+    """Those of them that are this consumer's."""
 
 
 def allocate_averagely(

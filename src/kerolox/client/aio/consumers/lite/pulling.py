@@ -8,7 +8,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.consumers.consuming import is_flow_control
+from kerolox.client.core.consuming.flow import is_flow_control
 from kerolox.client.core.consuming.lite_pull import Wait
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
 from kerolox.errors import KeroloxError

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.message import MessageExt, MessageQueue
+
+if TYPE_CHECKING:
+    from kerolox.client.core.consuming.ordered.turns import OrderlyQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +25,13 @@ class Assignment:
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when messages have left, for a pull loop that waits for room."""
     task: asyncio.Task[None] | None = None
+    """Pulls it."""
+    orderly: OrderlyQueue | None = None
+    """Its turns, when it is read in order."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an ordered queue has messages or its lock, or is to be given up."""
+    turns: asyncio.Task[None] | None = None
+    """Runs the listeners of an ordered queue."""
     finished: list[MessageExt] = field(default_factory=list)
     """What went well and is not removed yet from ``process_queue``."""
     finished_ms: int = 0

@@ -74,6 +74,10 @@ class SendBacks:
             level = self._settings.delay_level_when_next_consume
         return await self.send_back(message, level, broker_name)
 
+    async def bury_ordered(self, message: MessageExt, reason: str, broker_name: str) -> bool:
+        """As :meth:`bury`; broadcasting has no dead letters either, the message is dropped."""
+        return await self.settle(message, Outcome.dead_letter(reason), broker_name)
+
     async def bury(self, message: MessageExt, reason: str, broker_name: str) -> bool:
         """Make a message a dead letter; False: that failed."""
         _log.warning(

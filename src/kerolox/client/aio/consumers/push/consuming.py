@@ -22,13 +22,13 @@ from kerolox.client.aio.consumers.push.running import RunningListeners
 from kerolox.client.aio.consumers.push.workers import Workers
 from kerolox.client.core.consuming.outcome import Outcome, Unheard
 from kerolox.client.core.consuming.stats import TopicStats
-from kerolox.errors import BrokerError
 from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.send_back import SendBacks
+    from kerolox.client.aio.consumers.push.stream import MessageStream
     from kerolox.client.aio.settings import PushConsumerSettings
 
 RECONSUME_LOCALLY_SECONDS = 5.0
@@ -51,8 +51,10 @@ class Consuming:
         listeners: Listeners,
         send_backs: SendBacks,
         offsets: OffsetStore,
+        stream: MessageStream,
     ) -> None:
         self.listeners = listeners
+        self._stream = stream
         self._settings = settings
         self._send_backs = send_backs
         self._offsets = offsets
@@ -85,12 +87,14 @@ class Consuming:
         # Retried messages may be of several topics, each with its own listener.
         is_retry = assignment.queue.topic.startswith(RETRY_PREFIX)
         size = 1 if is_retry else self._settings.consume_batch_max
-        if not any([message.body_error for message in fresh]):
+        if any([message.body_error for message in fresh]):
+            self._workers.add(assignment, [message for message in fresh if message.body_error], 1)
+            fresh = [message for message in fresh if not message.body_error]
+        if assignment.queue.topic in self._stream.topics and fresh:
+            self.listeners.prepare(assignment.queue, fresh)
+            self._stream.put(assignment, fresh)
+        else:
             self._workers.add(assignment, fresh, size)
-            return
-        readable = [message for message in fresh if not message.body_error]
-        self._workers.add(assignment, readable, size)
-        self._workers.add(assignment, [message for message in fresh if message.body_error], 1)
 
     async def close(self, timeout_seconds: float) -> None:
         """Start no further listener and wait for those that run, except for one that waits for
@@ -119,6 +123,9 @@ class Consuming:
             else:
                 failed = listeners.outcome(messages, result)[0] if result is not None else {}
         elif listeners.prepare(assignment.queue, messages):
+            if messages[0].topic in self._stream.topics and not messages[0].body_error:
+                self._stream.put(assignment, messages)
+                return
             failed = await listeners.call(assignment.queue, messages)
         else:
             await self._unheard_messages(assignment, messages)
@@ -151,9 +158,9 @@ class Consuming:
         if done:
             stats.consumed.add(now_ms, len(done), elapsed_ms)
         # What went well counts at once: a broker may be slow to take back the rest.
-        self._finish(assignment, done)
+        self.finish(assignment, done)
         lost = [(messages[position], outcome) for position, outcome in failed.items()]
-        self._finish(assignment, await self._give_back(assignment, lost))
+        await self.give_back(assignment, lost)
 
     def _settle(self) -> None:
         """Move the offsets of what went well."""
@@ -166,10 +173,11 @@ class Consuming:
             if not assignment.process_queue.is_dropped:
                 stats = self.stats_of(assignment.queue.topic)
                 stats.consumed.add(now_ms, len(messages), elapsed_ms)
-            self._finish(assignment, messages)
+            self.finish(assignment, messages)
         self._unsettled.clear()
 
-    def _finish(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+    def finish(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+        """Messages are done with: the queue's offset may move."""
         process_queue = assignment.process_queue
         offset = process_queue.remove(messages)
         assignment.room.set()
@@ -185,13 +193,13 @@ class Consuming:
         passed = [m for m in messages if await self._send_backs.pass_on(m, broker_name)]
         if len(passed) < len(messages):
             self._consume_later(assignment, [m for m in messages if m not in passed])
-        self._finish(assignment, passed)
+        self.finish(assignment, passed)
 
     # -- failures -----------------------------------------------------------------------------
-    async def _give_back(
+    async def give_back(
         self, assignment: Assignment, failed: list[tuple[MessageExt, Outcome]]
-    ) -> list[MessageExt]:
-        """Have failed messages retried; gives those that are done with here."""
+    ) -> None:
+        """Have failed messages retried; those that can't go back now are tried again here."""
         done: list[MessageExt] = []
         kept: list[MessageExt] = []
         for message, outcome in failed:
@@ -202,7 +210,7 @@ class Consuming:
                 kept.append(message)
         if kept:
             self._consume_later(assignment, kept)
-        return done
+        self.finish(assignment, done)
 
     def _consume_later(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         self._workers.add_later(assignment, messages, RECONSUME_LOCALLY_SECONDS)
@@ -212,6 +220,8 @@ class Consuming:
         self._settle()
         limit_ms = self._settings.consume_timeout_minutes * 60_000
         for assignment in assignments:
+            if assignment.orderly is not None:
+                continue  # what is read in order may take its time, and nothing overtakes it
             for _ in range(EXPIRED_PER_QUEUE_MAX):
                 message = assignment.process_queue.first
                 if message is None:
@@ -225,9 +235,5 @@ class Consuming:
                 _log.warning("listener of message %s is overdue", message.message_id)
                 if assignment.process_queue.first is message:
                     assignment.process_queue.remove([message])
+                    self._stream.forget(message)
                     assignment.room.set()
-
-
-def is_flow_control(error: Exception) -> bool:
-    """The broker asks to pull more slowly (code 215)."""
-    return isinstance(error, BrokerError) and error.code == 215

@@ -1,0 +1,77 @@
+"""What users want to be told of: queues that come, queues that go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.client.aio.user_code import call_user
+from kerolox.client.core.consuming.rebalance import QueueChange
+from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
+from kerolox.message import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CALLBACK_SECONDS_MAX = 5.0
+"""A rebalance waits so long for a callback, then it goes on without."""
+
+QueuesCallback = Callable[[list[MessageQueue]], Awaitable[None] | None]
+"""Is told of queues that this consumer got, or is about to lose."""
+
+QueueChangeCallback = Callable[[QueueChange], Awaitable[None] | None]
+"""Is told how the queues of a topic are shared now."""
+
+_Argument = TypeVar("_Argument")
+_log = logging.getLogger(__name__)
+
+
+class QueueEvents:
+    """The callbacks of one consumer."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self.on_assigned: list[QueuesCallback] = []
+        self.on_revoked: list[QueuesCallback] = []
+        self.on_change: list[QueueChangeCallback] = []
+
+    async def assigned(self, queues: Iterable[MessageQueue]) -> None:
+        """Nothing of these was pulled yet."""
+        await self._tell(self.on_assigned, self._shown(queues))
+
+    async def revoked(self, queues: Iterable[MessageQueue]) -> None:
+        """No listener gets more of these; their offsets are about to be stored."""
+        await self._tell(self.on_revoked, self._shown(queues))
+
+    async def changed(
+        self, topic: str, everything: Sequence[MessageQueue], ours: Sequence[MessageQueue]
+    ) -> None:
+        """The queues of a topic are shared otherwise now."""
+        if self.on_change:
+            shown = without_namespace(self._namespace, topic)
+            change = QueueChange(shown, self._shown(everything), self._shown(ours))
+            await _call_all(self.on_change, change)
+
+    def _shown(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return sorted(queue_without_namespace(self._namespace, queue) for queue in queues)
+
+    async def _tell(self, callbacks: list[QueuesCallback], queues: list[MessageQueue]) -> None:
+        if callbacks and queues:
+            await _call_all(callbacks, queues)
+
+
+async def _call_all(
+    callbacks: Sequence[Callable[[_Argument], Awaitable[None] | None]], argument: _Argument
+) -> None:
+    """Call each in turn; failures are logged."""
+    for callback in list(callbacks):
+        name = getattr(callback, "__qualname__", repr(callback))
+        try:
+            async with asyncio.timeout(CALLBACK_SECONDS_MAX):
+                await call_user(callback, argument)
+        except TimeoutError:
+            _log.warning("callback %s takes more than %.1f s", name, CALLBACK_SECONDS_MAX)
+        except Exception:
+            _log.exception("callback %s failed", name)

@@ -1,0 +1,262 @@
+"""Queues that are read in order, against a broker that locks as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kerolox.client import ConsumeStatus, MessageModel, Outcome
+from kerolox.client.aio.consumers.push import orderly
+from kerolox.message import MessageExt, MessageQueue, decode_properties
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.fastjson import dumps, loads
+from tests.support.eventually import until
+from tests.unit.client.test_push_consumer import Consumer, QueueBroker
+
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+UPDATE, SEND = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.SEND_MESSAGE_V2
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+T0 = MessageQueue("T", "a", 0)
+
+
+class LockBroker(QueueBroker):
+    """Locks all queues but those that others have."""
+
+    def __init__(self, count: int = 0) -> None:
+        super().__init__(count)
+        self.others: set[MessageQueue] = set()
+        self.is_silent = False
+        self.order: list[int] = []
+        """Codes of requests for locks and offsets, as they came."""
+        self.answers[LOCK] = self.lock
+        for code in (UNLOCK, UPDATE):
+            self.answers[code] = self.note
+
+    async def lock(self, command: RemotingCommand) -> RemotingCommand | None:
+        self.order.append(command.code)
+        if self.is_silent:
+            return None
+        held = [
+            item
+            for item in loads(command.body)["mqSet"]
+            if MessageQueue(item["topic"], item["brokerName"], item["queueId"]) not in self.others
+        ]
+        return command.response(body=dumps({"lockOKMQSet": held}))
+
+    async def note(self, command: RemotingCommand) -> RemotingCommand:
+        self.order.append(command.code)
+        return self._default(command)
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[LockBroker]:
+    async with LockBroker() as made:
+        yield made
+
+
+class Orderly(Consumer):
+    """Reads T in order; ``results`` has what its listener says of each message, by offset."""
+
+    def __init__(self, broker: LockBroker, **settings: Any) -> None:
+        super().__init__(broker, suspend_current_queue_ms=10, **settings)
+        self.results: dict[int, list[Any]] = {}
+        self.seen: list[tuple[int, int]] = []
+        """Offset and tries of each message that the listener got."""
+        self.subscribe("T", "*", self.in_order, ordered=True)
+
+    async def in_order(self, messages: list[MessageExt]) -> Any:
+        self.seen += [(message.queue_offset, message.reconsume_times) for message in messages]
+        await self.gate.wait()
+        said = [
+            results.pop(0) if (results := self.results.get(message.queue_offset)) else None
+            for message in messages
+        ]
+        if any(isinstance(each, Exception) for each in said):
+            raise said[0]
+        return said
+
+
+async def test_a_message_that_fails_is_tried_again_here_before_those_behind_it(
+    broker: LockBroker,
+) -> None:
+    broker.count = 4
+    consumer = Orderly(broker)
+    later = ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+    consumer.results[1] = [later, ValueError("not now"), Outcome.nack(delay=0.01)]
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 7)
+    assert consumer.seen == [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (3, 0)]
+    assert (broker.seen[SEND_BACK], broker.seen[SEND]) == ([], [])
+    assert broker.committed["T", 0] == 4
+
+
+async def test_of_a_batch_what_is_behind_a_failure_comes_again(broker: LockBroker) -> None:
+    broker.count = 4
+    consumer = Orderly(broker, consume_batch_max=4)
+    consumer.results[1] = [Outcome.nack()]
+    async with consumer:
+        await until(lambda: broker.count == 4 and len(consumer.seen) == 7)
+    assert consumer.seen == [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (2, 0), (3, 0)]
+    assert broker.committed["T", 0] == 4
+
+
+async def test_after_the_last_try_a_message_becomes_a_dead_letter(broker: LockBroker) -> None:
+    broker.count = 2
+    consumer = Orderly(broker, max_reconsume_times=2)
+    consumer.results[0] = [Outcome.nack()] * 9
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 4)
+    assert consumer.seen == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    [sent] = broker.seen[SEND]
+    assert sent.ext_fields["b"] == "%RETRY%g"
+    assert int(sent.ext_fields["j"]) >= int(sent.ext_fields["l"])
+    assert decode_properties(sent.ext_fields["i"])["DEAD_LETTER_REASON"] == "it failed 3 times"
+    assert broker.committed["T", 0] == 2
+
+
+async def test_a_dead_letter_that_cannot_be_sent_holds_its_queue_up(broker: LockBroker) -> None:
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        return command.response(2, "busy")
+
+    broker.answers[SEND] = broker.answers[SEND_BACK] = refuse
+    broker.count = 2
+    consumer = Orderly(broker)
+    consumer.results[0] = [Outcome.dead_letter("bad")] * 2
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 4)
+    assert consumer.seen == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+async def test_what_another_member_has_locked_is_not_read_until_it_is_free(
+    broker: LockBroker,
+) -> None:
+    broker.count, broker.others = 1, {T0}
+    consumer = Orderly(broker)
+    async with consumer:
+        await until(lambda: len(broker.seen[LOCK]) >= 2)
+        assert (consumer.seen, consumer.assigned_queues) == ([], [])
+        assert broker.seen[RequestCode.PULL_MESSAGE] == []
+        broker.others.clear()
+        await until(lambda: consumer.seen)
+    asked = loads(broker.seen[LOCK][0].body)
+    assert (asked["clientId"], asked["consumerGroup"]) == (consumer.client_id, "g")
+    assert broker.committed["T", 0] == 1
+
+
+async def test_locks_are_given_up_when_offsets_are_stored(broker: LockBroker) -> None:
+    broker.count = 1
+    consumer = Orderly(broker)
+    async with consumer:
+        await until(lambda: consumer.seen)
+    locked = next(at for at, code in enumerate(broker.order) if code == UNLOCK)
+    assert UPDATE in broker.order[:locked]
+    unlocked = loads(broker.seen[UNLOCK][0].body)
+    assert unlocked["mqSet"] == [{"topic": "T", "brokerName": "a", "queueId": 0}]
+
+
+async def test_a_queue_goes_only_when_its_listener_has_ended(
+    broker: LockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orderly, "LEAVE_SECONDS_MAX", 0.01)
+    broker.count = 2
+    consumer = Orderly(broker)
+    consumer.gate.clear()
+    async with consumer:
+        await until(lambda: consumer.seen)
+        broker.members = ["!", consumer.client_id]  # the first one gets the only queue
+        await consumer.rebalance()
+        assert consumer.assigned_queues == [T0]
+        assert broker.seen[UNLOCK] == []
+        consumer.gate.set()
+        await until(lambda: not consumer.assigned_queues)
+        # What the listener finished counts, and no further message was given to it.
+        assert consumer.seen == [(0, 0)]
+        assert broker.committed["T", 0] == 1
+        await until(lambda: broker.seen[UNLOCK])
+
+
+async def test_a_lock_that_is_lost_takes_the_queue_along_and_stores_nothing(
+    broker: LockBroker,
+) -> None:
+    broker.count = 2
+    consumer = Orderly(broker, persist_interval_ms=600_000)
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 2)
+        stored = len(broker.seen[UPDATE])
+        broker.others = {T0}
+        await consumer._renew_locks()
+        assert len(broker.seen[UPDATE]) == stored
+        assert consumer.assigned_queues == []
+        broker.others.clear()
+        await until(lambda: consumer.assigned_queues)
+
+
+async def test_without_an_answer_a_lock_ends_and_nothing_is_read(
+    broker: LockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Orderly(broker, pull_error_delay_ms=5)
+    async with consumer:
+        await until(lambda: consumer.assigned_queues == [T0])
+        lock = next(iter(consumer._assignments.values())).orderly
+        assert lock is not None
+        assert lock.lock is not None
+        lock.lock.lose()  # as if more than 30 s had passed since the last answer
+        broker.add(1)
+        await asyncio.sleep(0)
+        assert consumer.seen == []
+        await consumer._renew_locks()
+        await until(lambda: consumer.seen)
+
+
+async def test_broadcasting_reads_in_order_without_locks(broker: LockBroker, tmp_path: Any) -> None:
+    broker.count = 3
+    consumer = Orderly(
+        broker, message_model=MessageModel.BROADCASTING, local_offset_folder=tmp_path
+    )
+    consumer.results[1] = [Outcome.nack()]
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 4)
+    assert consumer.seen == [(0, 0), (1, 0), (1, 1), (2, 0)]
+    assert broker.seen[LOCK] == []
+
+
+async def test_a_listener_that_cancels_its_own_task_stops_no_queue(
+    broker: LockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orderly, "TURNS_BACK_SECONDS", 0.01)
+    broker.count = 2
+    consumer = Orderly(broker)
+    cancelled: list[int] = []
+
+    async def listen(messages: list[MessageExt]) -> None:
+        consumer.seen += [(m.queue_offset, m.reconsume_times) for m in messages]
+        if not cancelled:
+            cancelled.append(1)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    consumer.subscribe("T", "*", listen, ordered=True)
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 3)
+    assert consumer.seen == [(0, 0), (0, 0), (1, 0)]
+
+
+async def test_a_topic_may_be_read_in_order_from_now_on(broker: LockBroker) -> None:
+    broker.count = 1
+    consumer = Orderly(broker)
+    consumer.subscribe("T", "*", consumer.listen)
+    async with consumer:
+        await until(lambda: consumer.got)
+        assert broker.seen[LOCK] == []
+        consumer.subscribe("T", "*", consumer.in_order, ordered=True)
+        await until(lambda: broker.seen[LOCK])
+        broker.add(1)
+        await until(lambda: consumer.seen)
+    assert consumer.seen[-1] == (1, 0)
