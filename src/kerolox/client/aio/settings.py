@@ -342,12 +342,23 @@ class PushConsumerSettings(ClientSettings):
 class PullConsumerSettings(ClientSettings):
     """Settings of a pull consumer (``DefaultMQPullConsumer``)."""
 
+    message_model: MessageModel | str = MessageModel.CLUSTERING
+    """A member or its name in any case; reads as the member. When broadcasting, offsets are kept in
+    a local file."""
+    allocation: str | AllocationStrategy = "AVG"
+    """How a group shares queues, as for push consumers (``allocateMessageQueueStrategy``)."""
     pull_timeout_ms: int = 10_000
     """Time limit of a pull that is not held (``consumerPullTimeoutMillis``)."""
     suspend_timeout_ms: int = 20_000
     """How long a broker may hold a pull that waits (``brokerSuspendMaxTimeMillis``)."""
     suspended_pull_timeout_ms: int = 30_000
     """Time limit of a pull that waits (``consumerTimeoutMillisWhenSuspend``)."""
+    max_reconsume_times: int = 16
+    """Retries of a message that is sent back before it goes to the dead-letter topic."""
+    persist_interval_ms: int = 5_000
+    """Offsets that are noted are stored so often (``persistConsumerOffsetInterval``)."""
+    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
+    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
     consume_hooks: tuple[ConsumeHook, ...] = ()
     """Run, before and after at once, for each pull that found messages."""
 
@@ -356,6 +367,10 @@ class PullConsumerSettings(ClientSettings):
         self._check("pull_timeout_ms", 1, 3_600_000)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
+        self._choose("message_model", MessageModel)
+        self._check("max_reconsume_times", 0, 2**31 - 1)
+        self._check("persist_interval_ms", 10, 3_600_000)
+        strategy_of(self.allocation)
 
 
 @checked_keywords

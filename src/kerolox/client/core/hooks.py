@@ -152,6 +152,14 @@ class ConsumeHook:
         """The listener is through; nothing is given back or committed yet."""
 
 
+def run_around_pull(hooks: Iterable[ConsumeHook], context: ConsumeContext) -> None:
+    """Both calls of hooks for messages that a caller gets: nobody tells what becomes of them."""
+    hooks = tuple(hooks)
+    run_hooks((hook.before_consume for hook in hooks), context)
+    context.is_success = True
+    run_hooks((hook.after_consume for hook in hooks), context)
+
+
 @dataclass(slots=True)
 class EndTransactionContext:
     """The end of one transaction (``EndTransactionContext``)."""

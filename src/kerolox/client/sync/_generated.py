@@ -520,12 +520,56 @@ class PullConsumer(Client):
         )
 
     def committed(self, queue: MessageQueue) -> int:
-        """The group's committed offset of a queue; -1 when it has none."""
+        """The group's committed offset of a queue, as it is stored; -1 when it has none."""
         return self._portal.run(self._client.committed(queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset of a queue: the next one that it will consume."""
         self._portal.run(self._client.commit(queue, offset))
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Note the group's offset of a queue; it is stored every ``persist_interval_ms``, and at
+        close.
+
+        Raises:
+            ClientClosedError: not started, or closed.
+            ConfigError: the offset is negative.
+        """
+        self._portal.call(self._client.update_consume_offset, queue, offset)
+
+    def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int:
+        """The offset that was noted here, else the one that is stored; -1: neither.
+
+        Args:
+            queue: which one.
+            from_store: what was noted here does not count.
+        """
+        return self._portal.run(self._client.fetch_consume_offset(queue, from_store=from_store))
+
+    def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """This member's share of a topic's queues now, sorted; all of them when broadcasting.
+
+        It changes as members come and go: ask again from time to time. From the first call on the
+        brokers know that this member reads the topic.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError: the broker refused to tell the members.
+            RemotingError: no answer.
+        """
+        return self._portal.run(self._client.fetch_message_queues_in_balance(topic))
+
+    def send_message_back(self, message: MessageExt, *, delay_level: int = 0) -> None:
+        """Have a message come again later, in the group's retry topic (``sendMessageBack``).
+
+        Args:
+            message: one that was pulled here.
+            delay_level: when; 0: the broker decides (3 + retries so far), -1: dead letters.
+
+        Raises:
+            ClientError: neither way to do it worked; the log says why.
+        """
+        self._portal.run(self._client.send_message_back(message, delay_level=delay_level))
 
 
 class PushConsumer(Client):

@@ -27,7 +27,7 @@ from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import LitePullConsumerSettings
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import ACTIVELY
-from kerolox.client.core.hooks import ConsumeContext, run_hooks
+from kerolox.client.core.hooks import ConsumeContext, run_around_pull
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
     queue_without_namespace,
@@ -306,9 +306,7 @@ class LitePullConsumer(Client):
         self._machine.queues[queue].process_queue.last_consume_ms = clock.now_ms()
         if self._hooks:
             context = ConsumeContext(self.group, self._namespace, self._shown(queue), messages)
-            run_hooks((hook.before_consume for hook in self._hooks), context)
-            context.is_success = True
-            run_hooks((hook.after_consume for hook in self._hooks), context)
+            run_around_pull(self._hooks, context)
         return messages
 
     def __aiter__(self) -> Self:

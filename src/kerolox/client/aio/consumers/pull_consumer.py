@@ -1,21 +1,27 @@
 """The asyncio pull consumer: the caller decides which queue to read, where, and what to commit.
 
-It takes no part in the sharing of queues. Like RocketMQ's it polls the routes of the topics that it
-has pulled, and makes itself known to their brokers as a member of its group: give it a group of its
-own, since push consumers of the same group would leave it a share of the queues.
+It pulls whatever queue it is told to; which are its share of a topic it only says when it is
+asked. Like RocketMQ's it polls the routes of the topics that it has pulled, and makes itself known
+to their brokers as a member of its group: give it a group of its own, since other consumers of the
+same group leave it a share of the queues.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, store_offset
+from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets
+from kerolox.client.aio.consumers.push.send_back import SendBacks
+from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
-from kerolox.client.aio.settings import PullConsumerSettings
+from kerolox.client.aio.settings import PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
+from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import (
     ACTIVELY,
@@ -23,22 +29,27 @@ from kerolox.client.core.heartbeat import (
     running_info_body,
     running_properties,
 )
-from kerolox.client.core.hooks import ConsumeContext, run_hooks
+from kerolox.client.core.hooks import ConsumeContext, run_around_pull
+from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
     queue_without_namespace,
+    with_namespace,
     without_namespace,
 )
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel
+from kerolox.errors import ClientError, ConfigError
+from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import SCHEDULE_QUEUES
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.filter.tags import Subscription
-    from kerolox.message import MessageQueue
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
+
+_log = logging.getLogger(__name__)
 
 
 class PullConsumer(Client):
@@ -71,10 +82,15 @@ class PullConsumer(Client):
             ConfigError: the group or the name server is illegal.
         """
         self.settings: PullConsumerSettings = settings or PullConsumerSettings()
-        self._introduce(group, name_server, check_consumer_group)
+        self._is_broadcasting = self.settings.message_model is MessageModel.BROADCASTING
+        self._introduce(
+            group, name_server, check_consumer_group, keep_default=self._is_broadcasting
+        )
         self._start_ms = 0
         self._subscriptions: dict[str, Subscription] = {}
         """The topics that were pulled, as brokers know them."""
+        self._noted: BrokerOffsets | LocalOffsets
+        """Offsets that the caller had noted; set by the start."""
 
     async def start(self) -> None:
         """Make ready; nothing is asked of a broker before the first pull.
@@ -87,13 +103,20 @@ class PullConsumer(Client):
     async def _start_background(self) -> None:
         self._start_ms = clock.now_ms()
         self._open()
+        self._noted = self._stored_offsets()
         await self._instance.ready()
         self._instance.join(self)
+        self._background.every(self.settings.persist_interval_ms, self._persist, "storing offsets")
         self._background.once(HEARTBEAT_FIRST_MS, self._heartbeat, "heartbeat")
 
     async def _leave(self, cluster: Cluster) -> None:
-        """Tell the brokers."""
+        """Store what was noted, and tell the brokers."""
         await self._background.stop()
+        try:
+            async with asyncio.timeout(OFFSETS_SECONDS_MAX):
+                await self._persist(wait=True)
+        except TimeoutError:
+            _log.warning("not all offsets of group %s were stored in time", self.group)
         await self._instance.say_farewell(self, cluster)
 
     async def pull(
@@ -157,20 +180,97 @@ class PullConsumer(Client):
         if hooks:
             shown = queue_without_namespace(self._namespace, queue)
             context = ConsumeContext(self.group, self._namespace, shown, result.messages)
-            run_hooks((hook.before_consume for hook in hooks), context)
-            context.is_success = True
-            run_hooks((hook.after_consume for hook in hooks), context)
+            run_around_pull(hooks, context)
         return result
 
+    # -- offsets ----------------------------------------------------------------------------------
     async def committed(self, queue: MessageQueue) -> int:
-        """The group's committed offset of a queue; -1 when it has none."""
+        """The group's committed offset of a queue, as it is stored; -1 when it has none."""
         queue = queue_with_namespace(self._namespace, queue)
-        return await BrokerOffsets(self._open_cluster(), self.group).load(queue)
+        return await self._stored_offsets().load(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset of a queue: the next one that it will consume."""
         queue = queue_with_namespace(self._namespace, queue)
-        await store_offset(self._open_cluster(), self.group, queue, offset)
+        await self._stored_offsets().store({queue: offset})
+        if self._noted.table.read(queue) >= 0:
+            self._noted.table.update(queue, offset, increase_only=False)
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Note the group's offset of a queue; it is stored every ``persist_interval_ms``, and at
+        close.
+
+        Raises:
+            ClientClosedError: not started, or closed.
+            ConfigError: the offset is negative.
+        """
+        self._open_cluster()
+        if offset < 0:
+            raise ConfigError(f"the offset of {queue} is {offset}; it must be 0 or more")
+        queue = queue_with_namespace(self._namespace, queue)
+        self._noted.table.update(queue, offset, increase_only=False)
+
+    async def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int:
+        """The offset that was noted here, else the one that is stored; -1: neither.
+
+        Args:
+            queue: which one.
+            from_store: what was noted here does not count.
+        """
+        self._open_cluster()
+        noted = self._noted.table.read(queue_with_namespace(self._namespace, queue))
+        return await self.committed(queue) if from_store or noted < 0 else noted
+
+    def _stored_offsets(self) -> BrokerOffsets | LocalOffsets:
+        """Where offsets are kept; with a table of its own, since what others stored is not ours
+        to store again."""
+        cluster = self._open_cluster()
+        if self._is_broadcasting:
+            folder = self.settings.local_offset_folder
+            return LocalOffsets(folder, self._own.client_id, self.group)
+        return BrokerOffsets(cluster, self.group)
+
+    async def _persist(self, *, wait: bool = False) -> None:
+        await self._noted.persist([queue for queue, _ in self._noted.table], wait=wait)
+
+    # -- the group --------------------------------------------------------------------------------
+    async def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """This member's share of a topic's queues now, sorted; all of them when broadcasting.
+
+        It changes as members come and go: ask again from time to time. From the first call on the
+        brokers know that this member reads the topic.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError: the broker refused to tell the members.
+            RemotingError: no answer.
+        """
+        cluster, wire_topic = self._open_cluster(), with_namespace(self._namespace, topic)
+        await cluster.route(wire_topic)
+        self._subscriptions.setdefault(wire_topic, wanted(wire_topic, ALL_TAGS))
+        strategy = None if self._is_broadcasting else strategy_of(self.settings.allocation)
+        share = await share_of(cluster, self.group, wire_topic, strategy, self._heartbeat)
+        return sorted(queue_without_namespace(self._namespace, queue) for queue in share or ())
+
+    async def send_message_back(self, message: MessageExt, *, delay_level: int = 0) -> None:
+        """Have a message come again later, in the group's retry topic (``sendMessageBack``).
+
+        Args:
+            message: one that was pulled here.
+            delay_level: when; 0: the broker decides (3 + retries so far), -1: dead letters.
+
+        Raises:
+            ClientError: neither way to do it worked; the log says why.
+        """
+        settings, level_max = self.settings, SCHEDULE_QUEUES
+        if not -1 <= delay_level <= level_max:
+            raise ConfigError(f"delay_level is {delay_level}; it must be from -1 to {level_max}")
+        given = PushConsumerSettings(
+            unit_mode=settings.unit_mode, max_reconsume_times=settings.max_reconsume_times
+        )
+        back = SendBacks(self.group, self._namespace, given, self._open_cluster())
+        if not await back.send_back(message, delay_level, message.broker_name):
+            raise ClientError(f"message {message.message_id} could not be given back")
 
     # -- background -----------------------------------------------------------------------------
     def _member(self) -> Member:
@@ -185,7 +285,7 @@ class PullConsumer(Client):
     def _facts(self) -> ConsumerFacts:
         return ConsumerFacts(
             self.group,
-            MessageModel.CLUSTERING,
+            MessageModel(self.settings.message_model),
             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
             tuple(self._subscriptions.values()),
             self.settings.unit_mode,
