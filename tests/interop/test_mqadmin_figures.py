@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerolox.admin.sync import Admin
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.message import Message
 from kerolox.protocol import fastjson
@@ -47,6 +49,13 @@ def test_broker_consume_stats_shows_the_distance_of_each_queue(up: Up, mqadmin: 
     row = next(line for line in text.splitlines() if line.startswith(TOPIC) and " 10 " in line)
     assert re.search(rf"{GROUP} +\S+ +\d+ +10 +4 +6 ", row), text
     assert "Diff Total: 6" in text
+    with Admin(up.namesrv) as admin:
+        found = admin.broker_progress(up.broker)
+    assert found.lag == 6
+    [mine] = [each for each in found.groups if each.group == GROUP]
+    assert [(each.broker_offset, each.consumer_offset) for each in mine.queues if each.lag] == [
+        (10, 4)
+    ]
 
 
 def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
@@ -67,8 +76,12 @@ def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
             what="a sample with all ten messages",
         )
     wait_until(sampled, what="a sample with all ten messages, in and out")
-    [[topic, group, *_behind_and_rates, _in_day, _out_day]] = rows
+    [[topic, group, behind, _in_rate, _out_rate, in_day, out_day]] = rows
     assert (topic, group) == (TOPIC, GROUP)
+    with Admin(up.namesrv) as admin:
+        [row] = admin.traffic(topic=TOPIC)
+    assert (row.topic, row.group, str(row.lag)) == (topic, group, behind)
+    assert (str(row.in_day), str(row.out_day)) == (in_day, out_day)
 
 
 def test_settings_are_changed_and_shown(up: Up, mqadmin: MqAdmin) -> None:
@@ -86,3 +99,28 @@ def test_settings_and_figures_are_exported(up: Up, mqadmin: MqAdmin) -> None:
     ):
         mqadmin(command, "-c", "DefaultCluster", "-f", str(folder))
         assert member in (folder / file).read_text()
+
+
+def test_exports_are_those_of_mqadmin(up: Up, mqadmin: MqAdmin) -> None:
+    folder = up.data / "both"
+
+    def exported(command: str, file: str) -> Any:
+        mqadmin(command, "-c", "DefaultCluster", "-f", str(folder))
+        return json.loads((folder / file).read_text())
+
+    with Admin(up.namesrv) as admin:
+        theirs, ours = exported("exportMetadata", "metadata.json"), admin.export_metadata()
+        del theirs["exportTime"]
+        assert json.loads(ours.to_json()) == {**theirs, "exportTime": ours.exported_ms}
+        assert json.loads(admin.export_configs().to_json()) == exported(
+            "exportConfigs", "configs.json"
+        )
+        metrics = json.loads(admin.export_metrics().to_json())
+        assert shape(metrics) == shape(exported("exportMetrics", "metrics.json"))
+
+
+def shape(value: object) -> object:
+    """The names and kinds of what is in it: figures change with each look."""
+    if isinstance(value, dict):
+        return {key: shape(member) for key, member in sorted(value.items())}
+    return type(value).__name__

@@ -37,6 +37,22 @@ VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
 
 
+_VERSION_4, _VERSION_HIGHER = 213, 612
+
+
+def version_text(version: int) -> str:
+    """The name of a version number (``MQVersion.getVersionDesc``), for example ``V4_9_8``; those
+    before 4.0 have irregular numbers, and are shown with them."""
+    if version >= _VERSION_HIGHER:
+        return "HIGHER_VERSION"
+    if version < _VERSION_4 - 1:
+        return f"V3 ({version})"
+    # Each release follows its snapshot, ten make a minor version, and ten of those a major.
+    releases, is_release = divmod(version - _VERSION_4 + 1, 2)
+    name = f"V{4 + releases // 100}_{releases // 10 % 10}_{releases % 10}"
+    return name if is_release else f"{name}_SNAPSHOT"
+
+
 class SerializeType(IntEnum):
     """Encoding of a frame's header."""
 

@@ -5,7 +5,14 @@ import struct
 import pytest
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
-from kerolox.protocol.codes import FRAME_BYTES_MAX, LanguageCode, ResponseCode, SerializeType
+from kerolox.protocol.codes import (
+    FRAME_BYTES_MAX,
+    VERSION,
+    LanguageCode,
+    ResponseCode,
+    SerializeType,
+    version_text,
+)
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.serialize import (
     HeaderFields,
@@ -227,3 +234,22 @@ def test_quotes_inside_of_texts_are_no_members() -> None:
     names = ",".join(f'"{number}\\\\":1' for number in range(20_000))
     with pytest.raises(RemoteProtocolError, match="more than 1024 members"):
         decode_json_header(f'{{"code":1,"extFields":{{{names}}}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        (62, "V3 (62)"),
+        (212, "V4_0_0_SNAPSHOT"),
+        (213, "V4_0_0"),
+        (232, "V4_1_0_SNAPSHOT"),
+        (401, "V4_9_4"),
+        (VERSION, "V4_9_8"),
+        (413, "V5_0_0"),
+        (611, "V5_9_9"),
+        (612, "HIGHER_VERSION"),
+        (-1, "V3 (-1)"),
+    ],
+)
+def test_versions_have_the_names_that_rocketmq_gives_them(version: int, name: str) -> None:
+    assert version_text(version) == name

@@ -16,7 +16,7 @@ from kerolox.errors import (
     KeroloxError,
 )
 from kerolox.protocol.bodies import SubscriptionData
-from kerolox.protocol.codes import VERSION_3_1_8, RequestCode
+from kerolox.protocol.codes import VERSION_3_1_8, RequestCode, version_text
 from kerolox.protocol.headers import (
     ConsumerGroupHeader,
     ProducerGroupHeader,
@@ -50,6 +50,11 @@ class ClientConnection:
     """``JAVA``, ``PYTHON`` ..."""
     version: int
     """Number of the RocketMQ version that it says it is (``MQVersion``), for example 409."""
+
+    @property
+    def version_name(self) -> str:
+        """For example ``V4_9_8``."""
+        return version_text(self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +311,7 @@ async def consumer_status(
     silent = {client: str(error) for client, error in failed.items()}
     for each in connections.members:
         if each.version < VERSION_3_1_8:
-            silent[each.client_id] = f"version {each.version} can't be asked"
+            silent[each.client_id] = f"version {each.version_name} can't be asked"
     members = tuple(found.values())
     subscriptions = {frozenset(map(_subscribed, each.subscriptions)) for each in members}
     now_ms = time.time_ns() // 1_000_000

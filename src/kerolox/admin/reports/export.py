@@ -317,7 +317,7 @@ def _report(metrics: BrokerMetrics) -> dict[str, object]:
             "tps": metrics.rates,
         },
         "runtimeVersion": {
-            "clientInfo": [f"{each.language}%{each.version}" for each in metrics.clients],
+            "clientInfo": [f"{each.language}%{each.version_name}" for each in metrics.clients],
             "rocketmqVersion": runtime.version,
         },
     }

@@ -25,7 +25,7 @@ from kerolox.protocol.bodies import (
     decode_request,
     encode_body,
 )
-from kerolox.protocol.codes import VERSION, Perm, RequestCode, ResponseCode
+from kerolox.protocol.codes import VERSION, Perm, RequestCode, ResponseCode, version_text
 from kerolox.protocol.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
@@ -39,7 +39,7 @@ from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
-VERSION_TEXT = "V4_9_8"
+VERSION_TEXT = version_text(VERSION)
 JAVA_INT_MAX = (1 << 31) - 1
 QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""

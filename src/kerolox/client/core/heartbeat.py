@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
+from kerolox.protocol.codes import VERSION, version_text
 from kerolox.protocol.fastjson import dumps
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def running_properties(
 ) -> dict[str, str]:
     """What a consumer says of itself in its running info."""
     return {
-        "PROP_CLIENT_VERSION": "V4_9_8",
+        "PROP_CLIENT_VERSION": version_text(VERSION),
         "PROP_CONSUMEORDERLY": "false",
         "PROP_CONSUMER_START_TIMESTAMP": str(start_ms),
         "PROP_CONSUME_TYPE": consume_type,

@@ -1,0 +1,329 @@
+"""Brokers, name servers, groups and reports of ``kerolox.admin``, with recorded answers of Java."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.admin.test_topics import FakeClient, stats
+
+from kerolox.admin import (
+    Access,
+    Account,
+    MonitorRound,
+    SubscriptionGroupConfig,
+    acl_config,
+    acl_versions,
+    broker_runtime,
+    consumer_status,
+    delete_group,
+    export_configs,
+    export_metadata,
+    monitor_round,
+    put_account,
+    put_global_white_addresses,
+    put_group,
+    reset_offsets,
+    update_broker_settings,
+    update_group,
+    wipe_write_permission,
+)
+from kerolox.errors import (
+    BrokerSystemError,
+    ClientError,
+    ConfigError,
+    ConnectError,
+    NoPermissionError,
+    RemoteProtocolError,
+)
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+
+ACCOUNT = Account(
+    access_key="someone",
+    secret_key="1234567",
+    is_admin=True,
+    default_topic_permission="DENY",
+    topic_permissions=("T=PUB|SUB", "U=SUB"),
+)
+RUNNING = (
+    b'{"jstack":"main RUNNABLE","mqTable":{{"brokerName":"a","queueId":0,"topic":"T"}:'
+    b'{"cachedMsgCount":%d,"cachedMsgMaxOffset":9,"cachedMsgMinOffset":1,"cachedMsgSizeInMiB":0,'
+    b'"commitOffset":1,"droped":false,"lastConsumeTimestamp":1,"lastLockTimestamp":0,'
+    b'"lastPullTimestamp":2,"locked":false,"transactionMsgCount":0,"transactionMsgMaxOffset":0,'
+    b'"transactionMsgMinOffset":0,"tryUnlockTimes":0}},"properties":{"PROP_CONSUMEORDERLY":"%s",'
+    b'"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY","PROP_CONSUMER_START_TIMESTAMP":"1",'
+    b'"PROP_THREADPOOL_CORE_SIZE":20},"statusTable":{"T":{"consumeFailedMsgs":3,'
+    b'"consumeFailedTPS":0.5,"consumeOKTPS":2.5,"consumeRT":1.25,"pullRT":0.5,"pullTPS":7.0}},'
+    b'"subscriptionSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG",'
+    b'"subString":"%s","subVersion":7,"tagsSet":[],"topic":"T"}]}'
+)
+MEMBERS = (
+    b'{"connectionSet":[{"clientAddr":"1.2.3.4:5","clientId":"c1","language":"JAVA","version":401},'
+    b'{"clientAddr":"1.2.3.4:6","clientId":"c2","language":"CPP","version":401},'
+    b'{"clientAddr":"1.2.3.4:7","clientId":"old","language":"JAVA","version":50}],'
+    b'"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY",'
+    b'"messageModel":"CLUSTERING","subscriptionTable":{}}'
+)
+PROGRESS = (
+    b'{"consumeTps":1.5,"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:'
+    b'{"brokerOffset":9,"consumerOffset":4,"lastTimestamp":3}}}'
+)
+TOPICS = (
+    b'{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"%%RETRY%%g":{"order":false,'
+    b'"perm":6,"readQueueNums":1,"topicFilterType":"SINGLE_TAG","topicName":"%%RETRY%%g",'
+    b'"topicSysFlag":0,"writeQueueNums":1},"T":{"order":false,"perm":6,"readQueueNums":%d,'
+    b'"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":2},'
+    b'"TBW102":{"perm":7,"topicName":"TBW102"}}}'
+)
+GROUPS = (
+    b'{"dataVersion":{"counter":1,"timestamp":1},"subscriptionGroupTable":{"g":{"brokerId":0,'
+    b'"groupName":"g","retryQueueNums":2},"TOOLS_CONSUMER":{"groupName":"TOOLS_CONSUMER"}}}'
+)
+
+
+class Servers(FakeClient):
+    """Answers with header fields, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: dict[object, dict[str, str]] = {}
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, *, timeout_seconds: float, ahead: bool = False
+    ) -> RemotingCommand:
+        found = await super().invoke(address, command, timeout_seconds=timeout_seconds)
+        found.ext_fields = {**found.ext_fields, **self.headers.get(command.code, {})}
+        return found
+
+
+@pytest.fixture
+def client() -> Servers:
+    return Servers()
+
+
+@pytest.fixture
+def access(client: Servers) -> Access:
+    return Access(client, ("n:1", "n:2"))  # type: ignore[arg-type]
+
+
+# -- access control -----------------------------------------------------------------------------
+async def test_an_account_goes_to_all_masters_of_a_cluster(client: Servers, access: Access) -> None:
+    assert await put_account(access, ACCOUNT, cluster="C") == ["a:1", "b:1"]
+    fields = client.fields(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
+    assert fields[0] == fields[1]
+    assert fields[0] == {
+        "accessKey": "someone",
+        "secretKey": "1234567",
+        "admin": "true",
+        "defaultTopicPerm": "DENY",
+        "topicPerms": "T=PUB|SUB,U=SUB",
+    }
+    assert "1234567" not in repr(ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        Account(access_key="short"),
+        Account(access_key="someone", secret_key="short"),
+        Account(access_key="someone", default_group_permission="pub"),
+        Account(access_key="someone", topic_permissions=("T",)),
+        Account(access_key="someone", topic_permissions=("T=PUB,U=SUB",)),
+        Account(access_key="someone", group_permissions=("g=ALL",)),
+    ],
+)
+async def test_an_account_that_no_broker_takes_is_refused(
+    client: Servers, access: Access, account: Account
+) -> None:
+    with pytest.raises(ClientError, match=r"7 or more|is none"):
+        await put_account(access, account, cluster="C")
+    assert client.asked == []
+
+
+async def test_the_white_list_is_sent_as_one_text(client: Servers, access: Access) -> None:
+    await put_global_white_addresses(access, ["10.0.0.*", "10.1.0.{1,2}"], broker="b:1")
+    [fields] = client.fields(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
+    assert fields == {"globalWhiteAddrs": "10.0.0.*,10.1.0.{1,2}", "aclFileFullPath": ""}
+
+
+async def test_versions_of_access_control_are_read_of_old_and_new_brokers(
+    client: Servers, access: Access
+) -> None:
+    header = {
+        "version": '{"counter":3,"timestamp":5}',
+        "brokerName": "a",
+        "brokerAddr": "a:1",
+        "clusterName": "C",
+    }
+    client.headers[RequestCode.GET_BROKER_CLUSTER_ACL_INFO] = header
+    [old] = await acl_versions(access, broker="a:1")
+    assert (old.cluster, old.version.counter, old.files) == ("C", 3, {})
+    files = '{"/conf/plain_acl.yml":{"counter":4,"stateVersion":0,"timestamp":6}}'
+    header["allAclFileVersion"] = files
+    [new] = await acl_versions(access, broker="a:1")
+    assert new.files["/conf/plain_acl.yml"].counter == 4
+    for text in ("[1]", "{", '{"counter":"x"}'):
+        header["version"] = text
+        with pytest.raises(RemoteProtocolError, match="versions of a:1"):
+            await acl_versions(access, broker="a:1")
+
+
+async def test_the_accounts_of_an_old_broker_are_read(client: Servers, access: Access) -> None:
+    client.answers[RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG] = (
+        b'{"globalWhiteAddrs":["10.0.0.*"],"plainAccessConfigs":[{"accessKey":"someone",'
+        b'"admin":true,"defaultTopicPerm":"DENY","secretKey":"1234567",'
+        b'"topicPerms":["T=PUB|SUB","U=SUB"]}]}'
+    )
+    found = await acl_config(access, "b:1")
+    assert (found.global_white_addresses, found.accounts) == (("10.0.0.*",), (ACCOUNT,))
+
+
+# -- several servers ----------------------------------------------------------------------------
+async def test_a_change_that_one_of_two_brokers_refuses_is_told_of_both(
+    client: Servers, access: Access
+) -> None:
+    client.answers["a:1", RequestCode.UPDATE_BROKER_CONFIG] = (16, "black list")
+    with pytest.raises(ClientError, match=r"on a:1 \(.*black list.*\); it is done on b:1; run it"):
+        await update_broker_settings(access, {"k": "v"}, cluster="C")
+    with pytest.raises(NoPermissionError):
+        await update_broker_settings(access, {"k": "v"}, broker="a:1")
+    with pytest.raises(ClientError, match="several clusters, choose one: C, D"):
+        await update_broker_settings(access, {"k": "v"})
+
+
+async def test_permissions_are_wiped_at_each_name_server(client: Servers, access: Access) -> None:
+    client.headers[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = {"wipeTopicCount": "7"}
+    assert await wipe_write_permission(access, "a") == {"n:1": 7, "n:2": 7}
+    client.answers["n:2", RequestCode.WIPE_WRITE_PERM_OF_BROKER] = ConnectError("down")
+    with pytest.raises(ConnectError):
+        await wipe_write_permission(access, "a")
+    client.headers.clear()
+    with pytest.raises(RemoteProtocolError, match="no number 'wipeTopicCount'"):
+        await wipe_write_permission(access, "a")
+
+
+async def test_figures_that_are_no_numbers_are_named(client: Servers, access: Access) -> None:
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    client.answers[code] = b'{"table":{"putTps":"1.5 2.5 3.5 4.5","putMessageAverageSize":"NaN"}}'
+    found = await broker_runtime(access, "b:1")
+    assert (found.put_rate.minute, found.message_bytes_mean, found.version) == (2.5, 0.0, "")
+    for text in ('"putTps":"x"', '"bootTimestamp":"1.5"', '"commitLogDiskRatio":"-"'):
+        client.answers[code] = b'{"table":{%s}}' % text.encode()
+        with pytest.raises(RemoteProtocolError, match="b:1 is no number"):
+            await broker_runtime(access, "b:1")
+
+
+# -- groups -------------------------------------------------------------------------------------
+async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
+    client: Servers, access: Access
+) -> None:
+    client.answers["a:1", RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG] = (
+        b'{"groupName":"g","retryMaxTimes":3}'
+    )
+    client.answers["b:1", RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG] = (26, "no group")
+    changes = await update_group(access, "g", cluster="C", consume_enable=False)
+    assert [each.new.retry_max_times for each in changes] == [3, 16]
+    assert [each.old is None for each in changes] == [False, True]
+    client.asked.clear()
+    same = await update_group(access, "g", cluster="C", retry_max_times=3)
+    assert [each.new == each.old for each in same] == [True, False]
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == ["b:1"]
+    with pytest.raises(ConfigError):
+        await put_group(access, SubscriptionGroupConfig(group_name="a b"), cluster="C")
+
+
+async def test_topics_of_a_group_go_with_it_from_a_whole_cluster_alone(
+    client: Servers, access: Access
+) -> None:
+    await delete_group(access, "g", broker="a:1")
+    assert client.addresses(RequestCode.DELETE_TOPIC_IN_BROKER) == []
+    await delete_group(access, "g", cluster="C", remove_offsets=True)
+    assert client.fields(RequestCode.DELETE_SUBSCRIPTIONGROUP)[-1] == {
+        "groupName": "g",
+        "removeOffset": "true",
+    }
+    topics = {fields["topic"] for fields in client.fields(RequestCode.DELETE_TOPIC_IN_BROKER)}
+    assert topics == {"%RETRY%g", "%DLQ%g"}
+
+
+async def test_members_that_do_not_fit_together_are_told(client: Servers, access: Access) -> None:
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (0, b"false", b"*")
+    found = await consumer_status(access, "g", stacks=True)
+    assert [each.client_id for each in found.members] == ["c1", "c2"]
+    assert found.members[0].stacks == "main RUNNABLE"
+    assert found.members[0].consumption[0].consumed_per_second == 2.5
+    assert (found.has_same_subscriptions, found.findings) == (True, ())
+    assert found.silent == {"old": "version V3 (50) can't be asked"}
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"false", b"a")
+    assert "c1 T a/0 has 5 messages" in (await consumer_status(access, "g")).findings[0]
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"true", b"a")
+    assert "c1 T a/0 is not locked" in (await consumer_status(access, "g")).findings[0]
+
+
+async def test_a_reset_of_an_unknown_offset_asks_whether_anyone_is_online(
+    client: Servers, access: Access
+) -> None:
+    client.answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = (1, "THe consumer group not exist")
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
+    with pytest.raises(BrokerSystemError, match="not exist"):
+        await reset_offsets(access, "g", "T", -1)
+    assert client.fields(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
+    client.answers[RequestCode.QUERY_CONSUMER_OFFSET] = (22, "none")
+    found = await reset_offsets(access, "g", "T", -1)
+    assert [(each.queue.broker_name, each.offset) for each in found] == [("a", 3), ("b", 4)]
+    assert [f["commitOffset"] for f in client.fields(RequestCode.UPDATE_CONSUMER_OFFSET)] == [
+        *("3", "4")
+    ]
+
+
+# -- reports ------------------------------------------------------------------------------------
+async def test_exports_add_up_what_the_masters_have(client: Servers, access: Access) -> None:
+    client.answers["a:1", RequestCode.GET_ALL_TOPIC_CONFIG] = TOPICS % 3
+    client.answers["b:1", RequestCode.GET_ALL_TOPIC_CONFIG] = TOPICS % 4
+    client.answers[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = GROUPS
+    client.answers[RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER] = b'{"topicList":["TBW102"]}'
+    found = await export_metadata(access, cluster="C")
+    assert {name: each.read_queue_nums for name, each in found.topics.items()} == {"T": 7}
+    assert {name: each.retry_queue_nums for name, each in found.groups.items()} == {"g": 4}
+    written = json.loads(found.to_json())
+    assert written["topicConfigTable"]["T"]["writeQueueNums"] == 4
+    assert written["exportTime"] == found.exported_ms
+    special = await export_metadata(access, broker="a:1", special=True, groups=False)
+    assert (sorted(special.topics), special.groups) == (["%RETRY%g", "T"], {})
+    client.answers[RequestCode.GET_BROKER_CONFIG] = b"brokerName=a\nbrokerRole=ASYNC_MASTER\nx=1\n"
+    configs = await export_configs(access, cluster="C")
+    assert (configs.name_servers, configs.masters, configs.slaves) == (2, 2, 1)
+    assert configs.brokers["a"]["brokerRole"] == "ASYNC_MASTER"
+    assert "x" not in configs.brokers["a"]
+
+
+async def round_of(client: Servers, access: Access) -> MonitorRound:
+    client.answers[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = b'{"topicList":["%RETRY%g"]}'
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (0, b"false", b"*")
+    client.answers[RequestCode.GET_CONSUME_STATS] = PROGRESS
+    client.answers[RequestCode.GET_TOPIC_STATS_INFO] = stats("a", 9)
+    return await monitor_round(access, since_ms=0)
+
+
+async def test_a_monitor_tells_what_is_left_and_how_late(client: Servers, access: Access) -> None:
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
+    found = await round_of(client, access)
+    [undone] = found.undone
+    # Both brokers of the route tell of the same queue here.
+    assert (undone.group, undone.topic, undone.queue_max) == ("g", "T", 5)
+    assert undone.delay_ms_max == 2
+    assert list(found.statuses) == ["g"]
+    assert found.failed == {}
+
+
+async def test_a_monitor_goes_on_past_groups_that_are_not_there(
+    client: Servers, access: Access
+) -> None:
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
+    found = await round_of(client, access)
+    assert (found.undone, found.statuses, found.failed) == ((), {}, {})
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = ConnectError("down")
+    assert (await round_of(client, access)).failed == {"g": "down"}
