@@ -18,6 +18,7 @@
                    store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java),
                    ``memory`` (folders that are on no disk)
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
-                   ``crash_scenario`` (kills and losses of power), ``small_disk``
+                   ``crash_scenario`` (kills and losses of power), ``small_disk``,
+                   ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``hand_loop``
 =================  ================================================================================
 """
