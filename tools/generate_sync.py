@@ -32,7 +32,6 @@ SOURCES = (
     "producers.transaction",
     "consumers.pull_consumer",
     "consumers.push_consumer",
-    "consumers.lite.topic_watch",
     "consumers.lite_pull_consumer",
     "connection",
 )

@@ -199,8 +199,9 @@ async def test_lite_and_push_consumers_share_a_group(
         await until(is_shared, what="two queues for each")
         sent = await send(producer, topic, 40)
         got = await polled(consumer, 20)
-        await until(lambda: len(pushed) == 20)
-    assert sorted(got + pushed) == sent
+        await until(lambda: len(pushed) >= 20)
+        # Who is left gets what the other's last poll returned: so not while one leaves.
+        assert sorted(got + pushed) == sent
 
 
 async def test_broadcasting_members_read_all_and_keep_offsets_in_a_file(

@@ -1,7 +1,6 @@
 """The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
 
 from kerolox.client.aio.connection import Connection, connect
-from kerolox.client.aio.consumers.lite.topic_watch import QueuesListener
 from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
@@ -85,7 +84,6 @@ __all__ = [
     "QueueChangeCallback",
     "QueueSelector",
     "QueuesCallback",
-    "QueuesListener",
     "ReplyMessage",
     "RpcHook",
     "SendContext",

@@ -8,9 +8,9 @@ from collections import defaultdict
 
 import pytest
 
+from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import (
     UNKNOWN,
-    CacheLimits,
     LitePull,
     LiteQueue,
     Wait,
@@ -21,7 +21,7 @@ from kerolox.message import MessageExt, MessageQueue
 A, B, C = (MessageQueue("T", "a", number) for number in range(3))
 SCHEDULES = int(os.environ.get("KEROLOX_SCHEDULES", "1000"))
 
-ROOMY = CacheLimits(1_000, 100, 2_000, 10_000)
+ROOMY = FlowLimits(1_000, 100, 2_000, -1, -1, 10_000, 100)
 
 
 def message(offset: int, size: int = 1) -> MessageExt:
@@ -47,7 +47,7 @@ def nothing(following: int, status: PullStatus = PullStatus.NO_MATCHED_MSG) -> P
 class Machine(LitePull):
     """One with a record of whom it woke."""
 
-    def __init__(self, limits: CacheLimits = ROOMY) -> None:
+    def __init__(self, limits: FlowLimits = ROOMY) -> None:
         self.woken: list[MessageQueue] = []
         super().__init__(limits, lambda item: self.woken.append(item.queue))
 
@@ -210,12 +210,12 @@ def test_commits_are_of_all_of_some_or_of_the_callers_choice() -> None:
 @pytest.mark.parametrize(
     ("limits", "result"),
     [
-        (ROOMY._replace(messages_of_queue=2), found(0, 1, 2)),
-        (ROOMY._replace(mib_of_queue=1), found(0, 1, size=1024 * 1024)),
-        (ROOMY._replace(span_of_queue=9), found(0, 10)),
+        (ROOMY._replace(queue_count=2), found(0, 1, 2)),
+        (ROOMY._replace(queue_mib=1), found(0, 1, size=1024 * 1024)),
+        (ROOMY._replace(queue_span=9), found(0, 10)),
     ],
 )
-def test_a_full_queue_waits_for_room(limits: CacheLimits, result: PullResult) -> None:
+def test_a_full_queue_waits_for_room(limits: FlowLimits, result: PullResult) -> None:
     machine = Machine(limits)
     item = machine.started(A)
     machine.pulled(item, item.epoch, result)
@@ -226,17 +226,22 @@ def test_a_full_queue_waits_for_room(limits: CacheLimits, result: PullResult) ->
     assert machine.next_pull(item) == item.next_offset
 
 
-def test_all_queues_wait_while_too_much_is_cached_in_all() -> None:
-    machine = Machine(ROOMY._replace(messages_of_all=4))
+@pytest.mark.parametrize("limits", [ROOMY._replace(all_count=4), ROOMY._replace(all_mib=4)])
+def test_queues_with_messages_wait_while_too_much_is_cached_in_all(limits: FlowLimits) -> None:
+    machine = Machine(limits)
     items = {queue: machine.started(queue) for queue in (A, B)}
-    machine.pulled(items[A], 0, found(0, 1, 2, 3, 4))
+    machine.pulled(items[A], 0, found(0, 1, 2, 3, size=1024 * 1024))
+    machine.pulled(items[B], 0, found(0, size=1024 * 1024))
     assert [machine.next_pull(item) for item in items.values()] == [Wait.ROOM_IN_ALL] * 2
+    # One that has nothing may: what is cached of queues that are paused must starve no other.
+    assert machine.next_pull(machine.started(C)) == 0
     machine.woken.clear()
-    assert machine.polled(1) == [0]
+    machine.polled(1)
     assert machine.woken == [A]  # four are left: no room to share
+    machine.pause([B])
     machine.polled(1)
     assert set(machine.woken) == {A, B}
-    assert machine.next_pull(items[B]) == 0
+    assert machine.next_pull(items[A]) == 4
 
 
 # -- random schedules -----------------------------------------------------------------------------
@@ -245,7 +250,7 @@ class Schedule:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.machine = Machine(CacheLimits(6, 100, 12, 9))
+        self.machine = Machine(FlowLimits(6, 100, 12, -1, -1, 9, -1))
         self.ends = dict.fromkeys((A, B, C), 0)
         self.wanted: dict[MessageQueue, set[int]] = {q: set() for q in self.ends}
         self.pulls: list[tuple[LiteQueue, int, int]] = []
@@ -283,7 +288,7 @@ class Schedule:
             return
         step = self.machine.next_pull(item)
         if isinstance(step, int):
-            assert self.machine.message_count <= 9
+            assert self.machine.message_count <= 9 or not len(item.process_queue)
             assert len(item.process_queue) <= 6
             self.pulls.append((item, item.epoch, step))
 

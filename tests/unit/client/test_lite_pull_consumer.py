@@ -161,7 +161,7 @@ async def test_two_pollers_share_the_messages(broker: Broker) -> None:
 
 async def test_pulling_ahead_is_bounded(broker: Broker) -> None:
     broker.count = 1_000
-    async with subscribed(broker, cached_messages_all_max=15) as consumer:
+    async with subscribed(broker, cached_messages_in_all_max=15) as consumer:
         machine = consumer._machine
         await until(lambda: machine.message_count == 20)
         pulls = len(broker.seen[PULL])
@@ -381,6 +381,23 @@ async def test_queues_that_are_lost_are_told_stored_and_never_returned(broker: B
         assert await polled(consumer, 10) == list(range(20, 30))
 
 
+async def test_a_close_tells_what_is_lost_so_that_it_may_be_committed(broker: Broker) -> None:
+    broker.count = 10
+    told: list[list[MessageQueue]] = []
+    consumer = subscribed(broker, auto_commit=False)
+
+    async def revoked(queues: list[MessageQueue]) -> None:
+        told.append(queues)
+        await consumer.commit_sync()
+        await asyncio.Event().wait()
+
+    consumer.on_revoked(revoked)
+    async with consumer:
+        await polled(consumer, 10)
+    assert told == [[QUEUE]]
+    assert broker.committed["T", 0] == 10
+
+
 async def test_a_listener_of_assigned_queues_may_seek_them(broker: Broker) -> None:
     broker.count = 30
     consumer = subscribed(broker)
@@ -565,13 +582,15 @@ def test_the_defaults_are_rocketmq_s() -> None:
     given = LitePullConsumerSettings()
     assert (given.auto_commit, given.auto_commit_interval_ms) == (True, 5_000)
     assert (given.poll_timeout_ms, given.pull_batch_size, given.pull_concurrency) == (5_000, 10, 20)
-    assert (given.cached_messages_all_max, given.cached_messages_max) == (10_000, 1_000)
+    assert (given.cached_messages_in_all_max, given.cached_messages_max) == (10_000, 1_000)
     assert (given.cached_mib_max, given.cached_span_max) == (100, 2_000)
     assert given.topic_check_interval_ms == 30_000
     assert (given.suspend_timeout_ms, given.suspended_pull_timeout_ms) == (20_000, 30_000)
 
 
-@pytest.mark.parametrize("name", ["pull_batch_size", "pull_concurrency", "cached_messages_all_max"])
+@pytest.mark.parametrize(
+    "name", ["pull_batch_size", "pull_concurrency", "cached_messages_in_all_max"]
+)
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         LitePullConsumerSettings(**{name: 0})

@@ -398,11 +398,13 @@ class LitePullConsumerSettings(ClientSettings):
     pull_concurrency: int = 20
     """Most pulls on their way at the same time (``pullThreadNums``); one that its broker holds
     does not count."""
-    cached_messages_all_max: int = 10_000
-    """Messages of all queues, pulled and not returned yet, above which pulling pauses
-    (``pullThresholdForAll``)."""
+    cached_messages_in_all_max: int = 10_000
+    """Messages of all queues, pulled and not returned yet, above which only those queues are pulled
+    that have none; -1: no limit (``pullThresholdForAll``)."""
+    cached_mib_in_all_max: int = 1_024
+    """The same for MiB of bodies; -1: no limit."""
     cached_messages_max: int = 1_000
-    """The same for one queue (``pullThresholdForQueue``)."""
+    """Such messages of one queue above which its pulling pauses (``pullThresholdForQueue``)."""
     cached_mib_max: int = 100
     """The same for MiB of bodies of one queue (``pullThresholdSizeForQueue``)."""
     cached_span_max: int = 2_000
@@ -438,7 +440,9 @@ class LitePullConsumerSettings(ClientSettings):
         self._check("poll_timeout_ms", 0, 3_600_000)
         self._check("pull_batch_size", 1, 1024)
         self._check("pull_concurrency", 1, CONCURRENCY_MAX)
-        self._check("cached_messages_all_max", 1, 10_000_000)
+        for name, most in (("messages", 65_535 * 100), ("mib", 102_400)):
+            limit = f"cached_{name}_in_all_max"
+            self._check(limit, -1 if getattr(self, limit) == -1 else 1, most)
         self._check("cached_messages_max", 1, 65_535)
         self._check("cached_mib_max", 1, 1024)
         self._check("cached_span_max", 1, 65_535)

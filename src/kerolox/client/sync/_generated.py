@@ -52,9 +52,6 @@ LocalTransaction = Callable[[Message], Awaitable[TransactionState] | Transaction
 TransactionCheck = Callable[[MessageExt], Awaitable[TransactionState] | TransactionState]
 """Says how the transaction of a message ended, perhaps long ago: a plain function."""
 
-QueuesListener = Callable[[list[MessageQueue]], Awaitable[None] | None]
-"""Takes queues, sorted. What it raises is logged and changes nothing."""
-
 
 class ClusterQueries:
     """The questions; producers and consumers inherit them."""
@@ -912,39 +909,41 @@ class LitePullConsumer(Client):
         """
         self._portal.call(self._client.assign, queues)
 
-    def on_assigned(self, listener: QueuesListener) -> None:
-        """Have a function called when a rebalance has brought queues, before they are pulled.
+    def on_assigned(self, callback: QueuesCallback) -> None:
+        """Have a function called with the queues that a rebalance brings to this consumer, before
+        it pulls them.
 
         Args:
-            listener: a plain function of the queues; it may seek them. It must not call
-                :meth:`rebalance`.
+            callback: a plain function of a list of queues; it may seek them. A rebalance waits for
+                it, up to five seconds.
         """
-        self._portal.call(self._client.on_assigned, self._portal.listener(listener))
+        self._portal.call(self._client.on_assigned, self._portal.listener(callback))
 
-    def on_revoked(self, listener: QueuesListener) -> None:
-        """Have a function called when a rebalance takes queues away, before it does.
+    def on_revoked(self, callback: QueuesCallback) -> None:
+        """Have a function called with the queues that this consumer is about to lose, before their
+        offsets are stored; also when it closes.
 
-        Nothing of them is returned any more. It is not called at close.
+        Nothing of them is returned any more.
 
         Args:
-            listener: a plain function of the queues; it may commit them. It must not call
-                :meth:`rebalance`.
+            callback: as for :meth:`on_assigned`; it may commit them. A close waits for it for a
+                second.
         """
-        self._portal.call(self._client.on_revoked, self._portal.listener(listener))
+        self._portal.call(self._client.on_revoked, self._portal.listener(callback))
 
-    def register_topic_queue_listener(self, topic: str, listener: QueuesListener) -> None:
+    def register_topic_queue_listener(self, topic: str, callback: QueuesCallback) -> None:
         """Have a function called when the queues of a topic change
         (``registerTopicMessageQueueChangeListener``).
 
         Args:
-            topic: any topic; it need not be read here.
-            listener: a plain function of all queues that the topic has now.
+            topic: any topic; it need not be read here. A second call for it replaces the first.
+            callback: a plain function of a list of all queues that the topic has now.
 
         Raises:
             MessageRejectedError: the topic's name is illegal.
         """
         self._portal.call(
-            self._client.register_topic_queue_listener, topic, self._portal.listener(listener)
+            self._client.register_topic_queue_listener, topic, self._portal.listener(callback)
         )
 
     def start(self) -> None:

@@ -20,8 +20,9 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.lite.member import SUBSCRIBE, LiteMember
-from kerolox.client.aio.consumers.lite.topic_watch import QueuesListener, TopicWatch
+from kerolox.client.aio.consumers.lite.topic_watch import TopicWatch
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets
+from kerolox.client.aio.consumers.push.owning.queue_events import QueuesCallback
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import LitePullConsumerSettings
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
+
+PARTING_SECONDS_MAX = 1.0
+"""How long a close waits for the callbacks of revoked queues."""
 
 
 class LitePullConsumer(Client):
@@ -146,41 +150,43 @@ class LitePullConsumer(Client):
             self._open_cluster()
         self._group_member.assign(named)
 
-    # -- listeners --------------------------------------------------------------------------------
-    def on_assigned(self, listener: QueuesListener) -> None:
-        """Have a function called when a rebalance has brought queues, before they are pulled.
+    # -- callbacks --------------------------------------------------------------------------------
+    def on_assigned(self, callback: QueuesCallback) -> None:
+        """Have a function called with the queues that a rebalance brings to this consumer, before
+        it pulls them.
 
         Args:
-            listener: an async function of the queues; it may seek them. It must not call
-                :meth:`rebalance`.
+            callback: an async function of a list of queues; it may seek them. A rebalance waits for
+                it, up to five seconds.
         """
-        self._group_member.on_assigned = listener
+        self._group_member.events.on_assigned.append(callback)
 
-    def on_revoked(self, listener: QueuesListener) -> None:
-        """Have a function called when a rebalance takes queues away, before it does.
+    def on_revoked(self, callback: QueuesCallback) -> None:
+        """Have a function called with the queues that this consumer is about to lose, before their
+        offsets are stored; also when it closes.
 
-        Nothing of them is returned any more. It is not called at close.
+        Nothing of them is returned any more.
 
         Args:
-            listener: an async function of the queues; it may commit them. It must not call
-                :meth:`rebalance`.
+            callback: as for :meth:`on_assigned`; it may commit them. A close waits for it for a
+                second.
         """
-        self._group_member.on_revoked = listener
+        self._group_member.events.on_revoked.append(callback)
 
-    def register_topic_queue_listener(self, topic: str, listener: QueuesListener) -> None:
+    def register_topic_queue_listener(self, topic: str, callback: QueuesCallback) -> None:
         """Have a function called when the queues of a topic change
         (``registerTopicMessageQueueChangeListener``).
 
         Args:
-            topic: any topic; it need not be read here.
-            listener: an async function of all queues that the topic has now.
+            topic: any topic; it need not be read here. A second call for it replaces the first.
+            callback: an async function of a list of all queues that the topic has now.
 
         Raises:
             MessageRejectedError: the topic's name is illegal.
         """
         wire_topic = with_namespace(self._namespace, topic)
         check_topic(wire_topic)
-        self._watch.listeners[wire_topic] = listener
+        self._watch.callbacks[wire_topic] = callback
         if self._cluster is not None:
             self._background.start(self._watch.look_at(self._open_cluster(), wire_topic))
 
@@ -244,6 +250,13 @@ class LitePullConsumer(Client):
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
         await super().close()
+
+    async def _close(self) -> None:
+        if self._cluster is not None and self._starting is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PARTING_SECONDS_MAX):
+                    await self._group_member.part()
+        await super()._close()
 
     async def _leave(self, cluster: Cluster) -> None:
         self._arrived.set()  # a poll that waits must hear of it

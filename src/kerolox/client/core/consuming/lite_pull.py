@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kerolox.client.core.consuming.process_queue import ProcessQueue
+from kerolox.client.core.consuming.flow import FlowControl, FlowLimits
+from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
 from kerolox.client.core.consuming.pull import PullResult, PullStatus
 
 if TYPE_CHECKING:
@@ -34,15 +35,6 @@ class Wait(Enum):
     ROOM_IN_ALL = "enough of all queues is cached"
 
 
-class CacheLimits(NamedTuple):
-    """How much may be pulled ahead of the user: a pull may still go beyond."""
-
-    messages_of_queue: int
-    mib_of_queue: int
-    span_of_queue: int
-    messages_of_all: int
-
-
 @dataclass(slots=True)
 class _Batch:
     """What one pull found, as far as it was not returned."""
@@ -57,7 +49,7 @@ class LiteQueue:
     """A queue that we own."""
 
     queue: MessageQueue
-    process_queue: ProcessQueue = field(default_factory=ProcessQueue)
+    process_queue: ProcessQueue
     next_offset: int = UNKNOWN
     position: int = UNKNOWN
     consumed: int = UNKNOWN
@@ -83,7 +75,7 @@ class LiteQueue:
 class LitePull:
     """All queues of one consumer."""
 
-    def __init__(self, limits: CacheLimits, wake: Callable[[LiteQueue], None]) -> None:
+    def __init__(self, limits: FlowLimits, wake: Callable[[LiteQueue], None]) -> None:
         """No queue yet.
 
         Args:
@@ -91,9 +83,9 @@ class LitePull:
             wake: called for a queue that may be pulled again after a :class:`Wait`.
         """
         self.queues: dict[MessageQueue, LiteQueue] = {}
-        self.message_count = 0
-        """Messages that are cached, of all queues."""
-        self._limits = limits
+        self._flow = FlowControl(limits)
+        self._enough = limits.all_count * 3 // 4, limits.all_mib * MIB * 3 // 4
+        """When no more than so much is cached in all there is room to share."""
         self._wake = wake
         self._ready: deque[LiteQueue] = deque()
         self._returned: set[LiteQueue] = set()
@@ -101,12 +93,18 @@ class LitePull:
         self._waiting: set[LiteQueue] = set()
         """Those that wait for room in all."""
 
+    @property
+    def message_count(self) -> int:
+        """Messages that are cached, of all queues."""
+        return self._flow.everything.messages
+
     # -- assignment -----------------------------------------------------------------------------
     def assign(self, queue: MessageQueue) -> LiteQueue:
         """A queue is ours from now on."""
         item = self.queues.get(queue)
         if item is None:
-            item = self.queues[queue] = LiteQueue(queue)
+            item = LiteQueue(queue, self._flow.process_queue(queue.topic))
+            self.queues[queue] = item
         return item
 
     def withhold(self, queues: Iterable[MessageQueue]) -> None:
@@ -139,22 +137,19 @@ class LitePull:
     # -- pulling --------------------------------------------------------------------------------
     def next_pull(self, item: LiteQueue) -> int | Wait:
         """The offset to pull a queue from, or why not now."""
-        limits = self._limits
         if item.is_dropped or item.is_withheld:
             return Wait.DROPPED
         if item.is_paused:
             return Wait.PAUSED
         if item.next_offset == UNKNOWN:
             return Wait.START_UNKNOWN
-        if self.message_count > limits.messages_of_all:
-            self._waiting.add(item)
-            return Wait.ROOM_IN_ALL
-        is_full = item.process_queue.flow_limit(
-            count_max=limits.messages_of_queue,
-            mib_max=limits.mib_of_queue,
-            span_max=limits.span_of_queue,
-        )
-        return item.next_offset if is_full is None else Wait.ROOM
+        hold = self._flow.hold(item.queue.topic, item.process_queue)
+        if hold is None:
+            return item.next_offset
+        if hold.is_own:
+            return Wait.ROOM
+        self._waiting.add(item)
+        return Wait.ROOM_IN_ALL
 
     def located(self, item: LiteQueue, epoch: int, offset: int, *, is_stored: bool) -> None:
         """Where a queue starts, unless it was sought meanwhile.
@@ -179,7 +174,6 @@ class LitePull:
         fresh = item.process_queue.put(result.messages) if result.messages else []
         if fresh:
             item.batches.append(_Batch(deque(fresh), result.next_offset))
-            self.message_count += len(fresh)
             self._make_ready(item)
         elif item.batches:
             item.batches[-1].end = result.next_offset
@@ -223,7 +217,6 @@ class LitePull:
             messages = [batch.messages.popleft() for _ in range(most)]
             item.position = messages[-1].queue_offset + 1
         item.process_queue.remove(messages)
-        self.message_count -= len(messages)
         self._returned.add(item)
         self._wake(item)
         self._wake_if_room()
@@ -296,14 +289,18 @@ class LitePull:
         cached = [message for batch in item.batches for message in batch.messages]
         item.batches.clear()
         item.process_queue.remove(cached)
-        self.message_count -= len(cached)
         if item.is_ready:
             item.is_ready = False
             self._ready.remove(item)
 
     def _wake_if_room(self) -> None:
         """Those that wait for room in all go on together, when there is some to share."""
-        if self._waiting and self.message_count <= self._limits.messages_of_all * 3 // 4:
+        everything, (messages, body_bytes) = self._flow.everything, self._enough
+        if (
+            self._waiting
+            and (messages < 0 or everything.messages <= messages)
+            and (body_bytes < 0 or everything.body_bytes <= body_bytes)
+        ):
             waiting, self._waiting = self._waiting, set()
             for item in waiting:
                 self._wake(item)

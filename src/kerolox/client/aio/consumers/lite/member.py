@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.consumers.lite.pulling import LitePulling
-from kerolox.client.aio.consumers.lite.topic_watch import QueuesListener, tell_queues
 from kerolox.client.aio.consumers.membership import check_subscription
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, start_offset
+from kerolox.client.aio.consumers.push.owning.queue_events import QueueEvents
 from kerolox.client.aio.consumers.sharing import share_of
-from kerolox.client.core.consuming.lite_pull import CacheLimits, LitePull, LiteQueue
+from kerolox.client.core.consuming.flow import FlowLimits
+from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import ACTIVELY, ConsumerFacts
@@ -62,23 +63,24 @@ class LiteMember:
             has_arrived: called when messages have come.
         """
         self._group = group
-        self._namespace = namespace
         self._settings = settings
         self._client = client
         self._background = background
         self._has_arrived = has_arrived
         self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
-        limits = CacheLimits(
+        limits = FlowLimits(
             settings.cached_messages_max,
             settings.cached_mib_max,
             settings.cached_span_max,
-            settings.cached_messages_all_max,
+            topic_count=-1,
+            topic_mib=-1,
+            all_count=settings.cached_messages_in_all_max,
+            all_mib=settings.cached_mib_in_all_max,
         )
         self.machine = LitePull(limits, self._wake)
         self.kind = ""
         self.subscriptions: dict[str, Subscription] = {}
-        self.on_assigned: QueuesListener | None = None
-        self.on_revoked: QueuesListener | None = None
+        self.events = QueueEvents(namespace)
         self.rebalance_wanted = asyncio.Event()
         self.start_ms = 0
         self._unsubscribed: set[str] = set()
@@ -175,6 +177,13 @@ class LiteMember:
         await self.greet()
         self._pull_all(self.machine.queues)
         await self.rebalance()
+
+    async def part(self) -> None:
+        """Have the user say its word on what it is about to lose by a close."""
+        if self.kind == SUBSCRIBE and not self._rebalancing.locked():
+            queues = list(self.machine.queues)
+            self.machine.withhold(queues)
+            await self.events.revoked(queues)
 
     async def leave(self, cluster: Cluster, *, for_ever: bool) -> None:
         """Store what counts as consumed, and tell the brokers.
@@ -302,8 +311,7 @@ class LiteMember:
         if not lost:
             return
         self.machine.withhold(lost)
-        if self.on_revoked is not None:
-            await tell_queues(self.on_revoked, lost, self._namespace, "revoked queues")
+        await self.events.revoked(lost)
         self.note_consumed(lost)
         # Still ours meanwhile: taken anew before it is stored, it would start too early.
         await self.offsets.persist(lost, wait=True)
@@ -314,8 +322,7 @@ class LiteMember:
     async def _take_on(self, gained: list[MessageQueue]) -> None:
         for queue in gained:
             self.machine.assign(queue)
-        if gained and self.on_assigned is not None:
-            await tell_queues(self.on_assigned, gained, self._namespace, "assigned queues")
+        await self.events.assigned(gained)
         self._pull_all(gained)
 
     async def _leave_topics(self, left: set[str]) -> None:

@@ -52,17 +52,17 @@ class QueueEvents:
         if self.on_change:
             shown = without_namespace(self._namespace, topic)
             change = QueueChange(shown, self._shown(everything), self._shown(ours))
-            await _call_all(self.on_change, change)
+            await call_all(self.on_change, change)
 
     def _shown(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return sorted(queue_without_namespace(self._namespace, queue) for queue in queues)
 
     async def _tell(self, callbacks: list[QueuesCallback], queues: list[MessageQueue]) -> None:
         if callbacks and queues:
-            await _call_all(callbacks, queues)
+            await call_all(callbacks, queues)
 
 
-async def _call_all(
+async def call_all(
     callbacks: Sequence[Callable[[_Argument], Awaitable[None] | None]], argument: _Argument
 ) -> None:
     """Call each in turn; failures are logged."""
