@@ -164,6 +164,19 @@ class SendEncoder:
         flag: int,
         properties: Mapping[str, str],
     ) -> bytes | None: ...
+    def item(
+        self,
+        message_id: str,
+        body: bytes,
+        keys: str,
+        tags: str,
+        wait: bool,
+        flag: int,
+        properties: Mapping[str, str],
+    ) -> bytes | None: ...
+    def batch(
+        self, queue_id: int, opaque: int, now_ms: int, wait: bool, items: list[bytes]
+    ) -> bytes | None: ...
 
 @final
 class SendDecoder:

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use kerolox_core::client::send::{Numbers, PropertyText, SendHead};
+use kerolox_core::client::send::{Numbers, PropertyText, SendHead, push_item, push_wait};
 use kerolox_core::client::sent::sent;
 use kerolox_core::client::stream::FrameStream;
 use kerolox_core::protocol::DEFAULT_REGION;
@@ -22,7 +22,8 @@ thread_local! {
 /// Makes the frames of one producer's messages of one topic.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct SendEncoder {
-    head: SendHead,
+    single: SendHead,
+    batch: SendHead,
 }
 
 #[pymethods]
@@ -35,15 +36,76 @@ impl SendEncoder {
         default_topic_queue_nums: i64,
         unit_mode: bool,
     ) -> Self {
-        let head = SendHead::new(
-            group,
-            topic,
-            create_topic_key,
-            default_topic_queue_nums,
-            unit_mode,
-            false,
-        );
-        Self { head }
+        let [single, batch] = [false, true].map(|is_batch| {
+            let queues = default_topic_queue_nums;
+            SendHead::new(group, topic, create_topic_key, queues, unit_mode, is_batch)
+        });
+        Self { single, batch }
+    }
+
+    /// A message of a batch; None: as `encode`.
+    #[allow(clippy::too_many_arguments)] // as above
+    #[allow(clippy::unused_self)] // as its twin in Python
+    fn item<'py>(
+        &self,
+        py: Python<'py>,
+        message_id: &Bound<'py, PyAny>,
+        body: &Bound<'py, PyAny>,
+        keys: &Bound<'py, PyAny>,
+        tags: &Bound<'py, PyAny>,
+        wait: &Bound<'py, PyAny>,
+        flag: &Bound<'py, PyAny>,
+        properties: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let is_waiting = wait.is_truthy()?;
+        let flag = whole_number(flag).and_then(|flag| i32::try_from(flag).ok());
+        let (Some(flag), Ok(body)) = (flag, body.cast::<PyBytes>()) else {
+            return Ok(None);
+        };
+        let (mut item, mut text) = SCRATCH.take();
+        item.clear();
+        text.clear();
+        let made =
+            property_text(&mut text, properties, keys, tags, is_waiting, message_id).map(|_| {
+                push_item(&mut item, flag, body.as_bytes(), &text);
+                PyBytes::new(py, &item)
+            });
+        if item.capacity() + text.capacity() <= KEPT_BYTES_MAX {
+            SCRATCH.set((item, text));
+        }
+        Ok(made)
+    }
+
+    /// The request of a batch; None: no frame holds it.
+    #[allow(clippy::needless_pass_by_value)] // made from Python's list for this call
+    fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        queue_id: i64,
+        opaque: i64,
+        now_ms: i64,
+        wait: bool,
+        items: Vec<Bound<'py, PyBytes>>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (mut header, mut text) = SCRATCH.take();
+        text.clear();
+        push_wait(&mut text, wait);
+        let size = items.iter().map(|item| item.as_bytes().len()).sum();
+        let numbers = Numbers { queue_id, opaque, now_ms, flag: 0 };
+        let made = self.batch.write(&mut header, numbers, &text, size).map(|()| {
+            PyBytes::new_with(py, header.len() + size, |frame| {
+                let (front, mut rest) = frame.split_at_mut(header.len());
+                front.copy_from_slice(&header);
+                for item in &items {
+                    let (here, behind) = rest.split_at_mut(item.as_bytes().len());
+                    here.copy_from_slice(item.as_bytes());
+                    rest = behind;
+                }
+                Ok(())
+            })
+        });
+        SCRATCH.set((header, text));
+        made.transpose()
     }
 
     /// A request; None: the message is not plain, or illegal.
@@ -71,7 +133,7 @@ impl SendEncoder {
         text.clear();
         let body = body.as_bytes();
         let made = property_text(&mut text, properties, keys, tags, is_waiting, message_id)
-            .and_then(|_| self.head.write(&mut header, numbers, &text, body.len()))
+            .and_then(|_| self.single.write(&mut header, numbers, &text, body.len()))
             .map(|()| {
                 PyBytes::new_with(py, header.len() + body.len(), |frame| {
                     let (front, back) = frame.split_at_mut(header.len());

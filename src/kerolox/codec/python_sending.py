@@ -21,6 +21,7 @@ from kerolox.protocol.codes import (
 )
 from kerolox.protocol.framing import LENGTHS, FrameDecoder
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, Int32
+from kerolox.protocol.records import encode_batch
 
 if TYPE_CHECKING:
     from kerolox.codec.sending import SendAnswer
@@ -57,11 +58,14 @@ _to_json = msgspec.json.Encoder().encode
 _read_answer = msgspec.json.Decoder(_Answer).decode
 
 
-class SendEncoder:
-    """Makes the frames of one producer's messages of one topic."""
+class _Head:
+    """What the headers of one producer's messages of one topic have in common."""
+
+    __slots__ = ("_head", "_middle")
 
     def __init__(
         self,
+        code: int,
         group: str,
         topic: str,
         create_topic_key: str,
@@ -76,12 +80,44 @@ class SendEncoder:
             "e": "",
         }
         text = _to_json(fields).decode()
-        self._head = f'{{"code":{RequestCode.SEND_MESSAGE_V2},"extFields":{text[:-2]}'
+        self._head = f'{{"code":{code},"extFields":{text[:-2]}'
         unit = "true" if unit_mode else "false"
+        batch = "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false"
         self._middle = (
-            f',"j":"0","k":"{unit}","m":"false"}},"flag":0,'
+            f',"j":"0","k":"{unit}","m":"{batch}"}},"flag":0,'
             f'"language":"{LanguageCode.PYTHON.name}","opaque":'
         )
+
+    def frame(
+        self, queue_id: int, opaque: int, now_ms: int, flag: int, properties: str, body: bytes
+    ) -> bytes | None:
+        try:
+            quoted = _to_json(properties)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
+        head = f'{self._head}{queue_id}","f":"0","g":"{now_ms}","h":"{flag}","i":'.encode()
+        tail = f"{self._middle}{opaque}{_TAIL}".encode()
+        header_size = len(head) + len(quoted) + len(tail)
+        size = 4 + header_size + len(body)
+        if size > FRAME_BYTES_MAX:
+            return None
+        return b"".join((LENGTHS.pack(size, header_size), head, quoted, tail, body))
+
+
+class SendEncoder:
+    """Makes the frames of one producer's messages of one topic."""
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        create_topic_key: str,
+        default_topic_queue_nums: int,
+        unit_mode: bool,
+    ) -> None:
+        common = (group, topic, create_topic_key, default_topic_queue_nums, unit_mode)
+        self._single = _Head(RequestCode.SEND_MESSAGE_V2, *common)
+        self._batch = _Head(RequestCode.SEND_BATCH_MESSAGE, *common)
 
     def encode(
         self,
@@ -100,17 +136,33 @@ class SendEncoder:
         text = _property_text(message_id, keys, tags, wait, properties)
         if text is None:
             return None
+        return self._single.frame(queue_id, opaque, now_ms, flag, text, body)
+
+    def item(
+        self,
+        message_id: str,
+        body: bytes,
+        keys: str,
+        tags: str,
+        wait: bool,
+        flag: int,
+        properties: Mapping[str, str],
+    ) -> bytes | None:
+        """A message as it lies in a batch, or None."""
+        text = _property_text(message_id, keys, tags, wait, properties)
+        if text is None:
+            return None
         try:
-            quoted = _to_json(text)
-        except UnicodeEncodeError:  # half of a surrogate pair
+            return encode_batch([(flag, body, text.encode())])
+        except (UnicodeEncodeError, struct.error):  # half of a surrogate pair; no flag
             return None
-        head = f'{self._head}{queue_id}","f":"0","g":"{now_ms}","h":"{flag}","i":'.encode()
-        tail = f"{self._middle}{opaque}{_TAIL}".encode()
-        header_size = len(head) + len(quoted) + len(tail)
-        size = 4 + header_size + len(body)
-        if size > FRAME_BYTES_MAX:
-            return None
-        return b"".join((LENGTHS.pack(size, header_size), head, quoted, tail, body))
+
+    def batch(
+        self, queue_id: int, opaque: int, now_ms: int, wait: bool, items: list[bytes]
+    ) -> bytes | None:
+        """A SEND_BATCH_MESSAGE request of items, or None."""
+        text = f"{_WAIT}{'true' if wait else 'false'}"
+        return self._batch.frame(queue_id, opaque, now_ms, 0, text, b"".join(items))
 
 
 def _property_text(

@@ -52,6 +52,27 @@ class SendEncoder(Protocol):
             The frame; None: it is not plain, or illegal, which the general way tells.
         """
 
+    def item(
+        self,
+        message_id: str,
+        body: bytes,
+        keys: str,
+        tags: str,
+        wait: bool,
+        flag: int,
+        properties: Mapping[str, str],
+    ) -> bytes | None:
+        """A message as it lies in a batch. Arguments and None: as :meth:`encode`."""
+
+    def batch(
+        self, queue_id: int, opaque: int, now_ms: int, wait: bool, items: list[bytes]
+    ) -> bytes | None:
+        """A SEND_BATCH_MESSAGE request of items, all with the same ``wait``.
+
+        Returns:
+            The frame; None: no frame holds them.
+        """
+
 
 class SendDecoder(Protocol):
     """Cuts the bytes of one connection, and reads answers to sends."""

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerolox.client.core.sending.send import SendHeader, outgoing_message, send_result
+from kerolox.client.core.sending.send import (
+    SendHeader,
+    outgoing_batch,
+    outgoing_message,
+    send_result,
+)
 from kerolox.codec.choice import send_codec
-from kerolox.codec.sending import SendCodec
+from kerolox.codec.sending import SendCodec, SendEncoder
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import SerializeType
@@ -48,16 +53,20 @@ HEADERS = st.builds(
 INTS = st.integers(-(2**31), 2**31 - 1)
 
 
-def encoded(
-    codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int, now_ms: int
-) -> bytes | None:
-    made = codec.SendEncoder(
+def encoder(codec: SendCodec, header: SendHeader) -> SendEncoder:
+    return codec.SendEncoder(
         header.group,
-        message.topic,
+        "T-1",
         header.create_topic_key,
         header.default_topic_queue_nums,
         header.unit_mode,
     )
+
+
+def encoded(
+    codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int, now_ms: int
+) -> bytes | None:
+    made = encoder(codec, header)
     keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
     return made.encode(
         queue_id,
@@ -99,6 +108,40 @@ def test_a_codec_takes_every_text_that_is_legal(
 ) -> None:
     message = Message("T-1", b"x", tags=tags, keys=keys, properties=properties)
     assert encoded(codec, SendHeader("g", "TBW102", 4), message, 0, 1, 2) is not None
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES)
+@given(HEADERS, st.lists(MESSAGES, min_size=1, max_size=4), INTS, INTS, st.booleans())
+def test_a_codec_makes_the_batch_of_the_general_way_or_declines(
+    codec: SendCodec,
+    header: SendHeader,
+    messages: list[Message],
+    queue_id: int,
+    opaque: int,
+    wait: bool,
+) -> None:
+    ids = [f"{ID}{index}" for index in range(len(messages))]
+    made = encoder(codec, header)
+    items = [
+        made.item(
+            message_id,
+            message.body,
+            str(message.keys),
+            message.tags,
+            wait,
+            message.flag,
+            message.properties,
+        )
+        for message_id, message in zip(ids, messages, strict=True)
+    ]
+    whole = [item for item in items if item is not None]
+    if len(whole) < len(items):
+        return
+    for message in messages:
+        message.wait_store_ok = wait
+    command = header.request(outgoing_batch(messages, ids), queue_id, 12)
+    command.opaque = opaque
+    assert made.batch(queue_id, opaque, 12, wait, whole) == command.encode()
 
 
 ODD_MESSAGES = {

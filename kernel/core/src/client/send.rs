@@ -156,6 +156,13 @@ impl<'a> PropertyText<'a> {
     }
 }
 
+/// Appends the property text of a batch itself.
+pub fn push_wait(out: &mut Vec<u8>, is_waiting: bool) {
+    out.extend_from_slice(property::WAIT);
+    out.push(NAME_END);
+    out.extend_from_slice(if is_waiting { b"true" } else { b"false" });
+}
+
 /// Appends a message of a batch to its body.
 ///
 /// `properties` is its property text.

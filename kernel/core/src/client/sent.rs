@@ -5,8 +5,11 @@ use crate::wire::frame::Frame;
 use crate::wire::json::Json;
 use crate::wire::numbers::{integer, long};
 
-/// Longest header that is looked at.
-const HEADER_BYTES_MAX: usize = 4096;
+/// Longest header that is looked at; that of a batch has an id for each message.
+const HEADER_BYTES_MAX: usize = 65_536;
+
+/// Most fields of one; brokers write five.
+const FIELDS_MAX: usize = 64;
 
 /// What such an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +96,7 @@ fn read(text: &str) -> Option<Members<'_>> {
 
 fn read_fields<'a>(json: &mut Json<'_>, text: &'a str, members: &mut Members<'a>) -> Option<()> {
     json.take(b'{')?;
-    loop {
+    for _ in 0..FIELDS_MAX {
         let (start, end) = json.plain_text()?;
         json.take(b':')?;
         let (from, to) = json.plain_text()?;
@@ -112,6 +115,7 @@ fn read_fields<'a>(json: &mut Json<'_>, text: &'a str, members: &mut Members<'a>
             _ => return None,
         }
     }
+    None
 }
 
 /// A whole number of 32 bits, written as Java and JSON write one.

@@ -193,6 +193,15 @@ class ProducerSettings(ClientSettings):
     (``compressMsgBodyOverHowmuch``)."""
     compress_level: int = 5
     """zlib level, 0 to 9."""
+    batching: bool = False
+    """Messages that wait together travel in one request, each with its own result: those of one
+    topic, to one queue that is given or to any, and one ``wait_store_ok`` (``autoBatch``). Delayed
+    and compressed ones, those of transactions and those that a hook sees go alone."""
+    linger_ms: int = 0
+    """How long a message waits for others; 0: for those of the same turn of the event loop
+    (``holdMaxMs``)."""
+    batch_bytes_max: int = 32 * 1024
+    """Size at which a batch waits no longer (``batchMaxBytes``)."""
     create_topic_key: str = AUTO_CREATE_TOPIC
     """The topic that a new topic takes its route and permissions from."""
     default_topic_queue_nums: int = 4
@@ -221,6 +230,8 @@ class ProducerSettings(ClientSettings):
         self._check("send_timeout_ms", 1, 3_600_000)
         self._check("retries", 0, 100)
         self._check("message_bytes_max", 1, 15 * 1024 * 1024)
+        self._check("linger_ms", 0, 60_000)
+        self._check("batch_bytes_max", 1, 15 * 1024 * 1024)
         self._check("compress_bytes_min", 0, 2**31)
         self._check("compress_level", 0, 9)
         self._check("default_topic_queue_nums", 1, 65_535)

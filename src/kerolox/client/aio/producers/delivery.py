@@ -126,6 +126,14 @@ class Delivery:
         """A send has no outcome yet; :meth:`end` follows."""
         self._open += 1
 
+    async def counted(self, future: asyncio.Future[SendResult]) -> SendResult:
+        """Wait for the outcome of a send that is made elsewhere."""
+        self.begin()
+        try:
+            return await future
+        finally:
+            self.end()
+
     def end(self) -> None:
         """A send that was begun has its outcome."""
         self._open -= 1

@@ -12,65 +12,35 @@ import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
 from kerolox import clock
+from kerolox.client.aio.producers.batches import Batches
+from kerolox.client.aio.producers.lanes import Lane, Lanes, Target
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.core.sending.send import SendResult, SendStatus
 from kerolox.errors import RequestTimeoutError
 from kerolox.message import Message
-from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.producers.delivery import Delivery
-    from kerolox.client.aio.producers.plans import Plan, Plans
+    from kerolox.client.aio.producers.plans import Plans
     from kerolox.client.aio.settings import ProducerSettings
     from kerolox.client.core.sending.send import SendHeader
     from kerolox.client.core.sending.unique_id import UniqueIdFactory
-    from kerolox.codec.sending import SendAnswer, SendEncoder
+    from kerolox.codec.sending import SendAnswer
     from kerolox.message import MessageQueue
     from kerolox.remoting.client_connection import Answer, ClientConnection
-
-TOPICS_MAX = 10_000
-"""Topics whose encoder is kept; sends to others take the general way."""
 
 _SEND_OK = SendStatus.SEND_OK
 
 
-class Target:
-    """A queue, and the connection to its broker."""
-
-    __slots__ = ("address", "connection", "queue", "queue_id", "what")
-
-    def __init__(self, queue: MessageQueue, address: str) -> None:
-        self.queue = queue
-        self.queue_id = queue.queue_id
-        self.address = address
-        self.what = f"request {RequestCode.SEND_MESSAGE_V2} to {address}"
-        self.connection: ClientConnection | None = None
-
-
-class _Lane:
-    """The way of the plain sends of one topic, made anew with its plan."""
-
-    __slots__ = ("by_queue", "chooser", "cluster", "encode", "plan", "targets")
-
-    def __init__(self, cluster: Cluster, plan: Plan, encoder: SendEncoder) -> None:
-        self.cluster = cluster
-        self.plan = plan
-        self.chooser = plan.chooser
-        self.encode = encoder.encode
-        self.targets = [
-            Target(queue, cluster.master_address(queue.broker_name) or "")
-            for queue in plan.chooser.queues
-        ]
-        self.by_queue = {target.queue: target for target in self.targets}
-
-
-PlainSend: TypeAlias = "tuple[asyncio.Future[Answer], str, Target, int, float, float, int]"
+PlainSend: TypeAlias = """tuple[
+    asyncio.Future[Answer], str, Target, int, float, float, int, ClientConnection
+]"""
 """A send on its way: the future of its answer, the message's id, where it goes, its opaque, when it
-began, when it was written (0: it waits for room), and its time limit in ms. A tuple is what costs
-least. Whoever waits for the future calls :func:`withdraw` when it fails or is cancelled."""
+began, when it was written (0: it waits for room), its time limit in ms, and its connection. A tuple
+costs least. Whoever waits for the future calls :func:`withdraw` when it fails or is cancelled."""
 
 
 def result_of(send: PlainSend, answer: SendAnswer) -> SendResult:
@@ -98,11 +68,10 @@ def seconds_since(send: PlainSend) -> float:
 
 def withdraw(send: PlainSend, error: BaseException) -> None:
     """It has failed, or its caller went away: nothing of it is kept."""
-    connection = send[2].connection
-    if connection is not None:
-        connection.withdraw(send[3])
-        if isinstance(error, RequestTimeoutError) and send[5]:
-            connection.timed_out(send[5])
+    connection = send[7]
+    connection.withdraw(send[3])
+    if isinstance(error, RequestTimeoutError) and send[5]:
+        connection.timed_out(send[5])
 
 
 class PlainSends:
@@ -129,14 +98,10 @@ class PlainSends:
                 running loop is found by a system call on Python 3.11.
         """
         self._check_loop = check_loop
-        self._header = header
         self._timeout_ms = settings.send_timeout_ms
-        self._body_bytes_max = min(settings.message_bytes_max, settings.compress_bytes_min - 1)
         self._next_id = ids.next
-        self._plan_of = plans.get
-        self._delivery = delivery
-        self._avoids = settings.latency_fault_enable
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes = Lanes(header, settings, plans, delivery)
+        self._batches = Batches(settings, delivery, ids.next, self._lanes.choose, check_loop)
 
     def begin(
         self,
@@ -146,44 +111,41 @@ class PlainSends:
         timeout_ms: int | None,
     ) -> PlainSend | None:
         """Write a message, or let it wait for room; None: it is not plain, nothing was done."""
-        topic, body = message.topic, message.body
-        lane = self._lanes.get(topic)
-        if lane is None or lane.plan is not self._plan_of(topic) or lane.cluster is not cluster:
-            lane = self._new_lane(cluster, topic)
         ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        if (
-            lane is None
-            or type(message) is not Message
-            or type(body) is not bytes
-            or not 0 < len(body) <= self._body_bytes_max
-            or message.delay_level
-            or ms <= 0
-        ):
+        lane = self._lanes.of(cluster, message, ms)
+        target = None if lane is None else self._lanes.choose(lane, queue)
+        if lane is None or target is None or target.connection is None:
             return None
-        if queue is not None or self._avoids:
-            chosen = queue or self._delivery.choose(lane.plan, ())
-            target = lane.by_queue.get(chosen)
-        else:
-            target = lane.targets[lane.chooser.next_index()]
-        if target is None:
-            return None
-        connection = target.connection
-        if connection is None or connection.closed:
-            connection = target.connection = cluster.remoting.plain_connection(target.address)
-        send = None
-        if connection is not None:
-            send = self._post(lane, target, connection, message, body, ms)
+        send = self._post(lane, target, target.connection, message, ms)
         if send is None and queue is None:
             lane.chooser.step_back()  # the general way chooses the same one
         return send
 
+    def gather(
+        self,
+        cluster: Cluster,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult] | None:
+        """Let a message wait for others of its kind; None: it is not plain, nothing was done."""
+        ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        lane = self._lanes.of(cluster, message, ms)
+        future = None if lane is None else self._batches.add(lane, message, queue, ms)
+        if future is None:
+            self._batches.seal_all(message.topic)
+        return future
+
+    def seal(self) -> None:
+        """Send what waits for others: there will be none."""
+        self._batches.seal_all()
+
     def _post(
         self,
-        lane: _Lane,
+        lane: Lane,
         target: Target,
         connection: ClientConnection,
         message: Message,
-        body: bytes,
         ms: int,
     ) -> PlainSend | None:
         if connection.is_turn_new:
@@ -194,7 +156,7 @@ class PlainSends:
         parts = (
             now_ms,
             message_id,
-            body,
+            message.body,
             keys if isinstance(keys, str) else " ".join(keys),
             message.tags,
             message.wait_store_ok,
@@ -208,25 +170,9 @@ class PlainSends:
             if frame is None:
                 return None
             future = connection.post(frame, opaque, deadline, target.what)
-            return future, message_id, target, opaque, now, now, ms
+            return future, message_id, target, opaque, now, now, ms, connection
         encode, queue_id = lane.encode, target.queue_id
         future = connection.post_later(
             lambda opaque: encode(queue_id, opaque, *parts), opaque, deadline, target.what
         )
-        return future, message_id, target, opaque, now, 0.0, ms
-
-    def _new_lane(self, cluster: Cluster, topic: str) -> _Lane | None:
-        plan = self._plan_of(topic)
-        if plan is None or (topic not in self._lanes and len(self._lanes) >= TOPICS_MAX):
-            self._lanes.pop(topic, None)
-            return None
-        header = self._header
-        encoder = cluster.remoting.codec.SendEncoder(
-            header.group,
-            topic,
-            header.create_topic_key,
-            header.default_topic_queue_nums,
-            header.unit_mode,
-        )
-        lane = self._lanes[topic] = _Lane(cluster, plan, encoder)
-        return lane
+        return future, message_id, target, opaque, now, 0.0, ms, connection

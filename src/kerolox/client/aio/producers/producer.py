@@ -186,6 +186,8 @@ class Producer(Client):
     async def _leave(self, cluster: Cluster) -> None:
         """Wait for the answers to what was sent, tell the brokers."""
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
+        if self._plain is not None:
+            self._plain.seal()
         if self._closed:  # not a start that is undone
             self._delivery.close()
         await self._background.stop()
@@ -228,6 +230,11 @@ class Producer(Client):
         if plain is None or selector is not None:
             return await self._send(message, queue, selector, self._time_limit(timeout_ms))
         cluster = self._cluster or self._open_cluster()
+        if self.settings.batching:
+            shared = plain.gather(cluster, message, queue, timeout_ms)
+            if shared is not None:
+                return await self._delivery.counted(shared)
+            return await self._send(message, queue, None, self._time_limit(timeout_ms))
         send = plain.begin(cluster, message, queue, timeout_ms)
         if send is None:
             return await self._send(message, queue, None, self._time_limit(timeout_ms))
