@@ -1,8 +1,8 @@
 """A client's connection to one address: room for requests, and what becomes of them.
 
 A connection that brings not one byte while requests, one after the other, wait for their responses
-for ``SILENT_SECONDS_MAX`` leads nowhere: the peer's machine is gone, or a firewall has forgotten us.
-It is closed (clientCloseSocketIfTimeout), so that the next request opens another.
+for ``SILENT_SECONDS_MAX`` leads nowhere: the peer's machine is gone, or a firewall has forgotten
+us. It is closed (clientCloseSocketIfTimeout), so that the next request opens another.
 
 Requests of one turn of the loop leave in one write. While a connection has no room, that is while
 ``OPEN_CALLS_MAX`` requests wait for a response, ``TURN_BYTES_MAX`` are to be written in this turn,
