@@ -20,6 +20,7 @@ from tests.support.programs import java_command
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java-order")]
@@ -64,24 +65,20 @@ class Diary:
         """Whole lines, in words; the last one is the time in milliseconds."""
         return [line.split() for line in self.path.read_text().split("\n")[:-1]]
 
-    def consumed_by(self, name: str, *, since: str = "") -> int:
+    def consumed_by(self, name: str, *, since: str = "", what: str = "begin") -> int:
         """Messages that a member began, after an event that was noted."""
         lines = iter(self.lines)
         if since:
             next(line for line in lines if line[0] == since)
-        return sum(line[:2] == ["begin", name] for line in lines)
+        return sum(line[:2] == [what, name] for line in lines)
 
 
 class Members:
-    """A Java process with members of the group."""
+    """A process with members of the group."""
 
-    def __init__(self, up: Up, diary: Diary) -> None:
-        arguments = (up.namesrv, GROUP, TOPIC, str(diary.path))
+    def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            java_command("interop.OrderlyMembers", *arguments, options=OPTIONS),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def __enter__(self) -> Self:
@@ -104,10 +101,17 @@ class Members:
         self._process.communicate()
 
 
+def java_members(up: Up, diary: Diary, *twins: str) -> Members:
+    """Members of Java; ``twins``: group and topic of those that read concurrently."""
+    arguments = (up.namesrv, GROUP, TOPIC, str(diary.path), *twins)
+    return Members(java_command("interop.OrderlyMembers", *arguments, options=OPTIONS))
+
+
 class Sender:
     """Sends to each queue its numbers, the next one when the broker has the last one."""
 
-    def __init__(self, up: Up) -> None:
+    def __init__(self, up: Up, topic: str = TOPIC) -> None:
+        self._topic = topic
         settings = ProducerSettings(send_timeout_ms=1_000)
         self._producer = Producer("ordering", up.namesrv, settings=settings)
         self._stopping = threading.Event()
@@ -116,8 +120,8 @@ class Sender:
 
     def __enter__(self) -> Self:
         self._producer.start()
-        self._producer.create_topic(TOPIC, queues=QUEUES)
-        self._queues = sorted(self._producer.queues(TOPIC), key=lambda queue: queue.queue_id)
+        self._producer.create_topic(self._topic, queues=QUEUES)
+        self._queues = sorted(self._producer.queues(self._topic), key=lambda queue: queue.queue_id)
         self._thread.start()
         return self
 
@@ -129,7 +133,7 @@ class Sender:
         while not self._stopping.wait(PAUSE_SECONDS):
             number, place = divmod(self.count, QUEUES)
             try:
-                self._producer.send(Message(TOPIC, b"%d" % number), queue=self._queues[place])
+                self._producer.send(Message(self._topic, b"%d" % number), queue=self._queues[place])
             except KeroloxError:
                 # It may be there, and then it comes twice.
                 continue
@@ -159,8 +163,8 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
     with (
         Up(folder, settings=SETTINGS) as up,
         Sender(up) as sender,
-        Members(up, diary) as members,
-        Members(up, diary) as victims,
+        java_members(up, diary) as members,
+        java_members(up, diary) as victims,
     ):
         members.tell("join first")
         until_consuming("first")
@@ -211,30 +215,30 @@ def idle_connections(port: int) -> int:
     return sum(int(row[4].partition(":")[2], 16) == 0 for row in established)
 
 
-def numbers_of(diary: Diary, *, until: str = "") -> list[list[int]]:
-    """By queue: the numbers as they were consumed, up to an event that was noted."""
+def numbers_of(diary: Diary, *, until: str = "", what: str = "begin") -> list[list[int]]:
+    """By queue: the numbers as they were consumed, up to an event that was noted; ``what``: those
+    of members that read in order, or of their twins (``took``)."""
     numbers: list[list[int]] = [[] for _ in range(QUEUES)]
     for kind, *words in diary.lines:
         if kind == until:
             break
-        if kind == "begin":
+        if kind == what:
             numbers[int(words[1])].append(int(words[2]))
     return numbers
 
 
-def test_no_message_is_left_out_and_none_comes_before_its_turn(scenario: tuple[Diary, int]) -> None:
-    diary, count = scenario
-    for numbers in numbers_of(diary):
-        expected = 0
-        for number in numbers:
-            # What was not committed when its member went comes again.
-            assert number <= expected, f"{number} instead of {expected}"
-            expected = max(expected, number + 1)
-        assert expected >= count // QUEUES
+def check_order(numbers: list[int], count: int) -> None:
+    """None is left out and none comes before its turn."""
+    expected = 0
+    for number in numbers:
+        # What was not committed when its member went comes again.
+        assert number <= expected, f"{number} instead of {expected}"
+        expected = max(expected, number + 1)
+    assert expected >= count
 
 
-def test_a_queue_has_one_consumer_at_a_time(scenario: tuple[Diary, int]) -> None:
-    diary, _ = scenario
+def check_one_at_a_time(diary: Diary) -> None:
+    """Each queue has one consumer, up to the broker's restart, after the victim was killed too."""
     busy: dict[str, str] = {}
     for kind, *words in diary.lines:
         if kind == "restarted":
@@ -248,6 +252,16 @@ def test_a_queue_has_one_consumer_at_a_time(scenario: tuple[Diary, int]) -> None
             assert owner == member, f"{number} of queue {queue}: {owner} and {member}"
         if kind == "end":
             del busy[words[1]]
+
+
+def test_no_message_is_left_out_and_none_comes_before_its_turn(scenario: tuple[Diary, int]) -> None:
+    diary, count = scenario
+    for numbers in numbers_of(diary):
+        check_order(numbers, count // QUEUES)
+
+
+def test_a_queue_has_one_consumer_at_a_time(scenario: tuple[Diary, int]) -> None:
+    check_one_at_a_time(scenario[0])
 
 
 def test_the_queues_of_a_killed_member_wait_until_its_locks_end(

@@ -9,13 +9,16 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * Orderly consumers of one group that come and go as the input says: OrderlyMembers NAMESRV GROUP TOPIC FILE.
+ * Orderly consumers of one group that come and go as the input says: OrderlyMembers NAMESRV GROUP TOPIC FILE [GROUP TOPIC].
+ * With a second group and topic each has a twin that reads that topic concurrently, and appends "took" in place of both.
  * A line "join NAME" or "leave NAME" is answered by the same line when that is done. To the file, which processes share,
  * each appends "begin NAME QUEUE BODY MILLISECONDS" and the same with "end" around every message.
  */
@@ -25,12 +28,19 @@ public class OrderlyMembers {
     public static void main(String[] args) throws Exception {
         file = new FileOutputStream(args[3], true);
         Map<String, DefaultMQPushConsumer> members = new HashMap<>();
+        Map<String, DefaultMQPushConsumer> twins = new HashMap<>();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String name = line.split(" ")[1];
             if (line.startsWith("join")) {
                 members.put(name, member(args[0], args[1], args[2], name));
+                if (args.length > 4) {
+                    twins.put(name, twin(args[0], args[4], args[5], name));
+                }
             } else {
+                if (args.length > 4) {
+                    twins.remove(name).shutdown();
+                }
                 members.remove(name).shutdown();
             }
             System.out.println(line);
@@ -39,6 +49,37 @@ public class OrderlyMembers {
     }
 
     private static DefaultMQPushConsumer member(String namesrv, String group, String topic, String name) throws Exception {
+        DefaultMQPushConsumer consumer = consumer(namesrv, group, topic);
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt message : messages) {
+                String what = what(name, message);
+                append("begin " + what);
+                work();
+                append("end " + what);
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private static DefaultMQPushConsumer twin(String namesrv, String group, String topic, String name) throws Exception {
+        DefaultMQPushConsumer consumer = consumer(namesrv, group, topic);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                append("took " + what(name, message));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private static String what(String name, MessageExt message) {
+        return name + " " + message.getQueueId() + " " + new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
+    private static DefaultMQPushConsumer consumer(String namesrv, String group, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         // a broker on a busy machine may be silent for seconds
@@ -50,16 +91,6 @@ public class OrderlyMembers {
         // who leaves lets its listeners end before it gives its locks up
         consumer.setAwaitTerminationMillisWhenShutdown(5000);
         consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            for (MessageExt message : messages) {
-                String what = name + " " + message.getQueueId() + " " + new String(message.getBody(), StandardCharsets.UTF_8);
-                append("begin " + what);
-                work();
-                append("end " + what);
-            }
-            return ConsumeOrderlyStatus.SUCCESS;
-        });
-        consumer.start();
         return consumer;
     }
 
