@@ -18,7 +18,7 @@ from kerolox.admin import (
     TrackType,
     UnitTopics,
 )
-from kerolox.client import PushConsumerSettings
+from kerolox.client import PushConsumerSettings, connect
 from kerolox.client import sync as blocking
 from kerolox.errors import (
     BrokerError,
@@ -346,9 +346,8 @@ async def test_write_permission_is_wiped_and_given_back(admin: Admin, scene: Sce
     assert [queue.perm for queue in (await admin.describe_route(scene.topic)).queues] == [6]
 
 
-async def test_a_broker_without_access_control_says_so(admin: Admin, broker: str) -> None:
-    admin = Admin(admin.name_servers, timeout_seconds=1.0)
-    async with admin:
+async def test_a_broker_without_access_control_says_so(scene: Scene, broker: str) -> None:
+    async with Admin(scene.cluster.name_server, timeout_seconds=1.0) as admin:
         silent = (BrokerError, RequestTimeoutError)
         with pytest.raises(silent):
             await admin.acl_versions(broker=broker)
@@ -490,6 +489,15 @@ async def test_a_round_of_the_monitor_sees_groups_that_are_online(
     assert [each.client_id for each in found.statuses[scene.group].members] == [scene.client_id]
     assert found.offsets_moved == ()
     assert scene.group not in found.failed
+
+
+async def test_an_admin_lives_on_the_connections_of_a_client(scene: Scene) -> None:
+    async with connect([scene.cluster.name_server]) as connection:
+        async with Admin.on(connection.access) as admin:
+            assert scene.topic in await admin.list_topics()
+            assert (await admin.message_at(scene.queue, 0)).body == b"0"
+        async with connection.producer("p-admin") as producer:
+            assert len(await producer.queues(scene.topic)) == 4
 
 
 async def test_the_blocking_admin_gives_the_same(scene: Scene) -> None:

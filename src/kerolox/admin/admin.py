@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Self
 
-from kerolox import owners
 from kerolox.admin._requests.consumers import ConsumerRequests
 from kerolox.admin._requests.messages import MessageRequests
 from kerolox.admin._requests.reports import ReportRequests
 from kerolox.admin._requests.servers import ServerRequests
 from kerolox.admin._requests.topics import TopicRequests
-from kerolox.admin.asking import fresh
+from kerolox.client.aio.connection import Connection
 from kerolox.client.aio.network.access import TIMEOUT_SECONDS, Access
-from kerolox.client.aio.network.addressing import sources_of
-from kerolox.client.aio.settings import ClientSettings
+from kerolox.client.aio.network.identity import NAME_SERVER_VARIABLE
 from kerolox.client.core.arguments import name_server_text
-from kerolox.errors import ClientClosedError, ClientError, ConfigError
-from kerolox.remoting.client import RemotingClient
+from kerolox.errors import ClientClosedError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kerolox.client.aio.settings import ClientSettings
 
 TIMEOUT_SECONDS_MAX = 3_600.0
 
@@ -62,15 +60,11 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
                 f"timeout_seconds is {timeout_seconds!r}; it must be more than 0 and at most "
                 f"{TIMEOUT_SECONDS_MAX:g}"
             )
-        self.settings: ClientSettings = settings or ClientSettings()
         self.timeout_seconds = timeout_seconds
-        given = name_server_text(name_server)
-        self._name_servers, self._address_server = sources_of(given, self.settings)
-        self._made_in = owners.generation()
+        self._where = name_server_text(name_server) or f"${NAME_SERVER_VARIABLE}"
+        self._connection: _Own | None = _Own(name_server, settings=settings)
         self._shared: Access | None = None
         self._access: Access | None = None
-        self._remoting: RemotingClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     @classmethod
@@ -81,13 +75,14 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
         Args:
             access: their way to a cluster.
         """
-        admin = cls(access.name_servers, timeout_seconds=access.timeout_seconds)
-        admin._shared = access
+        admin = cls.__new__(cls)
+        admin.timeout_seconds = access.timeout_seconds
+        admin._connection, admin._shared, admin._access = None, access, None
+        admin._where, admin._closed = ";".join(access.name_servers), False
         return admin
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._is_open else "not started"
-        return f"<Admin {';'.join(self.name_servers)}, {state}>"
+        return f"<Admin {self._where}{', closed' if self._closed else ''}>"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -95,13 +90,6 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @property
-    def name_servers(self) -> tuple[str, ...]:
-        """``host:port`` of each name server."""
-        if self._access is not None:
-            return self._access.name_servers
-        return self._shared.name_servers if self._shared is not None else self._name_servers
 
     async def start(self) -> None:
         """Make ready; nothing is connected before the first question.
@@ -112,39 +100,15 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
         """
         if self._closed:
             raise ClientClosedError("the Admin is closed; make a new one")
-        if self._is_open:
-            return
-        self._check_process()
-        names = self._name_servers
-        if self._address_server is not None:
-            names = await self._address_server.fetch() or names
-        if self._closed or self._is_open:  # meanwhile
-            return
-        settings = self.settings
-        self._loop = asyncio.get_running_loop()
-        self._remoting = RemotingClient(
-            rpc_hook=settings.rpc_hook,
-            credentials=settings.credentials,
-            tls=settings.tls,
-            serialize_type=settings.header_encoding,
-        )
-        self._access = Access(self._remoting, names, self.timeout_seconds)
+        if self._connection is not None:
+            await self._connection.start()
 
     async def close(self) -> None:
-        """Close all connections of its own, within two seconds. Idempotent; questions that are open
-        end with ClientClosedError."""
+        """Close the connections of its own, within five seconds. Idempotent; questions that are
+        open end with an error."""
         self._closed = True
-        remoting, self._remoting = self._remoting, None
-        self._access = self._shared = None
-        if remoting is None or self._made_in != owners.generation():
-            return
-        if self._loop is asyncio.get_running_loop():
-            # Whoever is cancelled here leaves no connection behind.
-            try:
-                await remoting.close()
-            except BaseException:
-                remoting.abort()
-                raise
+        if self._connection is not None:
+            await self._connection.close()
 
     @property
     def access(self) -> Access:
@@ -155,21 +119,29 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
         """
         return self._open()
 
-    @property
-    def _is_open(self) -> bool:
-        return self._access is not None or self._shared is not None
-
     def _open(self) -> Access:
-        if self._shared is not None:
-            return fresh(self._shared)
-        self._check_process()
-        if self._access is None:
-            what = "closed; make a new one" if self._closed else "not started"
-            raise ClientClosedError(f"the Admin is {what}; use it in an async with statement")
-        if self._loop is not asyncio.get_running_loop():
-            raise ClientError(owners.in_other_loop("Admin"))
-        return self._access
+        if self._closed:
+            raise ClientClosedError("the Admin is closed; make a new one")
+        way = self._shared
+        if way is None:
+            assert self._connection is not None
+            way = self._connection.access
+        # One of our own, since a client's has the routes that it learnt before. It is kept, since
+        # it knows which name server answers.
+        access = self._access
+        if (
+            access is None
+            or access.remoting is not way.remoting
+            or access.name_servers != way.name_servers
+        ):
+            access = Access(way.remoting, way.name_servers, self.timeout_seconds)
+            self._access = access
+        return access
 
-    def _check_process(self) -> None:
-        if self._made_in != owners.generation():
-            raise ClientError(owners.in_child("Admin"))
+
+class _Own(Connection):
+    """The connections of one ``Admin``."""
+
+    @property
+    def _name(self) -> str:
+        return "Admin"

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Self
 from kerolox.admin.admin import Admin as _Admin
 from kerolox.admin.sync._generated import AdminRequests
 from kerolox.client.aio.network.access import TIMEOUT_SECONDS
-from kerolox.client.aio.settings import ClientSettings
 from kerolox.client.sync._portal import Portal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kerolox.client.aio.settings import ClientSettings
 
 __all__ = ["Admin"]
 
@@ -61,11 +62,6 @@ class Admin(AdminRequests):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def name_servers(self) -> tuple[str, ...]:
-        """``host:port`` of each name server."""
-        return self._admin.name_servers
-
     def start(self) -> None:
         """Make ready; nothing is connected before the first question.
 
@@ -76,5 +72,5 @@ class Admin(AdminRequests):
         self._portal.open(self._admin.start)
 
     def close(self) -> None:
-        """Close all connections, within a few seconds. Idempotent."""
+        """Close all connections, within five seconds. Idempotent."""
         self._portal.shut(self._admin.close)
