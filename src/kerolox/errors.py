@@ -43,6 +43,7 @@ __all__ = [
     "MessageRejectedError",
     "NoPermissionError",
     "NotFoundError",
+    "PartlySentError",
     "RemoteProtocolError",
     "RemotingError",
     "RequestCodeNotSupportedError",
@@ -88,6 +89,18 @@ class TopicExistsError(ClientError):
 
 class MessageRejectedError(ClientError):
     """The message is illegal; it was not sent (code 13 would have been the answer)."""
+
+
+class PartlySentError(ClientError):
+    """Of several batches some are stored, and one failed; its error is the ``__cause__``.
+
+    ``sent`` is how many messages are stored, counted from the first. Those of the batch behind them
+    may be, where the cause leaves that open; all others were not sent.
+    """
+
+    def __init__(self, sent: int, count: int, cause: KeroloxError) -> None:
+        self.sent = sent
+        super().__init__(f"{sent} of {count} messages are stored; the batch behind failed: {cause}")
 
 
 class ClientClosedError(ClientError):

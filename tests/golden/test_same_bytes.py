@@ -17,11 +17,11 @@ from kerolox.inspect.check import check_store
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogWalk
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import unpack_host
 from kerolox.protocol.records import RecordView
-from kerolox.store.layout import delay_levels_ms, record_tags_code
+from kerolox.store.layout import record_tags_code
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS, MODULES
 from tests.support.stores.bench import files

@@ -15,10 +15,9 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.inspect.check import CheckReport, check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.kernel.values import Batch
 from kerolox.message import pack_host
-from kerolox.store.layout import delay_levels_ms
 from tests.support.stores.bench import NOW, Bench, files, properties
 
 STEPS = 400

@@ -39,7 +39,7 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
 from kerolox.protocol.names import (
     DEFAULT_REGION,
     NAME_CHARACTERS,
@@ -58,8 +58,6 @@ _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _BROKER_NAME = re.compile(rf"(?!\.+\Z)[.{NAME_CHARACTERS}]+")
 """Of a topic's characters, and dots, since a host's full name is RocketMQ's default. Names of dots
 alone would be other folders: a topic of the broker's name has one."""
-_LEVEL = re.compile(r"([0-9]+)([smhd])")
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INT: dict[str, object] = {"max": (1 << 31) - 1}
 """What a Java int holds; so much the kernels take, too."""
 _AMOUNT: dict[str, object] = {"min": 0, **_INT}
@@ -357,17 +355,7 @@ class BrokerConfig(RoleSettings):
         Raises:
             ConfigError: an item is not a number with a unit of s, m, h or d.
         """
-        levels = []
-        if not self.message_delay_level.strip():
-            raise ConfigError("messageDelayLevel: empty; write at least one delay, such as 1s")
-        for item in self.message_delay_level.split():
-            match = _LEVEL.fullmatch(item)
-            if match is None:
-                raise ConfigError(
-                    f"messageDelayLevel: {item!r} is no delay; write a number and one of s m h d"
-                )
-            levels.append(int(match[1]) * _UNIT_MS[match[2]])
-        return tuple(levels)
+        return delay_levels_ms(self.message_delay_level)
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port under which clients reach a broker that listens on ``port``."""

@@ -9,6 +9,7 @@ from kerolox.client.aio.consumers.push.owning.queue_events import (
     QueuesCallback,
 )
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
+from kerolox.client.aio.producers.open_transaction import Transaction
 from kerolox.client.aio.producers.producer import Producer, QueueSelector
 from kerolox.client.aio.producers.transaction import (
     LocalTransaction,
@@ -45,10 +46,16 @@ from kerolox.client.core.hooks import (
     SendHook,
 )
 from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
+from kerolox.client.core.sending.selectors import (
+    select_by_hash,
+    select_by_machine_room,
+    select_by_random,
+)
 from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.protocol.compression import CompressionType
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, TlsSettings
 
@@ -56,6 +63,7 @@ __all__ = [
     "AckIndex",
     "AllocationStrategy",
     "ClientSettings",
+    "CompressionType",
     "Connection",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -93,6 +101,7 @@ __all__ = [
     "Tls",
     "TlsSettings",
     "TraceView",
+    "Transaction",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",
@@ -103,5 +112,8 @@ __all__ = [
     "allocate_nearby",
     "connect",
     "create_reply",
+    "select_by_hash",
+    "select_by_machine_room",
+    "select_by_random",
     "split_batches",
 ]

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError, StoreError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.mapped_file import OFFSET_NAME
 from kerolox.store.index.index_file import INDEX_NAME
-from kerolox.store.layout import delay_levels_ms
 from kerolox.store.log.folders import PATH_SPLITTER
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class StoreOptions:
                 index_slots=int(values.get("maxHashSlotNum", "0")),
                 index_entries=int(values.get("maxIndexNum", "0")),
             )
-        except ValueError as error:
+        except (ConfigError, ValueError) as error:
             raise ConfigError(f"{path}: {error}") from None
 
 

@@ -7,11 +7,13 @@ a small body may claim to be gigabytes.
 
 from __future__ import annotations
 
+import importlib.util
 import zlib
 from collections.abc import Callable
+from enum import Enum
 
-from kerolox.errors import RemoteProtocolError
-from kerolox.protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK
+from kerolox.errors import ConfigError, RemoteProtocolError
+from kerolox.protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK, COMPRESSION_ZLIB
 
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed body that inflates to more is an error."""
@@ -22,6 +24,54 @@ COMPRESSION_MASK = COMPRESSED | COMPRESSION_TYPE_MASK
 _ZSTD_SLICE_BYTES = 1024
 """So many compressed bytes are inflated at once, which bounds what one step can make of them: a
 block of ZSTD is 4 bytes at least and 128 KiB inflated at most, so 32 MiB."""
+
+
+class CompressionType(Enum):
+    """How a producer compresses bodies (``CompressionType``); the value is the sysFlag's bits.
+
+    Clients of RocketMQ before 4.9.4 read ZLIB only; those of 4.9.4 and later read all three.
+    """
+
+    LZ4 = COMPRESSED | 0x100
+    ZSTD = COMPRESSED | 0x200
+    ZLIB = COMPRESSED | COMPRESSION_ZLIB
+
+
+_PACKAGES = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}
+
+
+def check_compression(kind: CompressionType) -> None:
+    """Refuse a compression whose package is not installed.
+
+    Raises:
+        ConfigError: says which package it is.
+    """
+    package = _PACKAGES.get(kind)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ConfigError(
+            f"compress_type {kind.name} needs the package {package!r}"
+            " (pip install 'kerolox[compression]')"
+        )
+
+
+def compress_body(body: bytes, kind: CompressionType, *, level: int) -> bytes:
+    """The body compressed; :func:`inflate_body` is the way back.
+
+    Args:
+        body: as the user gave it.
+        kind: how; :func:`check_compression` tells whether it can be.
+        level: of zlib and ZSTD, 0 to 9; LZ4 has none, as with Java's producers.
+    """
+    if kind is CompressionType.LZ4:
+        import lz4.frame
+
+        packed: bytes = lz4.frame.compress(body)
+        return packed
+    if kind is CompressionType.ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=level).compress(body)
+    return zlib.compress(body, level)
 
 
 class BodyTooLargeError(RemoteProtocolError):

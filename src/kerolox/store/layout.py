@@ -29,7 +29,6 @@ PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _ENTRY_PACKERS: dict[int, Callable[..., bytes]] = {1: ENTRY.pack}
 _ENTRY_PACKERS_MAX = 1_024
@@ -72,20 +71,6 @@ def is_blank(view: mmap.mmap | bytes, position: int, limit: int) -> bool:
         return False
     _size, magic = BLANK.unpack_from(view, position)
     return bool(magic == BLANK_MAGIC)
-
-
-def delay_levels_ms(levels: str) -> tuple[int, ...]:
-    """The delays of ``messageDelayLevel``, in milliseconds; level 1 comes first.
-
-    Raises:
-        ValueError: a level is not a number followed by s, m, h or d.
-    """
-    delays: list[int] = []
-    for level in levels.split():
-        if level[-1] not in _UNITS_MS or not level[:-1].isdigit():
-            raise ValueError(f"messageDelayLevel: {level!r} is not a number followed by s, m, h, d")
-        delays.append(int(level[:-1]) * _UNITS_MS[level[-1]])
-    return tuple(delays)
 
 
 def record_tags_code(

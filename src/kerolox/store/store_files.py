@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kerolox.kernel import RecoveryReport
-from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.settings import StoreSettings, delay_levels_ms
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import make_folder, offset_name, sync_path
 from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index.index_file import Index
-from kerolox.store.layout import ENTRY_BYTES, delay_levels_ms
+from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.commit_log import FILE_SIZE_SETTING, CommitLog
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 from kerolox.store.log.preallocate import FileAllocator

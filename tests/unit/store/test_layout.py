@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from kerolox.errors import ConfigError
+from kerolox.kernel.settings import delay_levels_ms
 from kerolox.message import java_hash, property_value
 from kerolox.protocol.records import head_packer, parse_record
 from kerolox.store.layout import (
     ENTRY,
     crc_matches,
-    delay_levels_ms,
     entries_packer,
     entries_unpacker,
     is_blank,
@@ -105,7 +106,7 @@ def test_delay_of_an_ordinary_topic_changes_nothing() -> None:
 
 
 def test_a_wrong_delay_level_is_named() -> None:
-    with pytest.raises(ValueError, match="messageDelayLevel: '5x'"):
+    with pytest.raises(ConfigError, match="messageDelayLevel: '5x'"):
         delay_levels_ms("1s 5x")
 
 

@@ -20,8 +20,10 @@ from kerolox.client.core.consuming.rebalance import AllocationStrategy, strategy
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.compression import CompressionType, check_compression
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, check_tls
@@ -192,7 +194,10 @@ class ProducerSettings(ClientSettings):
     """Bodies of this size or more travel and are stored compressed
     (``compressMsgBodyOverHowmuch``)."""
     compress_level: int = 5
-    """zlib level, 0 to 9."""
+    """Level of zlib and ZSTD, 0 to 9."""
+    compress_type: CompressionType | str = CompressionType.ZLIB
+    """How bodies are compressed: ZLIB, LZ4 or ZSTD (``rocketmq.message.compressType``). Clients of
+    RocketMQ before 4.9.4 read ZLIB only; ours need ``kerolox[compression]`` for the others."""
     batching: bool = False
     """Messages that wait together travel in one request, each with its own result: those of one
     topic, to one queue that is given or to any, and one ``wait_store_ok`` (``autoBatch``). Delayed
@@ -202,6 +207,8 @@ class ProducerSettings(ClientSettings):
     (``holdMaxMs``)."""
     batch_bytes_max: int = 32 * 1024
     """Size at which a batch waits no longer (``batchMaxBytes``)."""
+    vip_channel: bool = False
+    """Sends go to the brokers' second port, two below the first (``vipChannelEnabled``)."""
     create_topic_key: str = AUTO_CREATE_TOPIC
     """The topic that a new topic takes its route and permissions from."""
     default_topic_queue_nums: int = 4
@@ -209,6 +216,8 @@ class ProducerSettings(ClientSettings):
     delay_level_max: int = SCHEDULE_QUEUES
     """Highest delay level of a message: as many as the brokers' ``messageDelayLevel`` has. A
     broker delays what is higher by its highest level."""
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    """The brokers' ``messageDelayLevel``, for ``deliver_after`` of a send."""
     transaction_concurrency: int = 16
     """Checks of transactions that run at the same time (``checkThreadPoolMaxSize``); the blocking
     producer runs local transactions in as many threads."""
@@ -238,7 +247,27 @@ class ProducerSettings(ClientSettings):
         self._check("delay_level_max", 0, 65_535)
         self._check("transaction_concurrency", 1, CONCURRENCY_MAX)
         self._check("check_requests_max", 1, 100_000)
+        check_compression(self.compression)
+        self.delays_ms  # noqa: B018 - a malformed list must not wait for the first delay
         self._check_trace_topic(self.trace_topic)
+
+    @property
+    def compression(self) -> CompressionType:
+        """``compress_type`` as a member.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        return choice(CompressionType, self.compress_type, "compress_type")
+
+    @property
+    def delays_ms(self) -> tuple[int, ...]:
+        """The delay of level 1, 2 and so on, by ``delay_levels``.
+
+        Raises:
+            ConfigError: they can't be read.
+        """
+        return delay_levels_ms(self.delay_levels, name="delay_levels")
 
 
 @checked_keywords

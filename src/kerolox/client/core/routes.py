@@ -18,6 +18,9 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 
+ROOM_END = "@"
+"""Behind the machine room in a broker's name, as in ``room1@broker-a``."""
+
 MASTER_ID = 0
 """The broker id of a master."""
 

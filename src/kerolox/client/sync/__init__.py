@@ -35,6 +35,11 @@ from kerolox.client.core.hooks import (
     SendHook,
 )
 from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
+from kerolox.client.core.sending.selectors import (
+    select_by_hash,
+    select_by_machine_room,
+    select_by_random,
+)
 from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
@@ -53,7 +58,9 @@ from kerolox.client.sync._generated import (
     TransactionProducer,
     connect,
 )
+from kerolox.client.sync.transactions import Transaction
 from kerolox.message import ConsumeFromWhere, MessageModel
+from kerolox.protocol.compression import CompressionType
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, TlsSettings
 
@@ -61,6 +68,7 @@ __all__ = [
     "AckIndex",
     "AllocationStrategy",
     "ClientSettings",
+    "CompressionType",
     "Connection",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -98,6 +106,7 @@ __all__ = [
     "Tls",
     "TlsSettings",
     "TraceView",
+    "Transaction",
     "TransactionCheck",
     "TransactionProducer",
     "TransactionResult",
@@ -108,5 +117,8 @@ __all__ = [
     "allocate_nearby",
     "connect",
     "create_reply",
+    "select_by_hash",
+    "select_by_machine_room",
+    "select_by_random",
     "split_batches",
 ]

@@ -12,7 +12,7 @@ from typing import Self
 import kerolox.client as aio
 from kerolox.client.aio import client, life, query
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
-from kerolox.client.aio.producers.producer import QueueSelector
+from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX, QueueSelector
 from kerolox.client.aio.settings import (
     ClientSettings,
     LitePullConsumerSettings,
@@ -23,10 +23,13 @@ from kerolox.client.aio.settings import (
 from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.consuming.rebalance import QueueChange
+from kerolox.client.core.sending.delays import Duration
+from kerolox.client.core.sending.selectors import OrderingKey
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._portal import Portal
+from kerolox.client.sync.transactions import Transaction
 from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import TRACE_TOPIC
@@ -246,6 +249,9 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
+        deliver_after: Duration | None = None,
+        round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until it is stored.
@@ -254,6 +260,12 @@ class Producer(Client):
             message: what to send.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
+            ordering_key: messages with the same key go to the same queue, as with
+                :func:`kerolox.client.select_by_hash`; such a send is not retried. They are in the
+                order in which they were sent if each send is awaited before the next.
+            deliver_after: seconds, or a ``timedelta``, that consumers shall not see it for. It must
+                be one of ``delay_levels`` in the settings; the message has no level itself then.
+            round_up: with ``deliver_after`` take the next longer level where none is equal.
             timeout_ms: time limit of route, connection and retries together; None:
                 ``send_timeout_ms``.
 
@@ -268,7 +280,15 @@ class Producer(Client):
             RemotingError: no answer. The message may be stored; sending it again may double it.
         """
         return self._portal.run(
-            self._client.send(message, queue=queue, selector=selector, timeout_ms=timeout_ms)
+            self._client.send(
+                message,
+                queue=queue,
+                selector=selector,
+                ordering_key=ordering_key,
+                deliver_after=deliver_after,
+                round_up=round_up,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def send_oneway(
@@ -277,6 +297,9 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
+        deliver_after: Duration | None = None,
+        round_up: bool = False,
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored.
 
@@ -286,13 +309,23 @@ class Producer(Client):
             message: what to send.
             queue: where to.
             selector: chooses the queue among those of the topic.
+            ordering_key, deliver_after, round_up: as of :meth:`send`.
 
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             RemotingError: there is no connection, or no room on it in time.
         """
-        self._portal.run(self._client.send_oneway(message, queue=queue, selector=selector))
+        self._portal.run(
+            self._client.send_oneway(
+                message,
+                queue=queue,
+                selector=selector,
+                ordering_key=ordering_key,
+                deliver_after=deliver_after,
+                round_up=round_up,
+            )
+        )
 
     def send_batch(
         self,
@@ -305,7 +338,7 @@ class Producer(Client):
 
         Args:
             messages: all of one topic, in all at most ``message_bytes_max`` bytes
-                (:func:`kerolox.client.split_batches` cuts a longer list).
+                (:meth:`send_batches` cuts a longer list).
             queue: where to; such a send is not retried.
             timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
 
@@ -320,12 +353,45 @@ class Producer(Client):
             self._client.send_batch(messages, queue=queue, timeout_ms=timeout_ms)
         )
 
+    def send_batches(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        bytes_max: int = BATCH_BYTES_MAX,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages of one topic in as many batches as they need.
+
+        The batches go one after the other, each when the one before is stored.
+
+        Args:
+            messages: all of one topic; a single one that is larger than a batch goes alone.
+            queue: where to; such sends are not retried. Without it each batch has its own.
+            bytes_max: most bytes of a batch; ``message_bytes_max`` where that is less.
+            timeout_ms: time limit of each batch, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            One result per batch, in order; see :meth:`send_batch`.
+
+        Raises:
+            MessageRejectedError: they can't travel together, or one is illegal; nothing was sent.
+            PartlySentError: a batch failed after others were stored.
+            BrokerError, RemotingError, TopicRouteNotFoundError: the first batch failed.
+        """
+        return self._portal.run(
+            self._client.send_batches(
+                messages, queue=queue, bytes_max=bytes_max, timeout_ms=timeout_ms
+            )
+        )
+
     def request(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
         """Send a message and wait for the reply to it, which some consumer sends.
@@ -337,6 +403,7 @@ class Producer(Client):
             message: the request.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
+            ordering_key: as of :meth:`send`.
             timeout_ms: time limit of send and reply together; None: ``send_timeout_ms``.
 
         Returns:
@@ -350,7 +417,13 @@ class Producer(Client):
                 was not sent, as :meth:`send`.
         """
         return self._portal.run(
-            self._client.request(message, queue=queue, selector=selector, timeout_ms=timeout_ms)
+            self._client.request(
+                message,
+                queue=queue,
+                selector=selector,
+                ordering_key=ordering_key,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -429,6 +502,30 @@ class TransactionProducer(Producer):
                 message, self._portal.listener(execute), timeout_ms=timeout_ms
             )
         )
+
+    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
+        """A block of code as the local transaction of a message.
+
+        At its begin the half message is sent. At its end the message is committed. After an
+        exception it is rolled back; the exception goes on. A block that is cancelled, or whose
+        program ends, leaves the outcome open: the broker asks ``check``::
+
+            with producer.transaction(Message("Paid", b"42")) as transaction:
+                pay(42, transaction.transaction_id)
+
+        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise.
+
+        Args:
+            message: what to send; it can't be delayed.
+            timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
+
+        Raises:
+            MessageRejectedError, BrokerError, RemotingError, TopicRouteNotFoundError: at the begin,
+                as :meth:`send`; the block does not run.
+            ClientError: at the begin: the half was not stored as safely as wanted, and is rolled
+                back; the block does not run.
+        """
+        return Transaction(self._portal, self._client.transaction(message, timeout_ms=timeout_ms))
 
 
 class PullConsumer(Client):

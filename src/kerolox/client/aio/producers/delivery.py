@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.addresses import join_address, split_address
 from kerolox.client.core.hooks import SendContext, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.routes import MASTER_ID
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
     from kerolox.message import MessageQueue
     from kerolox.protocol.command import RemotingCommand
+
+VIP_PORTS_BELOW = 2
+"""A broker's second port is so far below its first (``MixAll.brokerVIPChannel``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -186,9 +190,7 @@ class Delivery:
         Raises:
             KeroloxError: it was not sent.
         """
-        address = cluster.master_address(target.broker_name) or await self._find_address(
-            cluster, plan, target, limit
-        )
+        address = await self._address(cluster, plan, target, limit)
         context = None
         if self._hooks:
             context = self._context(outgoing, target, address, is_oneway=True)
@@ -228,9 +230,7 @@ class Delivery:
         target: MessageQueue,
         limit: TimeLimit,
     ) -> SendResult:
-        address = cluster.master_address(target.broker_name) or await self._find_address(
-            cluster, plan, target, limit
-        )
+        address = await self._address(cluster, plan, target, limit)
         seconds = limit.seconds_left
         if self._hooks:
             result = await self._hooked(cluster, outgoing, target, address, seconds)
@@ -278,6 +278,21 @@ class Delivery:
         return SendContext(
             self._header.group, self._namespace, outgoing, target, address, is_oneway=is_oneway
         )
+
+    async def _address(
+        self, cluster: Cluster, plan: Plan, target: MessageQueue, limit: TimeLimit
+    ) -> str:
+        """Where sends to a queue go; errors as of :meth:`_find_address`."""
+        address = cluster.master_address(target.broker_name)
+        if address is None:
+            address = await self._find_address(cluster, plan, target, limit)
+        if not self._settings.vip_channel:
+            return address
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            raise ConnectError(str(error)) from None
+        return join_address(host, port - VIP_PORTS_BELOW)
 
     async def _find_address(
         self, cluster: Cluster, plan: Plan, queue: MessageQueue, limit: TimeLimit

@@ -9,6 +9,8 @@ and need no tasks.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 import logging
 import os
 import secrets
@@ -39,8 +41,10 @@ from kerolox.client.core.namespaces import queue_without_namespace, with_namespa
 from kerolox.client.core.routes import (
     publish_queues,
 )
+from kerolox.client.core.sending.delays import Duration, delay_level
 from kerolox.client.core.sending.latency import LatencyFaults
 from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic
+from kerolox.client.core.sending.selectors import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
     SendHeader,
@@ -49,6 +53,7 @@ from kerolox.client.core.sending.send import (
     outgoing_batch,
     outgoing_message,
     request_message,
+    split_batches,
 )
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
@@ -63,6 +68,7 @@ from kerolox.errors import (
     ClientClosedError,
     KeroloxError,
     MessageRejectedError,
+    PartlySentError,
     RemoteProtocolError,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
@@ -81,6 +87,9 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
 """Bodies of this size or more are compressed outside the event loop."""
+
+BATCH_BYTES_MAX = 1024 * 1024
+"""Most bytes of a batch that :meth:`Producer.send_batches` makes."""
 
 TOPICS_CHECKED_MAX = 10_000
 """Topic names that are remembered as legal."""
@@ -128,6 +137,7 @@ class Producer(Client):
             self.settings.default_topic_queue_nums,
             self.settings.unit_mode,
         )
+        self._compress_type = self.settings.compression
         self._plans = Plans(self.settings)
         self._legal_topics: set[str] = set()
         self._requests = OpenRequests()
@@ -151,7 +161,8 @@ class Producer(Client):
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
         self._plain: PlainSends | None = None
-        if not self._namespace and not self._send_hooks:
+        is_ordinary = not self._namespace and not self._send_hooks
+        if is_ordinary and not self.settings.vip_channel:
             self._plain = PlainSends(
                 self._header,
                 self.settings,
@@ -205,6 +216,9 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
+        deliver_after: Duration | None = None,
+        round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until it is stored.
@@ -213,6 +227,12 @@ class Producer(Client):
             message: what to send.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
+            ordering_key: messages with the same key go to the same queue, as with
+                :func:`kerolox.client.select_by_hash`; such a send is not retried. They are in the
+                order in which they were sent if each send is awaited before the next.
+            deliver_after: seconds, or a ``timedelta``, that consumers shall not see it for. It must
+                be one of ``delay_levels`` in the settings; the message has no level itself then.
+            round_up: with ``deliver_after`` take the next longer level where none is equal.
             timeout_ms: time limit of route, connection and retries together; None:
                 ``send_timeout_ms``.
 
@@ -226,6 +246,9 @@ class Producer(Client):
             ClientClosedError: the producer was closed meanwhile; the message may be stored.
             RemotingError: no answer. The message may be stored; sending it again may double it.
         """
+        if deliver_after is not None or ordering_key is not None or selector is not None:
+            message = self._delayed(message, deliver_after, round_up=round_up)
+            queue, selector = self._chosen(message, queue, selector, ordering_key)
         plain = self._plain
         if plain is None or selector is not None:
             return await self._send(message, queue, selector, self._time_limit(timeout_ms))
@@ -302,6 +325,9 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
+        deliver_after: Duration | None = None,
+        round_up: bool = False,
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored.
 
@@ -311,12 +337,15 @@ class Producer(Client):
             message: what to send.
             queue: where to.
             selector: chooses the queue among those of the topic.
+            ordering_key, deliver_after, round_up: as of :meth:`send`.
 
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             RemotingError: there is no connection, or no room on it in time.
         """
+        message = self._delayed(message, deliver_after, round_up=round_up)
+        queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster = self._sending_cluster(message)
         limit = self._time_limit(None)
         outgoing = await self._outgoing(message)
@@ -338,7 +367,7 @@ class Producer(Client):
 
         Args:
             messages: all of one topic, in all at most ``message_bytes_max`` bytes
-                (:func:`kerolox.client.split_batches` cuts a longer list).
+                (:meth:`send_batches` cuts a longer list).
             queue: where to; such a send is not retried.
             timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
 
@@ -362,11 +391,54 @@ class Producer(Client):
         if len(outgoing.body) > self.settings.message_bytes_max:
             raise MessageRejectedError(
                 f"the batch has {len(outgoing.body)} bytes; the limit is"
-                f" {self.settings.message_bytes_max}; cut it with split_batches"
+                f" {self.settings.message_bytes_max}; send_batches cuts it"
             )
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
+
+    async def send_batches(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        bytes_max: int = BATCH_BYTES_MAX,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages of one topic in as many batches as they need.
+
+        The batches go one after the other, each when the one before is stored.
+
+        Args:
+            messages: all of one topic; a single one that is larger than a batch goes alone.
+            queue: where to; such sends are not retried. Without it each batch has its own.
+            bytes_max: most bytes of a batch; ``message_bytes_max`` where that is less.
+            timeout_ms: time limit of each batch, retries included; None: ``send_timeout_ms``.
+
+        Returns:
+            One result per batch, in order; see :meth:`send_batch`.
+
+        Raises:
+            MessageRejectedError: they can't travel together, or one is illegal; nothing was sent.
+            PartlySentError: a batch failed after others were stored.
+            BrokerError, RemotingError, TopicRouteNotFoundError: the first batch failed.
+        """
+        all_messages = list(messages)
+        check_batch(all_messages)
+        for message in all_messages:
+            self._sending_cluster(message)
+        bytes_max = min(bytes_max, self.settings.message_bytes_max)
+        results: list[SendResult] = []
+        sent = 0
+        for batch in split_batches(all_messages, bytes_max=bytes_max):
+            try:
+                results.append(await self.send_batch(batch, queue=queue, timeout_ms=timeout_ms))
+            except KeroloxError as error:
+                if not results:
+                    raise
+                raise PartlySentError(sent, len(all_messages), error) from error
+            sent += len(batch)
+        return results
 
     async def request(
         self,
@@ -374,6 +446,7 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
         """Send a message and wait for the reply to it, which some consumer sends.
@@ -385,6 +458,7 @@ class Producer(Client):
             message: the request.
             queue: where to; such a send is not retried.
             selector: chooses the queue among those of the topic; such a send is not retried.
+            ordering_key: as of :meth:`send`.
             timeout_ms: time limit of send and reply together; None: ``send_timeout_ms``.
 
         Returns:
@@ -397,6 +471,7 @@ class Producer(Client):
             MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
                 was not sent, as :meth:`send`.
         """
+        queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster = self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
         correlation_id = str(uuid.uuid4())
@@ -451,23 +526,61 @@ class Producer(Client):
         """The message as it travels, under a new id or the one that it has."""
         settings = self.settings
         message_id = message_id or self._ids.next(clock.now_ms())
-        least, level = settings.compress_bytes_min, settings.compress_level
-        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= least:
-            outgoing = await asyncio.to_thread(
-                outgoing_message,
-                message,
-                message_id,
-                compress_bytes_min=least,
-                compress_level=level,
-            )
+        make = functools.partial(
+            outgoing_message,
+            message,
+            message_id,
+            compress_bytes_min=settings.compress_bytes_min,
+            compress_level=settings.compress_level,
+            compress_type=self._compress_type,
+        )
+        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= settings.compress_bytes_min:
+            outgoing = await asyncio.to_thread(make)
         else:
-            outgoing = outgoing_message(
-                message, message_id, compress_bytes_min=least, compress_level=level
-            )
+            outgoing = make()
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
     def _time_limit(self, timeout_ms: int | None) -> TimeLimit:
         return TimeLimit.of(self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _delayed(
+        self, message: Message, after: Duration | None, *, round_up: bool = False
+    ) -> Message:
+        """The message with the delay level of a duration, if one is given.
+
+        Raises:
+            MessageRejectedError: no level has it, or the message has one already.
+        """
+        if after is None:
+            return message
+        if message.delay_level:
+            raise MessageRejectedError(
+                f"the message has delay_level {message.delay_level}, and deliver_after is given,"
+                " too; leave one of them out"
+            )
+        level = delay_level(after, self.settings.delays_ms, round_up=round_up)
+        return dataclasses.replace(message, delay_level=level)
+
+    def _chosen(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: OrderingKey | None,
+    ) -> tuple[MessageQueue | None, QueueSelector | None]:
+        """The queue, where it can be told already; else what will choose it.
+
+        Raises:
+            MessageRejectedError: more than one of them is given, or the key can't be one.
+        """
+        if key is not None:
+            if queue is not None or selector is not None:
+                raise MessageRejectedError("give one of queue, selector and ordering_key only")
+            selector = select_by_hash(key)
+        plan = self._plans.get(message.topic) if self._plain is not None else None
+        if selector is None or plan is None:
+            return queue, selector
+        return self._select(selector, plan, message), None
 
     def _select(self, selector: QueueSelector, plan: Plan, message: Message) -> MessageQueue:
         """The user's choice among the queues as the user knows them."""

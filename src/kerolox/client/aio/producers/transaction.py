@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kerolox.client.aio.producers.open_transaction import Transaction
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.user_code import call_user, run_user
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
@@ -100,14 +101,7 @@ class TransactionProducer(Producer):
             BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`; the local
                 transaction did not run.
         """
-        if message.delay_level:
-            raise MessageRejectedError("a message of a transaction can't be delayed")
-        cluster = self._sending_cluster(message)
-        limit = self._time_limit(timeout_ms)
-        outgoing = half_message(await self._outgoing(message), self.group)
-        topic = outgoing.topic
-        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
-        sent = await self._delivery.deliver(cluster, plan, outgoing, None, limit)
+        outgoing, sent = await self._send_half(message, timeout_ms)
         state = TransactionState.ROLLBACK
         remark = f"the half message is stored, but {sent.status.value}"
         try:
@@ -120,6 +114,42 @@ class TransactionProducer(Producer):
         finally:
             await self._end(outgoing, sent, state, remark)
         return TransactionResult(sent, state)
+
+    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
+        """A block of code as the local transaction of a message.
+
+        At its begin the half message is sent. At its end the message is committed. After an
+        exception it is rolled back; the exception goes on. A block that is cancelled, or whose
+        program ends, leaves the outcome open: the broker asks ``check``::
+
+            async with producer.transaction(Message("Paid", b"42")) as transaction:
+                await pay(42, transaction.transaction_id)
+
+        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise.
+
+        Args:
+            message: what to send; it can't be delayed.
+            timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
+
+        Raises:
+            MessageRejectedError, BrokerError, RemotingError, TopicRouteNotFoundError: at the begin,
+                as :meth:`send`; the block does not run.
+            ClientError: at the begin: the half was not stored as safely as wanted, and is rolled
+                back; the block does not run.
+        """
+        return Transaction(lambda: self._send_half(message, timeout_ms), self._end)
+
+    async def _send_half(
+        self, message: Message, timeout_ms: int | None
+    ) -> tuple[OutgoingMessage, SendResult]:
+        if message.delay_level:
+            raise MessageRejectedError("a message of a transaction can't be delayed")
+        cluster = self._sending_cluster(message)
+        limit = self._time_limit(timeout_ms)
+        outgoing = half_message(await self._outgoing(message), self.group)
+        topic = outgoing.topic
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
+        return outgoing, await self._delivery.deliver(cluster, plan, outgoing, None, limit)
 
     async def _end(
         self, outgoing: OutgoingMessage, sent: SendResult, state: TransactionState, remark: str

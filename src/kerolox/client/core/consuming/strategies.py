@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, allocate_averagely
+from kerolox.client.core.routes import ROOM_END
 from kerolox.errors import ClientError
 from kerolox.message import MessageQueue
 from kerolox.protocol.names import RETRY_PREFIX
-
-ROOM_END = "@"
-"""What stands behind the machine room in a broker's name."""
 
 _Item = TypeVar("_Item")
 

@@ -7,7 +7,6 @@ message is stored; they are the four statuses of a :class:`SendResult`.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -25,21 +24,18 @@ from kerolox.message import (
     encode_properties,
 )
 from kerolox.protocol.codes import (
-    COMPRESSED,
-    COMPRESSION_ZLIB,
     FLAG_ONEWAY,
     RequestCode,
     ResponseCode,
 )
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.compression import COMPRESSION_MASK
+from kerolox.protocol.compression import COMPRESSION_MASK, CompressionType, compress_body
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import encode_batch
 
-ZLIB_FLAGS = COMPRESSED | COMPRESSION_ZLIB
-"""Older readers look at bit 0 only."""
-
-_BATCH_ITEM_OVERHEAD_BYTES = 22
+_BATCH_ITEM_BYTES = 22 + 96
+"""Of a message in a batch, at most, beside its body and its user's texts: lengths, and the
+properties that each has, names included (an id of IPv6 among them)."""
 
 _NOT_SENT_AGAIN = (
     PropertyKey.MIN_OFFSET,
@@ -142,11 +138,6 @@ class SendHeader(NamedTuple):
         return RemotingCommand(code, fields, message.body, flag=FLAG_ONEWAY if oneway else 0)
 
 
-def compress_body(body: bytes, *, level: int) -> bytes:
-    """The body as zlib data."""
-    return zlib.compress(body, level)
-
-
 def _property_text(message: Message, message_id: str) -> str:
     properties = message.wire_properties()
     properties[PropertyKey.UNIQUE_KEY] = message_id
@@ -160,7 +151,12 @@ def _property_text(message: Message, message_id: str) -> str:
 
 
 def outgoing_message(
-    message: Message, message_id: str, *, compress_bytes_min: int, compress_level: int
+    message: Message,
+    message_id: str,
+    *,
+    compress_bytes_min: int,
+    compress_level: int,
+    compress_type: CompressionType = CompressionType.ZLIB,
 ) -> OutgoingMessage:
     """Prepare one message; a body of ``compress_bytes_min`` bytes or more is compressed.
 
@@ -169,7 +165,8 @@ def outgoing_message(
     """
     body, sys_flag = message.body, 0
     if len(body) >= compress_bytes_min:
-        body, sys_flag = compress_body(body, level=compress_level), ZLIB_FLAGS
+        body = compress_body(body, compress_type, level=compress_level)
+        sys_flag = compress_type.value
     text = _property_text(message, message_id)
     is_reply = isinstance(message, ReplyMessage)
     return OutgoingMessage(
@@ -222,16 +219,13 @@ def split_batches(
 
     Args:
         messages: of one topic.
-        bytes_max: about how many bytes a list may have; a single larger message goes alone.
+        bytes_max: most bytes that a list has as a batch; a single larger message goes alone.
         count_max: most messages of a list.
     """
     batch: list[Message] = []
     size = 0
     for message in messages:
-        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
-        texts = len(keys) + len(message.tags) + 80
-        texts += sum(len(name) + len(value) + 2 for name, value in message.properties.items())
-        message_size = _BATCH_ITEM_OVERHEAD_BYTES + len(message.body) + texts
+        message_size = _BATCH_ITEM_BYTES + len(message.body) + _text_bytes(message)
         if batch and (size + message_size > bytes_max or len(batch) >= count_max):
             yield batch
             batch, size = [], 0
@@ -239,6 +233,15 @@ def split_batches(
         size += message_size
     if batch:
         yield batch
+
+
+def _text_bytes(message: Message) -> int:
+    """At most so many bytes have the properties of a message that are not the same in all."""
+    keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+    texts = [keys, message.tags]
+    for name, value in message.properties.items():
+        texts += name, str(value)
+    return len("".join(texts).encode("utf-8", "replace")) + 2 * len(message.properties)
 
 
 def retry_message(

@@ -29,6 +29,28 @@ class TransactionResult(NamedTuple):
     send: SendResult
     state: TransactionState
 
+    @property
+    def transaction_id(self) -> str:
+        """The message's id (UNIQ_KEY), by which a check knows it again (``getTransactionId``)."""
+        return self.send.message_id
+
+
+def state_after(chosen: TransactionState | None, error: BaseException | None) -> TransactionState:
+    """How a transaction ends whose local part is a block of code.
+
+    Args:
+        chosen: what the block said itself; that counts.
+        error: what ended the block. Without any it commits, after an :class:`Exception` it rolls
+            back. After a cancellation, or the end of the program, nobody knows how far the local
+            transaction came: the broker asks later.
+    """
+    if chosen is not None:
+        return chosen
+    if error is None:
+        return TransactionState.COMMIT
+    is_failure = isinstance(error, Exception)
+    return TransactionState.ROLLBACK if is_failure else TransactionState.UNKNOWN
+
 
 class Half(NamedTuple):
     """A half message, as requests name it."""
