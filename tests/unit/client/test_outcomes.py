@@ -13,11 +13,10 @@ from kerolox.client import AckIndex, ConsumeStatus, MessageModel, Outcome
 from kerolox.client.core.consuming.outcome import Action, failed_outcomes
 from kerolox.client.core.delays import DELAYS_SECONDS, level_of
 from kerolox.errors import ConfigError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.message import MessageExt, decode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.store.layout import delay_levels_ms
 from tests.support.eventually import until
 from tests.unit.client.test_push_consumer import RETRY, Consumer, QueueBroker
 

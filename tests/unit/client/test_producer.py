@@ -317,7 +317,7 @@ async def test_an_illegal_message_is_refused_before_anything_is_asked(message: M
 
 async def test_a_batch_over_the_limit_is_refused() -> None:
     async with producer(CLOSED_PORT, message_bytes_max=1000) as made:
-        with pytest.raises(MessageRejectedError, match="split_batches"):
+        with pytest.raises(MessageRejectedError, match="send_batches cuts it"):
             await made.send_batch([Message("T", bytes(600)), Message("T", bytes(600))])
 
 

@@ -259,15 +259,11 @@ class Producer(Client):
         Args:
             message: what to send.
             queue: where to; such a send is not retried.
-            selector: chooses the queue among those of the topic; such a send is not retried.
-            ordering_key: messages with the same key go to the same queue, as with
-                :func:`kerolox.client.select_by_hash`; such a send is not retried. They are in the
-                order in which they were sent if each send is awaited before the next.
-            deliver_after: seconds, or a ``timedelta``, that consumers shall not see it for. It must
-                be one of ``delay_levels`` in the settings; the message has no level itself then.
-            round_up: with ``deliver_after`` take the next longer level where none is equal.
-            timeout_ms: time limit of route, connection and retries together; None:
-                ``send_timeout_ms``.
+            selector: chooses the queue among those of the topic; not retried either.
+            ordering_key: one queue for all of a key (:func:`select_by_hash`); not retried either.
+            deliver_after: seconds or a ``timedelta`` until consumers see it: one of the settings'
+                ``delay_levels``; ``round_up`` takes the next longer one where none is equal.
+            timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
             Where it was stored; its status tells how safely.
@@ -276,8 +272,7 @@ class Producer(Client):
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             BrokerError: the broker refused it (the last one that was tried).
-            ClientClosedError: the producer was closed meanwhile; the message may be stored.
-            RemotingError: no answer. The message may be stored; sending it again may double it.
+            ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
         return self._portal.run(
             self._client.send(

@@ -147,16 +147,7 @@ class Producer(Client):
             self._faults = LatencyFaults(lambda: time.monotonic() * 1_000)
         self._send_hooks = self.settings.send_hooks
         self._end_hooks = self.settings.end_transaction_hooks
-        self._tracing: TraceDispatcher | None = None
-        if self.settings.enable_trace:
-            name_servers = ";".join(self._name_servers)
-            self._tracing = TraceDispatcher(
-                lambda: trace_producer(group, "PRODUCE", name_servers, self.settings),
-                self.settings.trace_topic,
-            )
-            hook = self._tracing.hook(self._ids)
-            self._send_hooks += (hook,)
-            self._end_hooks += (hook,)
+        self._tracing = self._new_tracing(group) if self.settings.enable_trace else None
         self._delivery = Delivery(
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
@@ -171,6 +162,17 @@ class Producer(Client):
                 self._delivery,
                 self._open_cluster,
             )
+
+    def _new_tracing(self, group: str) -> TraceDispatcher:
+        name_servers = ";".join(self._name_servers)
+        made = TraceDispatcher(
+            lambda: trace_producer(group, "PRODUCE", name_servers, self.settings),
+            self.settings.trace_topic,
+        )
+        hook = made.hook(self._ids)
+        self._send_hooks += (hook,)
+        self._end_hooks += (hook,)
+        return made
 
     async def start(self) -> None:
         """Start to poll routes and to send heartbeats, in the background.
@@ -226,15 +228,11 @@ class Producer(Client):
         Args:
             message: what to send.
             queue: where to; such a send is not retried.
-            selector: chooses the queue among those of the topic; such a send is not retried.
-            ordering_key: messages with the same key go to the same queue, as with
-                :func:`kerolox.client.select_by_hash`; such a send is not retried. They are in the
-                order in which they were sent if each send is awaited before the next.
-            deliver_after: seconds, or a ``timedelta``, that consumers shall not see it for. It must
-                be one of ``delay_levels`` in the settings; the message has no level itself then.
-            round_up: with ``deliver_after`` take the next longer level where none is equal.
-            timeout_ms: time limit of route, connection and retries together; None:
-                ``send_timeout_ms``.
+            selector: chooses the queue among those of the topic; not retried either.
+            ordering_key: one queue for all of a key (:func:`select_by_hash`); not retried either.
+            deliver_after: seconds or a ``timedelta`` until consumers see it: one of the settings'
+                ``delay_levels``; ``round_up`` takes the next longer one where none is equal.
+            timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
             Where it was stored; its status tells how safely.
@@ -243,11 +241,11 @@ class Producer(Client):
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
             BrokerError: the broker refused it (the last one that was tried).
-            ClientClosedError: the producer was closed meanwhile; the message may be stored.
-            RemotingError: no answer. The message may be stored; sending it again may double it.
+            ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
-        if deliver_after is not None or ordering_key is not None or selector is not None:
+        if deliver_after is not None:
             message = self._delayed(message, deliver_after, round_up=round_up)
+        if ordering_key is not None or selector is not None:
             queue, selector = self._chosen(message, queue, selector, ordering_key)
         plain = self._plain
         if plain is None or selector is not None:
@@ -261,8 +259,7 @@ class Producer(Client):
         send = plain.begin(cluster, message, queue, timeout_ms)
         if send is None:
             return await self._send(message, queue, None, self._time_limit(timeout_ms))
-        delivery = self._delivery
-        delivery.begin()
+        (delivery := self._delivery).begin()
         try:
             answer: Answer | KeroloxError
             try:
