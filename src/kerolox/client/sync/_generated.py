@@ -258,9 +258,9 @@ class Producer(Client):
 
         Args:
             message: what to send.
-            queue: where to; such a send is not retried.
-            selector: chooses the queue among those of the topic; not retried either.
-            ordering_key: one queue for all of a key (:func:`select_by_hash`); not retried either.
+            queue: where to; such a send is not retried, nor one with the next two.
+            selector: chooses the queue among those of the topic.
+            ordering_key: one queue for all of a key (:func:`select_by_hash`).
             deliver_after: seconds or a ``timedelta`` until consumers see it: one of the settings'
                 ``delay_levels``; ``round_up`` takes the next longer one where none is equal.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.

@@ -227,9 +227,9 @@ class Producer(Client):
 
         Args:
             message: what to send.
-            queue: where to; such a send is not retried.
-            selector: chooses the queue among those of the topic; not retried either.
-            ordering_key: one queue for all of a key (:func:`select_by_hash`); not retried either.
+            queue: where to; such a send is not retried, nor one with the next two.
+            selector: chooses the queue among those of the topic.
+            ordering_key: one queue for all of a key (:func:`select_by_hash`).
             deliver_after: seconds or a ``timedelta`` until consumers see it: one of the settings'
                 ``delay_levels``; ``round_up`` takes the next longer one where none is equal.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
@@ -247,29 +247,24 @@ class Producer(Client):
             message = self._delayed(message, deliver_after, round_up=round_up)
         if ordering_key is not None or selector is not None:
             queue, selector = self._chosen(message, queue, selector, ordering_key)
-        plain = self._plain
-        if plain is None or selector is not None:
+        if (plain := self._plain) is None or selector is not None:
             return await self._send(message, queue, selector, self._time_limit(timeout_ms))
         cluster = self._cluster or self._open_cluster()
-        if self.settings.batching:
-            shared = plain.gather(cluster, message, queue, timeout_ms)
-            if shared is not None:
-                return await self._delivery.counted(shared)
-            return await self._send(message, queue, None, self._time_limit(timeout_ms))
-        send = plain.begin(cluster, message, queue, timeout_ms)
+        is_batching = self.settings.batching
+        if is_batching and (shared := plain.gather(cluster, message, queue, timeout_ms)):
+            return await self._delivery.counted(shared)
+        send = None if is_batching else plain.begin(cluster, message, queue, timeout_ms)
         if send is None:
             return await self._send(message, queue, None, self._time_limit(timeout_ms))
         (delivery := self._delivery).begin()
         try:
-            answer: Answer | KeroloxError
             try:
-                answer = await send[0]
-            except KeroloxError as error:
+                answer: Answer | KeroloxError = await send[0]
+            except BaseException as error:
                 withdraw(send, error)
+                if not isinstance(error, KeroloxError):  # the caller was cancelled
+                    raise
                 answer = error
-            except BaseException as error:  # the caller was cancelled
-                withdraw(send, error)
-                raise
             if isinstance(answer, tuple):
                 if self._faults is not None and queue is None:
                     delivery.note(send[2].queue, seconds_since(send))
