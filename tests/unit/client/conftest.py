@@ -7,7 +7,7 @@ import pytest
 BOUNDS = (
     "core.life.FAREWELL_SECONDS",
     "aio.life.CLOSE_SECONDS_MAX",
-    "aio.consumers.push_consumer.OFFSETS_SECONDS_MAX",
+    "aio.consumers.push.owning.ownership.OFFSETS_SECONDS_MAX",
     "aio.network.instance.FAREWELL_SECONDS_MAX",
 )
 

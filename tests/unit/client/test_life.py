@@ -156,7 +156,7 @@ async def test_a_frozen_broker_keeps_no_offset_of_another_from_being_stored(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (
-        "consumers.push_consumer.OFFSETS_SECONDS_MAX",
+        "consumers.push.owning.ownership.OFFSETS_SECONDS_MAX",
         "network.instance.FAREWELL_SECONDS_MAX",
     ):
         monkeypatch.setattr(f"kerolox.client.aio.{name}", 1.0)

@@ -260,3 +260,17 @@ async def test_a_topic_may_be_read_in_order_from_now_on(broker: LockBroker) -> N
         broker.add(1)
         await until(lambda: consumer.seen)
     assert consumer.seen[-1] == (1, 0)
+
+
+async def test_operators_see_order_and_locks(broker: LockBroker) -> None:
+    broker.count = 1
+    consumer = Orderly(broker)
+    async with consumer:
+        await until(lambda: consumer.seen)
+        answer = await broker.ask_client(
+            RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId=consumer.client_id
+        )
+        info = loads(answer.body)
+        assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"
+        assert info["mqTable"][T0]["locked"]
+        assert info["mqTable"][T0]["lastLockTimestamp"] > 0

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import PushConsumerSettings, QueueChange, sync
-from kerolox.client.aio.consumers.push.owning import queue_events
+from kerolox.client.aio.consumers.push.owning import ownership, queue_events
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
@@ -76,6 +76,22 @@ async def test_callbacks_that_fail_or_hang_hold_nothing_up(
         await until(lambda: consumer.got)
     assert "takes more than" in caplog.text
     assert "IndexError" in caplog.text
+
+
+async def test_a_callback_that_hangs_keeps_no_offset_from_being_stored_by_a_close(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "CALLBACK_SECONDS_AT_CLOSE", 0.01)
+    broker.count = 1
+    consumer = Consumer(broker, persist_interval_ms=600_000)
+
+    async def hang(_: list[MessageQueue]) -> None:
+        await asyncio.Event().wait()
+
+    consumer.on_revoked(hang)
+    async with consumer:
+        await until(lambda: consumer.got)
+    assert broker.committed["T", 0] == 1
 
 
 async def test_the_blocking_client_calls_back_in_its_listener_threads(broker: QueueBroker) -> None:

@@ -10,6 +10,7 @@ from kerolox.protocol.codes import VERSION, version_text
 from kerolox.protocol.fastjson import dumps
 
 if TYPE_CHECKING:
+    from kerolox.client.core.consuming.ordered.locks import QueueLock
     from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
@@ -76,7 +77,9 @@ def check_client_body(client_id: str, group: str, subscription: Subscription) ->
     )
 
 
-def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]:
+def _process_queue(
+    queue: ProcessQueue, commit_offset: int, lock: QueueLock | None, now_ms: int
+) -> dict[str, object]:
     return {
         "cachedMsgCount": len(queue),
         "cachedMsgMaxOffset": queue.last_offset or 0,
@@ -85,9 +88,9 @@ def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]
         "commitOffset": commit_offset,
         "droped": queue.is_dropped,
         "lastConsumeTimestamp": queue.last_consume_ms,
-        "lastLockTimestamp": 0,
+        "lastLockTimestamp": (lock.granted_ms or 0) if lock is not None else 0,
         "lastPullTimestamp": queue.last_pull_ms,
-        "locked": False,
+        "locked": lock is not None and lock.is_valid(now_ms),
         "transactionMsgCount": 0,
         "transactionMsgMaxOffset": 0,
         "transactionMsgMinOffset": 0,
@@ -96,12 +99,17 @@ def _process_queue(queue: ProcessQueue, commit_offset: int) -> dict[str, object]
 
 
 def running_properties(
-    consume_type: str, start_ms: int, name_servers: Iterable[str], *, threads: int
+    consume_type: str,
+    start_ms: int,
+    name_servers: Iterable[str],
+    *,
+    threads: int,
+    in_order: bool = False,
 ) -> dict[str, str]:
     """What a consumer says of itself in its running info."""
     return {
         "PROP_CLIENT_VERSION": version_text(VERSION),
-        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUMEORDERLY": "true" if in_order else "false",
         "PROP_CONSUMER_START_TIMESTAMP": str(start_ms),
         "PROP_CONSUME_TYPE": consume_type,
         "PROP_NAMESERVER_ADDR": ";".join(name_servers),
@@ -116,11 +124,17 @@ def running_info_body(
     queues: Mapping[MessageQueue, tuple[ProcessQueue, int]],
     stats: Mapping[str, TopicStats],
     now_ms: int,
+    locks: Mapping[MessageQueue, QueueLock] | None = None,
 ) -> bytes:
-    """``ConsumerRunningInfo``; ``queues`` gives each process queue with its commit offset."""
+    """``ConsumerRunningInfo``; ``queues`` gives each process queue with its commit offset,
+    ``locks`` those of the queues that are read in order."""
+    held = locks or {}
     return dumps(
         {
-            "mqTable": {queue: _process_queue(*item) for queue, item in queues.items()},
+            "mqTable": {
+                queue: _process_queue(*item, held.get(queue), now_ms)
+                for queue, item in queues.items()
+            },
             "properties": dict(properties),
             "statusTable": {topic: item.consume_status(now_ms) for topic, item in stats.items()},
             "subscriptionSet": [_subscription(item) for item in subscriptions],

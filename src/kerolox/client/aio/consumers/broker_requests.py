@@ -7,9 +7,10 @@ message now. Anything else is answered with code 3.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kerolox import clock
 from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.heartbeat import running_info_body, running_properties
 from kerolox.errors import RemoteProtocolError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from kerolox.client.aio.consumers.offset_store import OffsetStore
+    from kerolox.client.core.consuming.ordered.locks import QueueLock
     from kerolox.client.core.consuming.process_queue import ProcessQueue
     from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
@@ -45,6 +47,10 @@ class ConsumerView:
     reset_offsets: Callable[[dict[MessageQueue, int]], Awaitable[None]]
     consume_directly: Callable[[MessageExt], Awaitable[ConsumeStatus]] | None = None
     """None: it has no listeners."""
+    is_ordered: Callable[[str], bool] = lambda _: False
+    """Whether a topic is read in order."""
+    locks: Mapping[MessageQueue, QueueLock] = field(default_factory=dict)
+    """Those of the queues that are read in order."""
 
 
 async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> RemotingCommand:
@@ -65,7 +71,7 @@ async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> Rem
         return command.response()
     consume = consumer.consume_directly
     if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY and consume is not None:
-        return command.response(body=await _consume_directly(consume, command))
+        return command.response(body=await _consume_directly(consumer, consume, command))
     return command.not_supported()
 
 
@@ -100,6 +106,7 @@ def _running_info(consumer: ConsumerView) -> bytes:
             consumer.start_ms,
             consumer.name_servers,
             threads=consumer.consume_concurrency,
+            in_order=all(consumer.is_ordered(item.topic) for item in consumer.subscriptions),
         ),
         subscriptions=consumer.subscriptions,
         queues={
@@ -107,7 +114,8 @@ def _running_info(consumer: ConsumerView) -> bytes:
             for queue, process_queue in consumer.queues.items()
         },
         stats=consumer.stats,
-        now_ms=time.time_ns() // 1_000_000,
+        now_ms=clock.now_ms(),
+        locks=consumer.locks,
     )
 
 
@@ -121,11 +129,13 @@ def _offsets(consumer: ConsumerView, topic: str) -> bytes:
 
 
 async def _consume_directly(
-    consume: Callable[[MessageExt], Awaitable[ConsumeStatus]], command: RemotingCommand
+    consumer: ConsumerView,
+    consume: Callable[[MessageExt], Awaitable[ConsumeStatus]],
+    command: RemotingCommand,
 ) -> bytes:
     broker_name = command.ext_fields.get("brokerName", "")
     message, _ = decode_record(command.body, broker_name=broker_name)
-    start = time.monotonic()
+    topic, start = message.topic, time.monotonic()
     remark = ""
     try:
         status = await consume(message)
@@ -136,7 +146,7 @@ async def _consume_directly(
         {
             "autoCommit": True,
             "consumeResult": result,
-            "order": False,
+            "order": consumer.is_ordered(topic),
             "remark": remark,
             "spentTimeMills": int((time.monotonic() - start) * 1000),
         }

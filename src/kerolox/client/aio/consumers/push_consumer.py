@@ -53,7 +53,7 @@ from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.heartbeat import PASSIVELY, ConsumerFacts
-from kerolox.client.core.life import OFFSETS_SECONDS_MAX, close_seconds
+from kerolox.client.core.life import close_seconds
 from kerolox.client.core.namespaces import queue_with_namespace, queue_without_namespace
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
@@ -465,11 +465,7 @@ class PushConsumer(Client):
         await asyncio.gather(self._leave_group(cluster, parts), *tracing)
 
     async def _leave_group(self, cluster: Cluster, parts: _Parts) -> None:
-        try:
-            async with asyncio.timeout(OFFSETS_SECONDS_MAX):
-                await parts.ownership.close()
-        except TimeoutError:
-            _log.warning("not all offsets of group %s were stored in time", self.group)
+        await parts.ownership.close()
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
         self._assignments.clear()
@@ -586,5 +582,7 @@ class PushConsumer(Client):
             parts.offsets,
             self.reset_offsets,
             self._listeners.consume_directly,
+            self._subscriptions.is_ordered,
+            parts.ownership.locks,
         )
         return await answer_broker(view, command)

@@ -10,6 +10,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.offset_store import start_offset
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.core.consuming.ordered.locks import QueueLock
+from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.query import ClusterQueries
     from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.message import MessageQueue
+
+CALLBACK_SECONDS_AT_CLOSE = 1.0
+"""A close waits so long for each callback."""
 
 _log = logging.getLogger(__name__)
 
@@ -176,13 +180,18 @@ class Ownership:
                     self._offsets.table.remove(queue)
         return not staying
 
-    async def renew_locks(self) -> list[MessageQueue]:
-        """Renew all locks (``lockAll``); the queues that other members have now."""
-        locks = {
+    @property
+    def locks(self) -> dict[MessageQueue, QueueLock]:
+        """The locks of the queues that are read in order."""
+        return {
             queue: each.orderly.lock
             for queue, each in self._assignments.items()
             if each.orderly is not None and each.orderly.lock is not None
         }
+
+    async def renew_locks(self) -> list[MessageQueue]:
+        """Renew all locks (``lockAll``); the queues that other members have now."""
+        locks = self.locks
         if self._locks is None or not locks:
             return []
         held, lost = await self._locks.lock(locks)
@@ -212,8 +221,15 @@ class Ownership:
         return False
 
     async def close(self) -> None:
-        """Store the offsets of all, give up their locks, forget them."""
-        await self._events.revoked(self._assignments)
+        """Tell of the end, store the offsets of all, give up their locks; each in bounded time."""
+        await self._events.revoked(self._assignments, seconds=CALLBACK_SECONDS_AT_CLOSE)
+        try:
+            async with asyncio.timeout(OFFSETS_SECONDS_MAX):
+                await self._store_and_unlock()
+        except TimeoutError:
+            _log.warning("not all offsets were stored, or not all locks given up, in time")
+
+    async def _store_and_unlock(self) -> None:
         await self._offsets.persist(list(self._assignments), wait=True)
         locked = [
             queue

@@ -41,9 +41,9 @@ class QueueEvents:
         """Nothing of these was pulled yet."""
         await self._tell(self.on_assigned, self._shown(queues))
 
-    async def revoked(self, queues: Iterable[MessageQueue]) -> None:
+    async def revoked(self, queues: Iterable[MessageQueue], seconds: float | None = None) -> None:
         """No listener gets more of these; their offsets are about to be stored."""
-        await self._tell(self.on_revoked, self._shown(queues))
+        await self._tell(self.on_revoked, self._shown(queues), seconds)
 
     async def changed(
         self, topic: str, everything: Sequence[MessageQueue], ours: Sequence[MessageQueue]
@@ -57,21 +57,29 @@ class QueueEvents:
     def _shown(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return sorted(queue_without_namespace(self._namespace, queue) for queue in queues)
 
-    async def _tell(self, callbacks: list[QueuesCallback], queues: list[MessageQueue]) -> None:
+    async def _tell(
+        self,
+        callbacks: list[QueuesCallback],
+        queues: list[MessageQueue],
+        seconds: float | None = None,
+    ) -> None:
         if callbacks and queues:
-            await call_all(callbacks, queues)
+            await call_all(callbacks, queues, seconds)
 
 
 async def call_all(
-    callbacks: Sequence[Callable[[_Argument], Awaitable[None] | None]], argument: _Argument
+    callbacks: Sequence[Callable[[_Argument], Awaitable[None] | None]],
+    argument: _Argument,
+    seconds: float | None = None,
 ) -> None:
-    """Call each in turn; failures are logged."""
+    """Call each in turn, each for at most so long; failures are logged."""
+    limit = CALLBACK_SECONDS_MAX if seconds is None else seconds
     for callback in list(callbacks):
         name = getattr(callback, "__qualname__", repr(callback))
         try:
-            async with asyncio.timeout(CALLBACK_SECONDS_MAX):
+            async with asyncio.timeout(limit):
                 await call_user(callback, argument)
         except TimeoutError:
-            _log.warning("callback %s takes more than %.1f s", name, CALLBACK_SECONDS_MAX)
+            _log.warning("callback %s takes more than %.1f s", name, limit)
         except Exception:
             _log.exception("callback %s failed", name)
