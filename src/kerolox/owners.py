@@ -48,6 +48,14 @@ def in_other_loop(what: str) -> str:
     )
 
 
+def not_pickled(what: str) -> str:
+    """What a thing with connections says to whoever pickles it, to send it to another process."""
+    return (
+        f"{what} can't be pickled: it has connections and an event loop of this process;"
+        " make one in the process that needs it"
+    )
+
+
 def watch(thing: Inheritable) -> None:
     """Have a thing told in children that are forked from now on; ends with the thing itself."""
     _watched.add(thing)

@@ -92,6 +92,9 @@ class LifeCycle(ClusterQueries):
     def _waits_for_close(self) -> None:
         """Whoever calls this, maybe a listener, waits for the close from now on."""
 
+    def __reduce__(self) -> str:
+        raise TypeError(owners.not_pickled(self._name))
+
     @property
     def _name(self) -> str:
         """What it is called in errors and warnings."""

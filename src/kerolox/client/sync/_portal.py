@@ -303,6 +303,9 @@ class Portal:
                 raise StopIteration from None
             raise
 
+    def __reduce__(self) -> str:
+        raise TypeError(owners.not_pickled(self._name))
+
     def _inherited(self) -> None:
         """In a forked child: the loop has no thread here, and its pipe is the parent's."""
         self._kept = self._loop, self._thread, self._threads
