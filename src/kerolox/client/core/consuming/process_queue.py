@@ -7,7 +7,7 @@ message that was ever here.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import lt
@@ -36,7 +36,9 @@ class ProcessQueue:
         """An empty queue; ``backlogs`` are what its messages are counted in, too."""
         self._backlogs = backlogs
         self._counted = self._counted_bytes = 0
-        self._messages: OrderedDict[int, MessageExt] = OrderedDict()
+        self._messages: dict[int, MessageExt] = {}
+        self._order: deque[int] = deque()
+        """Their offsets, sorted; of those that left some may still be here."""
         self._newest_offset = -1
         self.message_bytes = 0
         """Bytes of the bodies."""
@@ -51,24 +53,30 @@ class ProcessQueue:
     @property
     def first(self) -> MessageExt | None:
         """The oldest unfinished message."""
-        return next(iter(self._messages.values()), None)
+        first = self.first_offset
+        return None if first is None else self._messages[first]
 
     @property
     def first_offset(self) -> int | None:
         """Offset of the oldest unfinished message."""
-        return next(iter(self._messages), None)
+        order, cached = self._order, self._messages
+        while order and order[0] not in cached:
+            order.popleft()
+        return order[0] if order else None
 
     @property
     def last_offset(self) -> int | None:
         """Offset of the newest unfinished message."""
-        return next(reversed(self._messages), None)
+        order, cached = self._order, self._messages
+        while order and order[-1] not in cached:
+            order.pop()
+        return order[-1] if order else None
 
     @property
     def span(self) -> int:
         """Distance in offsets between the oldest and the newest unfinished message."""
-        if not self._messages:
-            return 0
-        return next(reversed(self._messages)) - next(iter(self._messages))
+        first, last = self.first_offset, self.last_offset
+        return 0 if first is None or last is None else last - first
 
     def put(self, messages: list[MessageExt]) -> list[MessageExt]:
         """Take pulled messages; those that were not here before are given back."""
@@ -81,6 +89,7 @@ class ProcessQueue:
             return self._put_anywhere(messages)
         # As brokers answer; all others are rare.
         self._messages.update(zip(offsets, messages, strict=True))
+        self._order.extend(offsets)
         self._newest_offset = max(self._newest_offset, offsets[-1])
         self.message_bytes += sum([len(message.body) for message in messages])
         self._count()
@@ -96,13 +105,14 @@ class ProcessQueue:
                 added.append(message)
                 self.message_bytes += len(message.body)
                 self._newest_offset = max(self._newest_offset, offset)
-        self._messages = OrderedDict(sorted(cached.items()))
+        self._order = deque(sorted(cached))
         self._count()
         return added
 
     def oldest(self, count: int) -> list[MessageExt]:
         """The oldest unfinished messages, at most so many."""
-        return list(islice(self._messages.values(), count))
+        cached = self._messages
+        return list(islice((cached[each] for each in self._order if each in cached), count))
 
     def _count(self) -> None:
         """Tell the backlogs what there is now."""
@@ -120,19 +130,21 @@ class ProcessQueue:
         if not cached:
             return -1
         pop = cached.pop
-        for message in messages:
-            if (gone := pop(message.queue_offset, None)) is not None:
-                self.message_bytes -= len(gone.body)
-        if not cached:
+        gone = [pop(message.queue_offset, None) for message in messages]
+        self.message_bytes -= sum([len(each.body) for each in gone if each is not None])
+        first = self.first_offset
+        if first is None:
             # Whatever listeners did to bodies meanwhile, nothing is left of them.
             self.message_bytes = 0
+            first = self._newest_offset + 1
         self._count()
-        return next(iter(cached)) if cached else self._newest_offset + 1
+        return first
 
     def drop(self) -> None:
         """The queue is no longer ours: forget its messages."""
         self.is_dropped = True
         self._messages.clear()
+        self._order.clear()
         self.message_bytes = 0
         self._count()
 

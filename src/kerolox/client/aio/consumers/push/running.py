@@ -20,6 +20,7 @@ class RunningListeners:
         self._closers: set[object] = set()
         """Those of them that wait for the close."""
         self._ended = asyncio.Event()
+        self._is_awaited = False
 
     def __len__(self) -> int:
         return len(self._running)
@@ -34,7 +35,8 @@ class RunningListeners:
     def end(self, listening: object) -> None:
         """That listener is through."""
         del self._running[listening]
-        self._ended.set()
+        if self._is_awaited:
+            self._ended.set()
 
     def caller_waits(self) -> None:
         """Whoever calls this waits for the close; if it is a listener, the close does not wait for
@@ -46,6 +48,7 @@ class RunningListeners:
 
     async def wait(self, timeout_seconds: float) -> None:
         """Until none runs but those that wait for the close; no longer than the time limit."""
+        self._is_awaited = True
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self._running.keys() - self._closers:
