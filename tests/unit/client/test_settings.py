@@ -12,6 +12,7 @@ from kerolox.errors import ConfigError
 def test_the_defaults_are_rocketmqs() -> None:
     producer, consumer = ProducerSettings(), PushConsumerSettings()
     assert (producer.send_timeout_ms, producer.retries) == (3_000, 2)
+    assert (producer.retry_when_not_stored_ok, producer.latency_fault_enable) == (False, False)
     assert (producer.compress_bytes_min, producer.message_bytes_max) == (4096, 4 * 1024 * 1024)
     assert (producer.create_topic_key, producer.default_topic_queue_nums) == ("TBW102", 4)
     assert (consumer.pull_batch_size, consumer.consume_batch_max) == (32, 1)
