@@ -20,12 +20,16 @@ from tests.support.programs import JAVA_VERSIONS, SPRING_STARTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 INTEROP = ROOT / "tests" / "interop"
+CONTRACT = ROOT / "tests" / "contract"
 SCENARIOS = (
     {*test_java_clients.SCENARIOS, *test_java_features.SCENARIOS, "mqadmin"},
     {*test_go_clients.SCENARIOS, *test_go_features.SCENARIOS},
     set(test_node_clients.SCENARIOS),
 )
 TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
+VERSIONS_TEXT, _, OWN_TEXT = VERSIONS_TEXT.partition("## Kerolox's own clients")
+NOT_OURS = {"mqadmin", "orderly_kill", "request_to_kerolox", "shares_with_kerolox"}
+"""Scenarios of Java's that our clients have no counterpart of, or are part of themselves."""
 
 
 def rows() -> list[list[str]]:
@@ -70,3 +74,14 @@ def test_the_table_of_versions_says_what_runs_and_what_a_broker_of_4_9_lacks() -
         for name in test_spring.SCENARIOS:
             wanted[starter, name] = "5" if name in test_spring.NOT_OF_4_9 else "yes"
     assert {key: cell for key, cell in said.items() if cell != "—"} == wanted
+
+
+def test_each_scenario_of_java_has_tests_of_our_clients_on_both_brokers() -> None:
+    lines = [line for line in OWN_TEXT.splitlines() if line.startswith("| ")][2:]
+    cells = [[set(re.findall(r"`([\w:]+)`", cell)) for cell in line.split("|")] for line in lines]
+    assert set().union(*(java for _, java, *_ in cells)) == SCENARIOS[0] - NOT_OURS
+    for name in set().union(*(ours for _, _, ours, *_ in cells)):
+        file, _, test = name.partition("::")
+        path = CONTRACT / f"test_clients_{file}.py"
+        path = path if path.exists() else CONTRACT / f"test_{file}.py"
+        assert f"def test_{test}(" in path.read_text(), name
