@@ -18,7 +18,6 @@ from kerolox.errors import (
     PartlySentError,
 )
 from kerolox.message import Message
-from kerolox.protocol import compression
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import inflate_body
@@ -128,7 +127,7 @@ def test_a_compression_that_is_none_or_not_installed_is_told(
 ) -> None:
     with pytest.raises(ConfigError, match="compress_type is 'GZIP'"):
         ProducerSettings(compress_type="GZIP")
-    monkeypatch.setattr(compression.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"LZ4 needs the package 'lz4' .*kerolox\[compression\]"):
         ProducerSettings(compress_type="LZ4")
     assert ProducerSettings().compression is CompressionType.ZLIB
