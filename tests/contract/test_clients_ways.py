@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from kerolox.client import (
     PullConsumerSettings,
     PushConsumer,
     PushConsumerSettings,
+    TransactionProducer,
+    TransactionState,
     connect,
 )
 from kerolox.message import Message
@@ -133,7 +136,7 @@ async def test_a_delayed_message_comes_when_it_is_due_and_others_before_it(
     producer: Producer, inbox: Inbox, topic: str, group: str
 ) -> None:
     _, got = await inbox.consumer(group, topic)
-    await producer.send(Message(topic, b"one second", delay_level=1))
+    await producer.send(Message(topic, b"one second"), deliver_after=1)
     await producer.send(Message(topic, b"at once"))
     await until(lambda: len(got) == 2)
     assert [m.body for m in got] == [b"at once", b"one second"]
@@ -209,6 +212,48 @@ async def test_sends_that_are_batched_have_results_of_their_own(
         queue = result.queue
         expected = (queue.broker_name, queue.queue_id, result.queue_offset, message.body)
         assert placed[result.message_id] == expected
+
+
+async def test_messages_of_a_key_are_read_in_the_order_of_their_sends(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    got: dict[str, list[int]] = defaultdict(list)
+
+    async def listen(message: MessageExt) -> None:
+        got[str(message.keys)].append(int(message.body))
+
+    settings = PushConsumerSettings(consume_from_where=FIRST)
+    consumer = PushConsumer(group, cluster.name_server, settings=settings)
+    consumer.subscribe_each(topic, "*", listen, ordered=True)
+    keys = [f"key{n}" for n in range(6)]
+    async with consumer:
+        for number in range(5):
+            for key in keys:
+                message = Message(topic, b"%d" % number, keys=key)
+                await producer.send(message, ordering_key=key)
+        await until(lambda: sum(map(len, got.values())) == 30)
+    assert got == {key: list(range(5)) for key in keys}
+
+
+async def test_a_block_of_code_commits_its_message_or_rolls_it_back(
+    cluster: Cluster, inbox: Inbox, topic: str, group: str
+) -> None:
+    _, got = await inbox.consumer(group, topic)
+
+    async def check(message: MessageExt) -> TransactionState:
+        return TransactionState.COMMIT
+
+    made = TransactionProducer(f"tx-{topic}", cluster.name_server, check=check)
+    async with made as producer:
+        async with producer.transaction(Message(topic, b"done")):
+            pass
+        with pytest.raises(RuntimeError, match="no money"):
+            async with producer.transaction(Message(topic, b"failed")):
+                raise RuntimeError("no money")
+        async with producer.transaction(Message(topic, b"asked")) as transaction:
+            transaction.leave_open()
+        await until(lambda: len(got) == 2)
+    assert bodies(got) == [b"asked", b"done"]
 
 
 async def test_all_clients_of_one_connection_work_side_by_side(
