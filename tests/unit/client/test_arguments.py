@@ -17,6 +17,8 @@ from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.client.core.validate import check_body
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt, MessageModel
+from kerolox.protocol.codes import RequestCode
+from tests.support.servers.fake_broker import FakeBroker, route_body
 
 CLIENTS: list[Callable[..., Any]] = [
     *(kerolox.Producer, kerolox.PullConsumer, kerolox.PushConsumer),
@@ -117,11 +119,20 @@ def test_a_text_as_body_is_refused_with_what_would_be_right(make: Callable[..., 
         make("T", {})
 
 
-def test_a_body_that_becomes_a_text_later_is_refused_by_the_send() -> None:
+async def test_a_body_that_becomes_a_text_later_is_refused_by_each_kind_of_send() -> None:
     message = Message("T", b"hello")
     message.body = "hello"  # type: ignore[assignment]
-    with pytest.raises(MessageRejectedError, match="encode"):
-        check_body(message.body, bytes_max=10)
+    async with FakeBroker() as broker:
+        broker.routes["T"] = route_body({"a": broker.address})
+        async with kerolox.Producer("shop", broker.address) as producer:
+            await producer.send(Message("T", b"hello"))
+            for send in (producer.send, producer.send_oneway, producer.request):
+                with pytest.raises(MessageRejectedError, match="encode"):
+                    await send(message)
+            with pytest.raises(MessageRejectedError, match="encode"):
+                await producer.send_batch([Message("T", b"hello"), message])
+        assert len(broker.seen[RequestCode.SEND_MESSAGE_V2]) == 1
+        assert not broker.seen[RequestCode.SEND_BATCH_MESSAGE]
 
 
 @pytest.mark.parametrize("body", [bytearray(b"x"), memoryview(b"x")])
