@@ -487,8 +487,8 @@ class PushConsumer(Client):
 
     async def _greet_again(self) -> None:
         """The broker has forgotten us or never heard of us, by its restart for example."""
-        if clock.now_ms() - self._greeted_ms >= GREET_AGAIN_MS:
-            self._greeted_ms = clock.now_ms()
+        if clock.steady_ms() - self._greeted_ms >= GREET_AGAIN_MS:
+            self._greeted_ms = clock.steady_ms()
             await self._heartbeat()
             self._rebalance_wanted.set()
 

@@ -105,7 +105,7 @@ class TraceDispatcher:
             return
         if not self._segment:
             self._wanted.set()
-        batch = self._segment.add(trace, clock.now_ms())
+        batch = self._segment.add(trace, clock.steady_ms())
         if batch is not None:
             self._enqueue(batch)
 
@@ -156,7 +156,7 @@ class TraceDispatcher:
 
     async def _run(self, producer: TraceSender) -> None:
         while True:
-            if self._segment and (self._closing or self._segment.due_ms <= clock.now_ms()):
+            if self._segment and (self._closing or self._segment.due_ms <= clock.steady_ms()):
                 batch = self._segment.drain()
                 if batch is not None:
                     self._enqueue(batch)
@@ -171,7 +171,7 @@ class TraceDispatcher:
                     await asyncio.wait(self._sending)
                 return
             self._wanted.clear()
-            seconds = (self._segment.due_ms - clock.now_ms()) / 1000 if self._segment else None
+            seconds = (self._segment.due_ms - clock.steady_ms()) / 1000 if self._segment else None
             try:
                 async with asyncio.timeout(seconds):
                     await self._wanted.wait()

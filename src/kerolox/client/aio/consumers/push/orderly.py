@@ -128,10 +128,10 @@ class Orderly:
         while not self._is_closing:
             async with self._slots:
                 assignment.news.clear()
-                turn = queue.next(clock.now_ms())
+                turn = queue.next(clock.steady_ms())
                 while turn.messages and not self._is_closing:
                     await self._consume(assignment, queue, turn.messages)
-                    turn = queue.next(clock.now_ms())
+                    turn = queue.next(clock.steady_ms())
             if turn.is_over or self._is_closing:
                 return
             await _wait(assignment.news, turn.wait_ms)
@@ -152,7 +152,7 @@ class Orderly:
         except Exception:
             _log.exception("consuming of %s failed", assignment.queue)
             queue.put_back()
-            queue.suspend(clock.now_ms())
+            queue.suspend(clock.steady_ms())
 
     async def _listen(
         self, assignment: Assignment, queue: OrderlyQueue, messages: list[MessageExt]
@@ -181,7 +181,7 @@ class Orderly:
         messages: list[MessageExt],
         failed: dict[int, Outcome],
     ) -> None:
-        settled = queue.settle(messages, failed, clock.now_ms())
+        settled = queue.settle(messages, failed, clock.steady_ms())
         if assignment.process_queue.is_dropped:
             return
         self._consuming.finish(assignment, settled.done)
@@ -190,7 +190,7 @@ class Orderly:
                 self._consuming.finish(assignment, [message])
             else:
                 message.reconsume_times += 1
-                queue.suspend(clock.now_ms())
+                queue.suspend(clock.steady_ms())
                 break
 
     async def _unheard(
@@ -204,7 +204,7 @@ class Orderly:
         ):
             self._consuming.finish(assignment, [message])
         else:
-            queue.suspend(clock.now_ms())
+            queue.suspend(clock.steady_ms())
 
 
 async def _wait(news: asyncio.Event, wait_ms: int | None) -> None:

@@ -108,7 +108,7 @@ class Pulling:
         """Pull a queue as long as it is ours."""
         settings, process_queue = self._settings, assignment.process_queue
         while not process_queue.is_dropped:
-            process_queue.last_pull_ms = clock.now_ms()
+            process_queue.last_pull_ms = clock.steady_ms()
             try:
                 delay = await self.pull_once(assignment)
             except KeroloxError as error:
@@ -132,7 +132,7 @@ class Pulling:
         subscription = self._subscriptions.get(queue.topic)
         if self._is_suspended() or subscription is None:
             return SUSPENDED_SECONDS
-        if orderly is not None and not orderly.is_locked(clock.now_ms()):
+        if orderly is not None and not orderly.is_locked(clock.steady_ms()):
             return settings.pull_error_delay_ms / 1000
         hold = self.flow.hold(queue.topic, assignment.process_queue, is_ordered=orderly is not None)
         if hold is not None:

@@ -95,7 +95,7 @@ class Ownership:
             if offset is None:
                 continue
             made = Assignment(queue, offset, self._pulling.flow.process_queue(queue.topic))
-            made.process_queue.last_pull_ms = clock.now_ms()
+            made.process_queue.last_pull_ms = clock.steady_ms()
             self._assignments[queue] = made
             taken.append(made)
         unused = locks.keys() - {each.queue for each in taken}

@@ -39,7 +39,7 @@ class QueueLocks:
         refused: set[MessageQueue] = set()
 
         async def ask(broker_name: str, wanted: set[MessageQueue]) -> None:
-            asked_ms = clock.now_ms()
+            asked_ms = clock.steady_ms()
             try:
                 body = await self._ask(broker_name, RequestCode.LOCK_BATCH_MQ, wanted)
                 ours = locked_queues(body) & wanted

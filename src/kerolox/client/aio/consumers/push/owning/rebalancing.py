@@ -114,7 +114,7 @@ class Rebalancing:
         share = await share_of(self._cluster, self._group, topic, self._strategy, self._greet)
         if share is None:
             return
-        stale_ms = clock.now_ms() - PULL_EXPIRED_MS
+        stale_ms = clock.steady_ms() - PULL_EXPIRED_MS
         held = {queue: each for queue, each in self._assignments.items() if queue.topic == topic}
         owned = [
             queue
