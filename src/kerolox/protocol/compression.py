@@ -65,7 +65,8 @@ def compress_body(body: bytes, kind: CompressionType, *, level: int) -> bytes:
     if kind is CompressionType.LZ4:
         import lz4.frame
 
-        packed: bytes = lz4.frame.compress(body)
+        # Java reads frames of independent blocks only.
+        packed: bytes = lz4.frame.compress(body, block_linked=False)
         return packed
     if kind is CompressionType.ZSTD:
         import zstandard

@@ -115,12 +115,19 @@ class TlsProxy:
         self._thread.join(SECONDS_MAX)
         self._loop.close()
 
+    def hang_up(self) -> None:
+        """Close all connections, and wait until they are gone."""
+        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(SECONDS_MAX)
+
     async def _start(self) -> asyncio.Server:
         return await asyncio.start_server(self._take, self._host, self._port, ssl=self._context)
 
     async def _stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
