@@ -185,22 +185,30 @@ async def test_a_given_queue_is_tried_once(pair: tuple[FakeBroker, FakeBroker]) 
     assert (len(a.seen[SEND]), len(b.seen[SEND])) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
 async def test_a_status_that_is_not_ok_is_returned_unless_a_retry_is_wanted(
-    pair: tuple[FakeBroker, FakeBroker],
+    pair: tuple[FakeBroker, FakeBroker], code: int, status: SendStatus
 ) -> None:
     for broker in pair:
 
         async def late(command: RemotingCommand, broker: FakeBroker = broker) -> RemotingCommand:
-            return broker.stored(command, code=10)
+            return broker.stored(command, code=code)
 
         broker.answers[SEND] = late
     async with producer(pair[0].address) as made:
         result = await made.send(Message("T", b"x"))
-        assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert result.status is status
     assert sum(len(broker.seen[SEND]) for broker in pair) == 1
     async with producer(pair[0].address, retry_when_not_stored_ok=True) as made:
         result = await made.send(Message("T", b"x"))
-        assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert result.status is status
     assert sum(len(broker.seen[SEND]) for broker in pair) == 4
 
 

@@ -131,6 +131,17 @@ def test_nearby_reads_its_own_room_and_shares_rooms_without_members() -> None:
         allocate(lost, "x1", queues, members)
 
 
+def test_consistent_hash_shares_as_java_does() -> None:
+    names = ("broker-a", "broker-b")
+    queues = [MessageQueue("TopicTest", name, number) for name in names for number in range(8)]
+    members = ["10.0.0.1@1#11", "10.0.0.2@2#22", "10.0.0.3@3#33"]
+    # What AllocateMessageQueueConsistentHash of 4.9.8 gives.
+    expected = ["a2 a5 a6 b1 b6", "a3 a4 b2 b4 b5 b7", "a0 a1 a7 b0 b3"]
+    for member, share in zip(members, expected, strict=True):
+        ours = allocate(allocate_by_consistent_hash(), member, queues, members)
+        assert [f"{q.broker_name[-1]}{q.queue_id}" for q in ours] == share.split()
+
+
 @given(queues=queues, members=members, gone=st.data())
 def test_consistent_hash_moves_only_the_queues_of_who_goes(
     queues: set[MessageQueue], members: set[str], gone: st.DataObject
