@@ -66,8 +66,12 @@ PLAIN = {
 }
 """What they are called there."""
 
-BLOCKS = {"Transaction": "kerolox.client.sync.transactions"}
-"""Classes with a twin that is written by hand, made of a portal and the asyncio one; its module."""
+BLOCKS = {"Transaction": "kerolox.client.sync.transactions", "Future": "concurrent.futures"}
+"""Classes with a twin that is written by hand, made of a portal and the asyncio one, or that Python
+has; its module."""
+
+SETTLED = {("Producer", "send"): "self._client.submit"}
+"""Methods that wait for the future of another one, which costs less than a task."""
 
 HEADER = '''"""The blocking clients.
 
@@ -256,6 +260,11 @@ class Generator:
         made = ast.unparse(node.returns) if node.returns else ""
         if made in BLOCKS:
             return f"        return {made}(self._portal, {call}({arguments}))"
+        if made.startswith("Future["):
+            return f"        return self._portal.submit(lambda: {call}({arguments}))"
+        if (owner.name, name) in SETTLED:
+            call = SETTLED[owner.name, name]
+            return f"        return self._portal.settle(lambda: {call}({arguments}))"
         returned = "" if node.returns and ast.unparse(node.returns) == "None" else "return "
         if isinstance(node, ast.AsyncFunctionDef):
             return f"        {returned}self._portal.run({call}({arguments}))"

@@ -12,6 +12,7 @@ Each of its calls has a future, a cancel scope and a context of its own.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import math
@@ -22,10 +23,11 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from kerolox import owners
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
+from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
 from kerolox.errors import ClientClosedError, ClientError
 
 STOP_SECONDS_MAX = 5.0
@@ -99,12 +101,30 @@ class _Call(Generic[_Result]):
         return self._result  # type: ignore[return-value]  # set before the lock is released
 
 
+class _Ended(Protocol):
+    """A call of any kind."""
+
+    def end(self) -> None:
+        """In the loop's thread: nothing will run it any more."""
+
+
 class _Calls:
     """The calls that are in a loop, or on their way into it. Each ends, if only with the loop."""
 
     def __init__(self) -> None:
-        self._open: set[_Call[Any]] = set()
+        self._open: set[_Ended] = set()
         self._are_over = False
+        self._handover = Handover()
+
+    def hand_over(self, call: Handed, loop: asyncio.AbstractEventLoop) -> bool:
+        """As :meth:`begin`, together with what other threads hand over."""
+        self._open.add(call)
+        if not self._are_over:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                self._handover.put(call, loop)
+                return True
+        self._open.discard(call)
+        return False
 
     def begin(self, call: _Call[Any], loop: asyncio.AbstractEventLoop) -> bool:
         """In the caller's thread: False when the loop has ended."""
@@ -117,8 +137,8 @@ class _Calls:
         self._open.discard(call)
         return False
 
-    def done(self, call: _Call[Any]) -> None:
-        """In the caller's thread: it has its result."""
+    def done(self, call: _Ended) -> None:
+        """It has its result."""
         self._open.discard(call)
 
     def end(self) -> None:
@@ -266,18 +286,12 @@ class Portal:
             ClientError: called from the loop's own thread, where waiting would never end; or in
                 a forked child, which does not have that thread.
         """
-        loop, calls = self._loop, self._calls
-        if loop is None:
+        calls = self._calls
+        try:
+            loop = self._running()
+        except BaseException:
             coroutine.close()
-            self._check_process()
-            raise ClientClosedError(
-                f"{self._name} is not running; call start(), or use it in a with statement"
-            )
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise ClientError(
-                f"{self._name} can't be used in its own event loop; use kerolox.client there"
-            )
+            raise
         call = _Call(coroutine)
         if not calls.begin(call, loop):
             coroutine.close()
@@ -286,6 +300,41 @@ class Portal:
             return call.wait(loop)
         finally:
             calls.done(call)
+
+    def settle(self, begin: Callable[[], asyncio.Future[_Result]]) -> _Result:
+        """Begin in the loop what needs no task, and wait for it. Errors as those of :meth:`run`."""
+        loop, calls = self._running(), self._calls
+        call = WaitedCall(begin)
+        if not calls.hand_over(call, loop):
+            raise ClientClosedError(f"{self._name} was closed by another thread")
+        try:
+            return call.wait(loop)
+        finally:
+            calls.done(call)
+
+    def submit(
+        self, begin: Callable[[], asyncio.Future[_Result]]
+    ) -> concurrent.futures.Future[_Result]:
+        """As :meth:`settle`, without waiting."""
+        loop, calls = self._running(), self._calls
+        call = SubmittedCall(begin, calls.done)
+        if not calls.hand_over(call, loop):
+            raise ClientClosedError(f"{self._name} was closed by another thread")
+        return call.future
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        """The loop, for a call of another thread."""
+        loop = self._loop
+        if loop is None:
+            self._check_process()
+            raise ClientClosedError(
+                f"{self._name} is not running; call start(), or use it in a with statement"
+            )
+        if threading.current_thread() is self._thread:
+            raise ClientError(
+                f"{self._name} can't be used in its own event loop; use kerolox.client there"
+            )
+        return loop
 
     def next(self, following: Callable[[], Coroutine[object, None, _Result]]) -> _Result:
         """The next item of an iteration, which ends when the client is closed.

@@ -16,6 +16,7 @@ import os
 import secrets
 import time
 import uuid
+from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from kerolox.client.aio.producers.plain import (
     withdraw,
 )
 from kerolox.client.aio.producers.plans import Plan, Plans
+from kerolox.client.aio.producers.submitting import Submits
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
@@ -151,6 +153,7 @@ class Producer(Client):
         self._delivery = Delivery(
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
+        self._submits = Submits(self._delivery)
         self._plain: PlainSends | None = None
         is_ordinary = not self._namespace and not self._send_hooks
         if is_ordinary and not self.settings.vip_channel:
@@ -272,6 +275,47 @@ class Producer(Client):
             return await self._send_on(cluster, message, send, queue, answer)
         finally:
             delivery.end()
+
+    def submit(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        ordering_key: OrderingKey | None = None,
+        deliver_after: Duration | None = None,
+        round_up: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """As :meth:`send`, without waiting for it; arguments and errors are the same.
+
+        Returns:
+            The future of its result. Many may be open; each message is kept until its own is done.
+        """
+        plain, cluster = self._plain, self._cluster or self._open_cluster()
+        is_chosen = selector is not None or ordering_key is not None
+        if plain is not None and not is_chosen and deliver_after is None:
+            if not self.settings.batching:
+                send = plain.begin(cluster, message, queue, timeout_ms)
+                if send is not None:
+                    return self._submits.follow(
+                        send,
+                        functools.partial(self._send_on, cluster, message, send, queue),
+                        is_noted=self._faults is not None and queue is None,
+                    )
+            elif shared := plain.gather(cluster, message, queue, timeout_ms):
+                return self._submits.count(shared)
+        return self._submits.run(
+            self.send(
+                message,
+                queue=queue,
+                selector=selector,
+                ordering_key=ordering_key,
+                deliver_after=deliver_after,
+                round_up=round_up,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     async def _send_on(
         self,
