@@ -12,6 +12,8 @@ import uvloop
 
 from kerolox.admin import (
     Access,
+    Account,
+    Admin,
     cluster_info,
     create_topic,
     delete_topic,
@@ -19,6 +21,7 @@ from kerolox.admin import (
     list_topics,
 )
 from kerolox.client import (
+    ClientSettings,
     ConsumeFromWhere,
     ConsumeStatus,
     Credentials,
@@ -35,8 +38,9 @@ from kerolox.client import (
     create_reply,
     sync,
 )
-from kerolox.errors import AccessDeniedError, ConnectError, ConnectionLostError
+from kerolox.errors import AccessDeniedError, BrokerError, ConnectError, ConnectionLostError
 from kerolox.message import Message, MessageExt
+from kerolox.protocol.codes import ResponseCode
 from kerolox.remoting.client import RemotingClient
 from kerolox.spark.network.cluster import Cluster as SparkCluster
 from kerolox.spark.network.connecting import Connector
@@ -249,6 +253,45 @@ async def test_operators_need_an_account_that_may(guarded: Guarded) -> None:
     async with guarded.access(WORKER) as access:
         with pytest.raises(AccessDeniedError, match="Need admin permission for request code=17"):
             await create_topic(access, "Other")
+
+
+async def test_operators_make_change_and_delete_accounts(guarded: Guarded) -> None:
+    settings = ClientSettings(credentials=OPERATOR, tls=guarded.tls)
+    made = Account(
+        access_key="made-account", secret_key="made-secret", topic_permissions=(f"{TOPIC}=PUB",)
+    )
+    theirs = Credentials(made.access_key, made.secret_key)
+    async with Admin(guarded.name_server, settings=settings) as admin:
+        [before] = await admin.acl_versions()
+        assert before.address == guarded.broker
+        assert any(path.endswith("plain_acl.yml") for path in before.files)
+        assert await admin.put_account(made) == [guarded.broker]
+        [after] = await admin.acl_versions(broker=guarded.broker)
+        assert after.version.counter > before.version.counter
+        sending = guarded.sending(credentials=theirs, retries=0)
+        async with Producer("senders", guarded.name_server, settings=sending) as producer:
+            await producer.send(Message(TOPIC, b"x"))
+        addresses = ["10.10.10.10"]
+        assert await admin.put_global_white_addresses(addresses) == [guarded.broker]
+        assert await admin.delete_account(made.access_key) == [guarded.broker]
+        with pytest.raises(BrokerError, match="made-account") as caught:
+            await admin.delete_account(made.access_key)
+        assert caught.value.code == ResponseCode.DELETE_ACL_CONFIG_FAILED
+        async with Producer("senders", guarded.name_server, settings=sending) as producer:
+            with pytest.raises(AccessDeniedError, match="No acl config for made-account"):
+                await producer.send(Message(TOPIC, b"x"))
+
+
+async def test_a_question_that_is_forbidden_is_no_answer(guarded: Guarded) -> None:
+    settings = ClientSettings(credentials=Credentials("stranger", "any-secret"), tls=guarded.tls)
+    async with Admin(guarded.name_server, settings=settings) as admin:
+        for asked in (
+            admin.producer_connections("senders", broker=guarded.broker),
+            admin.broker_stats(guarded.broker, "TOPIC_PUT_NUMS", TOPIC),
+            admin.reset_offsets("nobody", TOPIC, 0),
+        ):
+            with pytest.raises(AccessDeniedError):
+                await asked
 
 
 def test_the_command_line_takes_accounts_and_tls(guarded: Guarded) -> None:

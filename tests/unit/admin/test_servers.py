@@ -20,6 +20,7 @@ from kerolox.admin import (
     export_configs,
     export_metadata,
     monitor_round,
+    producer_connections,
     put_account,
     put_global_white_addresses,
     put_group,
@@ -29,6 +30,7 @@ from kerolox.admin import (
     wipe_write_permission,
 )
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerSystemError,
     ClientError,
     ConfigError,
@@ -277,6 +279,17 @@ async def test_a_reset_of_an_unknown_offset_asks_whether_anyone_is_online(
     assert [f["commitOffset"] for f in client.fields(RequestCode.UPDATE_CONSUMER_OFFSET)] == [
         *("3", "4")
     ]
+
+
+async def test_a_question_that_is_forbidden_is_no_answer(client: Servers, access: Access) -> None:
+    denied = (1, "org.apache.rocketmq.acl.common.AclException: No acl config for x")
+    client.answers[RequestCode.GET_PRODUCER_CONNECTION_LIST] = denied
+    client.answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = denied
+    client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
+    with pytest.raises(AccessDeniedError):
+        await producer_connections(access, "g", broker="a:1")
+    with pytest.raises(AccessDeniedError):
+        await reset_offsets(access, "g", "T", 0)
 
 
 # -- reports ------------------------------------------------------------------------------------

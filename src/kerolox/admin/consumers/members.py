@@ -10,6 +10,7 @@ from kerolox.admin.answers import Members, read_object
 from kerolox.admin.asking import answers_of, nodes_of_topic
 from kerolox.client.core.heartbeat import PASSIVELY
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerSystemError,
     ClientError,
     ConsumerNotOnlineError,
@@ -217,6 +218,8 @@ async def producer_connections(
         code = RequestCode.GET_PRODUCER_CONNECTION_LIST
         try:
             response = await access.ask(address, code, header)
+        except AccessDeniedError:
+            raise
         except BrokerSystemError:  # its way to say that it knows no such group
             return None
         answer = await read_object(response, "the group's members", address)

@@ -11,6 +11,7 @@ from kerolox.admin.consumers.members import consumer_connections
 from kerolox.admin.topics import queue_statuses
 from kerolox.client.aio.network.lookups import number_of, queue_number
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerSystemError,
     ClientError,
     ConsumerNotOnlineError,
@@ -82,6 +83,8 @@ async def reset_offsets(
             response = await access.ask(address, code, fields)
         except ConsumerNotOnlineError:
             return await _reset_offline(access, group, topic, address, timestamp_ms, force=force)
+        except AccessDeniedError:
+            raise
         except BrokerSystemError:
             # So it refuses a group that lacks the offset of a queue, before it looks for members.
             try:

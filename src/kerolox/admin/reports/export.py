@@ -19,7 +19,7 @@ from kerolox.admin.consumers.members import ClientConnection, consumer_connectio
 from kerolox.admin.reports.traffic import BrokerStats, StatsItem, broker_stats
 from kerolox.admin.topic_lists import all_topic_settings
 from kerolox.client.core.routes import MASTER_ID
-from kerolox.errors import BrokerSystemError
+from kerolox.errors import AccessDeniedError, BrokerSystemError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, wire_value
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_PUT_NUMS
@@ -274,6 +274,8 @@ async def _metrics(access: Access, address: str) -> BrokerMetrics:
 async def _stored(access: Access, address: str, topic: str) -> BrokerStats:
     try:
         return await broker_stats(access, address, TOPIC_PUT_NUMS, topic)
+    except AccessDeniedError:
+        raise
     except BrokerSystemError:  # it has never had such a message
         return _NONE
 
