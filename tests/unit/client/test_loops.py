@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from kerolox import clock
-from kerolox.client import PushConsumerSettings, sync
+from kerolox.client import ConsumeContext, ConsumeHook, PushConsumerSettings, sync
 from kerolox.errors import ClientClosedError, ConfigError
 from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -186,6 +186,30 @@ async def test_of_an_ordered_queue_the_next_message_comes_after_the_outcome(
         assert last.queue_offset == 1
         assert await consumer.ack(last)
         await until(lambda: consumer.stored() == 2)
+
+
+async def test_hooks_run_around_each_message_of_a_loop(broker: LockBroker) -> None:
+    told: list[tuple[str, int, bool]] = []
+
+    class Hook(ConsumeHook):
+        def before_consume(self, context: ConsumeContext) -> None:
+            told.append(("before", context.messages[0].queue_offset, context.is_success))
+
+        def after_consume(self, context: ConsumeContext) -> None:
+            told.append(("after", context.messages[0].queue_offset, context.is_success))
+
+    broker.count = 2
+    consumer = Looped(broker, consume_hooks=(Hook(),))
+    async with consumer:
+        first, second = await consumer.next(), await consumer.next()
+        assert await consumer.nack(second)
+        assert await consumer.ack(first)
+    assert told == [
+        ("before", 0, False),
+        ("before", 1, False),
+        ("after", 1, False),
+        ("after", 0, True),
+    ]
 
 
 async def test_retried_messages_come_to_the_loop_too() -> None:

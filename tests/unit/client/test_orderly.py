@@ -274,3 +274,51 @@ async def test_operators_see_order_and_locks(broker: LockBroker) -> None:
         assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"
         assert info["mqTable"][T0]["locked"]
         assert info["mqTable"][T0]["lastLockTimestamp"] > 0
+
+
+async def test_a_start_that_is_cut_short_gives_up_the_locks_it_asked_for(
+    broker: LockBroker,
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def lock_slowly(command: RemotingCommand) -> RemotingCommand | None:
+        answer = await broker.lock(command)
+        asked.set()
+        await go_on.wait()
+        return answer
+
+    broker.answers[LOCK] = lock_slowly
+    consumer = Orderly(broker)
+    starting = asyncio.ensure_future(consumer.start())
+    await asked.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    go_on.set()
+    assert loads(broker.seen[UNLOCK][-1].body)["mqSet"]
+    await consumer.close()
+
+
+async def test_a_renewal_that_crosses_the_end_of_a_queue_leaves_no_lock_behind(
+    broker: LockBroker,
+) -> None:
+    consumer = Orderly(broker)
+    async with consumer:
+        await until(lambda: consumer.assigned_queues)
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def lock_slowly(command: RemotingCommand) -> RemotingCommand | None:
+            asked.set()
+            await go_on.wait()
+            return await broker.lock(command)
+
+        broker.answers[LOCK] = lock_slowly
+        renewing = asyncio.ensure_future(consumer._renew_locks())
+        await asked.wait()
+        broker.members = ["!", consumer.client_id]
+        await consumer.rebalance()
+        assert consumer.assigned_queues == []
+        before = len(broker.seen[UNLOCK])
+        go_on.set()
+        await renewing
+        assert len(broker.seen[UNLOCK]) == before + 1

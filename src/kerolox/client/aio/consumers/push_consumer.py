@@ -141,6 +141,8 @@ class PushConsumer(Client):
         self._listeners = Listeners(
             self.group, self.settings, namespace=self._namespace, hooks=hooks
         )
+        if hooks:
+            self._stream.hooks = self._listeners
         retry_topic = f"{RETRY_PREFIX}{self.group}"
         self._subscriptions = Subscriptions(
             self._namespace, retry_topic, self._listeners, self._stream

@@ -134,19 +134,30 @@ class Listeners:
         self, queue: MessageQueue, messages: list[MessageExt]
     ) -> dict[int, Outcome]:
         """The listener with hooks around it; see :meth:`_listen`."""
-        shown = queue_without_namespace(self._namespace, queue)
-        context = ConsumeContext(self._group, self._namespace, shown, messages)
-        run_hooks((hook.before_consume for hook in self._hooks), context)
+        context = self.begin_hooks(queue, messages)
         start_ms = clock.now_ms()
         failed, return_type = await self._listen(messages)
         answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
         limit_ms = self._settings.consume_timeout_minutes * 60_000
         if answered and clock.now_ms() - start_ms >= limit_ms:
             return_type = ConsumeReturnType.TIME_OUT
-        context.return_type = return_type
-        context.is_success = not failed
-        run_hooks((hook.after_consume for hook in self._hooks), context)
+        self.end_hooks(context, return_type, is_success=not failed)
         return failed
+
+    def begin_hooks(self, queue: MessageQueue, messages: list[MessageExt]) -> ConsumeContext:
+        """Messages are about to be consumed; what :meth:`end_hooks` needs."""
+        shown = queue_without_namespace(self._namespace, queue)
+        context = ConsumeContext(self._group, self._namespace, shown, messages)
+        run_hooks((hook.before_consume for hook in self._hooks), context)
+        return context
+
+    def end_hooks(
+        self, context: ConsumeContext, return_type: ConsumeReturnType, *, is_success: bool
+    ) -> None:
+        """They are consumed, or not."""
+        context.return_type = return_type
+        context.is_success = is_success
+        run_hooks((hook.after_consume for hook in self._hooks), context)
 
     async def _listen(
         self, messages: list[MessageExt]

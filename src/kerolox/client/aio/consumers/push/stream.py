@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kerolox import clock
 from kerolox.client.core.consuming.outcome import Action, Outcome
+from kerolox.client.core.hooks import ConsumeContext, ConsumeReturnType
 from kerolox.message import MessageExt, note_consume_start
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.assignment import Assignment
+    from kerolox.client.aio.consumers.push.listening import Listeners
     from kerolox.client.core.consuming.stats import TopicStats
 
 
@@ -41,6 +43,7 @@ class _Delivery(NamedTuple):
     """None: the message is of an ordered queue, whose turn waits for the outcome."""
     outcome: asyncio.Future[Outcome] | None
     given_ms: int = 0
+    context: ConsumeContext | None = None
 
 
 class MessageStream:
@@ -49,6 +52,8 @@ class MessageStream:
     def __init__(self, overdue_seconds: float) -> None:
         """Nothing is there yet; ``overdue_seconds``: how long an ordered queue waits for the
         outcome of a message."""
+        self.hooks: Listeners | None = None
+        """Runs hooks around what is given out, when there are any."""
         self.topics: set[str] = set()
         """Topics without listener, as the user names them."""
         self._overdue_seconds = overdue_seconds
@@ -105,7 +110,10 @@ class MessageStream:
                 if _is_alive(delivery):
                     message, now_ms = delivery.message, clock.now_ms()
                     note_consume_start([message], now_ms)
-                    self._given[id(message)] = delivery._replace(given_ms=now_ms)
+                    context = None
+                    if self.hooks is not None and delivery.assignment is not None:
+                        context = self.hooks.begin_hooks(delivery.assignment.queue, [message])
+                    self._given[id(message)] = delivery._replace(given_ms=now_ms, context=context)
                     return message
             self._arrived.clear()
             await self._arrived.wait()
@@ -126,6 +134,9 @@ class MessageStream:
         is_done = outcome.action is Action.ACK
         counted = stats.consumed if is_done else stats.failed
         counted.add(now_ms, 1, now_ms - delivery.given_ms)
+        if self.hooks is not None and delivery.context is not None:
+            kind = ConsumeReturnType.SUCCESS if is_done else ConsumeReturnType.FAILED
+            self.hooks.end_hooks(delivery.context, kind, is_success=is_done)
         if is_done:
             consuming.finish(delivery.assignment, [message])
         else:

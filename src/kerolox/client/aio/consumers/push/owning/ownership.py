@@ -195,7 +195,13 @@ class Ownership:
         if self._locks is None or not locks:
             return []
         held, lost = await self._locks.lock(locks)
+        gone = held.keys() - self._assignments.keys()
+        if gone:
+            # Given up meanwhile, maybe before the broker read of the renewal.
+            await self._locks.unlock(gone)
         for queue, asked_ms in held.items():
+            if queue in gone:
+                continue
             if not locks[queue].is_valid(asked_ms) and await self._was_read_by_others(queue):
                 lost.add(queue)
                 continue
@@ -231,10 +237,8 @@ class Ownership:
 
     async def _store_and_unlock(self) -> None:
         await self._offsets.persist(list(self._assignments), wait=True)
-        locked = [
-            queue
-            for queue, each in self._assignments.items()
-            if each.orderly is not None and (each.turns is None or each.turns.done())
-        ]
-        if self._locks is not None and locked:
-            await self._locks.unlock(locked)
+        if self._locks is None:
+            return
+        busy = {q for q, each in self._assignments.items() if each.turns and not each.turns.done()}
+        # Among them those of a rebalance that was cut short.
+        await self._locks.unlock(self._locks.held - busy)

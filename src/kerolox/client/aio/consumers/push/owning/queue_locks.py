@@ -29,6 +29,8 @@ class QueueLocks:
     def __init__(self, group: str, cluster: Cluster) -> None:
         self._group = group
         self._cluster = cluster
+        self.held: set[MessageQueue] = set()
+        """Those that may be ours: asked for and not refused, and not given up."""
 
     async def lock(
         self, queues: Iterable[MessageQueue]
@@ -40,6 +42,7 @@ class QueueLocks:
 
         async def ask(broker_name: str, wanted: set[MessageQueue]) -> None:
             asked_ms = clock.steady_ms()
+            self.held |= wanted  # a broker may have granted what we have no answer to
             try:
                 body = await self._ask(broker_name, RequestCode.LOCK_BATCH_MQ, wanted)
                 ours = locked_queues(body) & wanted
@@ -48,6 +51,7 @@ class QueueLocks:
                 return
             held.update(dict.fromkeys(ours, asked_ms))
             refused.update(wanted - ours)
+            self.held -= wanted - ours
 
         await asyncio.gather(*(ask(*each) for each in _by_broker(queues).items()))
         return held, refused
@@ -58,6 +62,7 @@ class QueueLocks:
         async def tell(broker_name: str, ours: set[MessageQueue]) -> None:
             try:
                 await self._ask(broker_name, RequestCode.UNLOCK_BATCH_MQ, ours)
+                self.held -= ours
             except KeroloxError as error:
                 _log.warning("locks of broker %s were not given up: %s", broker_name, error)
 
