@@ -154,6 +154,15 @@ def test_settings_show_what_is_not_the_default() -> None:
     assert repr(settings) == shown
 
 
+def test_settings_show_no_secret() -> None:
+    settings = client.ProducerSettings(
+        credentials=client.Credentials("my-account", "secret-key", "secret-token"),
+        tls=client.TlsSettings(key="k", certificate="c", key_password="secret-word"),
+    )
+    assert "my-account" in repr(settings)
+    assert "secret-" not in repr(settings)
+
+
 def test_messages_show_what_is_not_the_default_and_little_of_a_long_body() -> None:
     assert repr(Message("T", b"hello", tags="a")) == "Message(topic='T', body=b'hello', tags='a')"
     for long in (Message("T", b"x" * 100_000), message_ext(b"x" * 100_000)):
