@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import kerolox
 from kerolox import ConsumeStatus, Message, MessageExt, PullConsumerSettings, PushConsumerSettings
@@ -14,16 +18,10 @@ from kerolox.client.core.hooks import SendContext
 from kerolox.client.core.sending.send import outgoing_batch, outgoing_message
 from kerolox.errors import ConfigError, KeroloxError, MessageRejectedError
 from kerolox.message import MessageQueue, decode_properties
+from kerolox.otel import ProcessSpans, ReceiveSpans, SendSpans, traced
 from kerolox.protocol.records import decode_batch
 from kerolox.testing import LocalBroker
 from tests.support.eventually import until, wait_until
-
-sdk = pytest.importorskip("opentelemetry.sdk.trace")
-export = pytest.importorskip("opentelemetry.sdk.trace.export")
-memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-from opentelemetry import trace  # noqa: E402
-
-from kerolox.otel import ProcessSpans, ReceiveSpans, SendSpans, traced  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("otel")
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -33,9 +31,9 @@ class Recorded:
     """A tracer provider, and the spans that ended."""
 
     def __init__(self) -> None:
-        self._exporter = memory.InMemorySpanExporter()
-        self.provider = sdk.TracerProvider()
-        self.provider.add_span_processor(export.SimpleSpanProcessor(self._exporter))
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     def named(self, name: str) -> list[Any]:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]

@@ -276,7 +276,6 @@ def test_an_interrupt_ends_a_send_and_the_program(tmp_path: Path) -> None:
 def test_workers_of_gunicorn_make_clients_after_the_fork(
     our_cluster: Cluster, our_topic: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("gunicorn")
     (tmp_path / "shop.py").write_text(GUNICORN)
     (tmp_path / "conf.py").write_text("from shop import begin as post_fork\npreload_app = True\n")
     port = free_port()
@@ -315,7 +314,6 @@ def test_workers_of_gunicorn_make_clients_after_the_fork(
 def test_a_task_of_celery_that_uses_the_parents_client_hears_so_at_once(
     our_cluster: Cluster, our_topic: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("celery")
     (tmp_path / "jobs.py").write_text(CELERY)
     given = environment(NAMESRV_ADDR=our_cluster.name_server, TOPIC=our_topic)
     command = [sys.executable, "-m", "celery", "-A", "jobs", "worker", "--concurrency", "2"]

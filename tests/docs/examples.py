@@ -21,7 +21,7 @@ LANGUAGES = {"python", "sh", "properties", "text", ""}
 """Of blocks; those of the last two are shown and not run."""
 
 LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))
-"""Of examples; where one is not installed, its page is skipped."""
+"""Of examples, beside pytest and Spark."""
 
 _BLOCK = re.compile(
     r"^(?:<!-- test: (?P<needs>\w+)(?: (?P<file>[\w.]+))? -->\n)?"

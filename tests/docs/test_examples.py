@@ -179,8 +179,6 @@ def serve(line: str, folder: Path, server: Up) -> None:
 )
 def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
     (tmp_path / "store").symlink_to(up.data / "store")
-    for library in {block.needs for block in blocks_of(page)} & LIBRARIES:
-        pytest.importorskip(library)
     cells = [block.code for block in blocks_of(page) if block.needs == "notebook"]
     if cells:
         run([sys.executable, "-c", NOTEBOOK, *cells], tmp_path, up.namesrv)

@@ -102,8 +102,6 @@ def results(module: ModuleType) -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_public_name_has_an_example_that_runs(module: str) -> None:
-    if module == "kerolox.otel":
-        pytest.importorskip("opentelemetry")
     public = importlib.import_module(module)
     known = NO_EXAMPLE | (called() | results(public) if module == "kerolox.admin" else set())
     missing = [
