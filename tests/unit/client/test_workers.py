@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kerolox.client.aio.consumers.push import workers as module
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.workers import Workers
-from kerolox.client.core.consuming.ready import ReadyList
+from kerolox.client.core.consuming.ready import Ready, ReadyList
 from kerolox.message import MessageExt, MessageQueue
 from tests.support.eventually import until
 
@@ -46,24 +46,19 @@ class Bench:
         self.settled: list[int] = []
         """How many calls had ended at each look."""
         self.ended = 0
-        self.put_off: list[MessageExt] = []
-        self.workers = Workers(
-            count,
-            self.consume,
-            lambda _, given: self.put_off.extend(given),
-            lambda: self.settled.append(self.ended),
-        )
+        self.workers = Workers(count, self.consume, lambda: self.settled.append(self.ended))
         self.workers.start()
 
     async def nothing(self, offset: int) -> None:
         """A listener that does not wait."""
 
     async def consume(
-        self, worker: asyncio.Task[None], _: Assignment, given: list[MessageExt]
+        self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends: float
     ) -> None:
-        self.calls.append(tuple(message.queue_offset for message in given))
+        self.workers.see_turn()
+        self.calls.append(tuple(message.queue_offset for message in entry.take()))
         self.tasks.append(worker)
-        await self.act(given[0].queue_offset)
+        await self.act(self.calls[-1][0])
         self.ended += 1
         self.workers.see_turn()
 
@@ -174,7 +169,6 @@ def test_ready_messages_are_taken_in_order_and_in_calls_of_their_size(
         ready.add(queue, messages(*range(count)), size)
         wanted += [(queue, list(range(count))[at : at + size]) for at in range(0, count, size)]
     taken = []
-    while ready:
-        queue, given = ready.take()
-        taken.append((queue, [message.queue_offset for message in given]))
+    while (entry := ready.first()) is not None:
+        taken.append((entry.queue, [message.queue_offset for message in entry.take()]))
     assert taken == wanted

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 _Queue = TypeVar("_Queue")
 
 
-class _Pulled(Generic[_Queue]):
-    """Messages of one queue; those before ``next`` are taken."""
+class Ready(Generic[_Queue]):
+    """Messages of one queue, of which those before ``next`` are taken."""
 
     __slots__ = ("messages", "next", "queue", "size")
 
@@ -20,34 +20,39 @@ class _Pulled(Generic[_Queue]):
         self.queue = queue
         self.messages = messages
         self.size = size
+        """Most messages of one call."""
         self.next = 0
+
+    def take(self) -> list[MessageExt]:
+        """The messages of the next call; none when all are taken."""
+        start = self.next
+        self.next = end = start + self.size
+        return self.messages[start:end]
+
+    def drop(self) -> None:
+        """Nobody is to take the rest."""
+        self.next = len(self.messages)
 
 
 class ReadyList(Generic[_Queue]):
     """First in, first out. One entry per pull, however many calls of a listener it gives."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Pulled[_Queue]] = deque()
+        self._entries: deque[Ready[_Queue]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return self.first() is not None
 
     def add(self, queue: _Queue, messages: list[MessageExt], size: int) -> None:
         """Messages of one queue, for calls with at most ``size`` of them each."""
-        if messages:
-            self._entries.append(_Pulled(queue, messages, size))
+        self._entries.append(Ready(queue, messages, size))
 
-    def take(self) -> tuple[_Queue, list[MessageExt]]:
-        """The messages of the next call, and their queue.
-
-        Raises:
-            IndexError: none is left.
-        """
-        entry = self._entries[0]
-        start = entry.next
-        entry.next = end = start + entry.size
-        if end >= len(entry.messages):
-            self._entries.popleft()
-            if not start:
-                return entry.queue, entry.messages
-        return entry.queue, entry.messages[start:end]
+    def first(self) -> Ready[_Queue] | None:
+        """The oldest entry of which something is left."""
+        entries = self._entries
+        while entries:
+            entry = entries[0]
+            if entry.next < len(entry.messages):
+                return entry
+            entries.popleft()
+        return None

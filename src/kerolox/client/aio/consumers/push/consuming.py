@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from inspect import isawaitable
+from time import monotonic
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.consumers.push.assignment import Assignment
-from kerolox.client.aio.consumers.push.listening import Listeners, begin_call
-from kerolox.client.aio.consumers.push.running import RunningListeners
+from kerolox.client.aio.consumers.push.listening import EachMessage, Listeners
+from kerolox.client.aio.consumers.push.running import RunningListeners, note_call
 from kerolox.client.aio.consumers.push.workers import Workers
 from kerolox.client.core.consuming.outcome import Outcome, Unheard
 from kerolox.client.core.consuming.stats import TopicStats
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.aio.consumers.push.stream import MessageStream
     from kerolox.client.aio.settings import PushConsumerSettings
+    from kerolox.client.core.consuming.ready import Ready
 
 RECONSUME_LOCALLY_SECONDS = 5.0
 """When not even a send-back works, the message waits so long and is tried again here."""
@@ -59,9 +61,7 @@ class Consuming:
         self._send_backs = send_backs
         self._offsets = offsets
         self.stats: dict[str, TopicStats] = {}
-        self._workers = Workers(
-            settings.consume_concurrency, self._consume, self._consume_later, self._settle
-        )
+        self._workers = Workers(settings.consume_concurrency, self._consume, self._settle)
         self._unsettled: list[Assignment] = []
         """Queues of which messages went well since the offsets were moved last."""
 
@@ -103,43 +103,81 @@ class Consuming:
 
     # -- one call -----------------------------------------------------------------------------
     async def _consume(
-        self, worker: asyncio.Task[None], assignment: Assignment, messages: list[MessageExt]
+        self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends: float
     ) -> None:
-        listeners = self.listeners
-        listener = listeners.plain(assignment.queue, messages[0])
-        start_ms = clock.now_ms()
-        if listener is not None:
-            # As below, without the coroutines in between: they cost as much as most listeners.
-            note_consume_start(messages, start_ms)
-            cancels = worker.cancelling()
+        """Call after call for messages of one pull, here with nothing in between that costs as much
+        as a listener does."""
+        workers, running, assignment = self._workers, self.running, entry.queue
+        plain, now_ms = self.listeners.plain(assignment.queue), clock.now_ms()
+        while messages := entry.take():
+            if not workers.turn_is_seen:
+                workers.see_turn()
+            call, first, start_ms, cancels = object(), messages[0], now_ms, worker.cancelling()
+            note_call(call)
+            running.by_call[call] = worker
             try:
-                result = begin_call(listener, messages)
-                if result is not None and (type(result) is CoroutineType or isawaitable(result)):
-                    result = await result
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and worker.cancelling() > cancels:
-                    raise
-                failed = listeners.failure(listener, messages, error)
-            else:
-                failed = listeners.outcome(messages, result)[0] if result is not None else {}
-        elif listeners.prepare(assignment.queue, messages):
-            if messages[0].topic in self._stream.topics and not messages[0].body_error:
-                self._stream.put(assignment, messages)
+                if first.body_error or (listener := plain.get(first.topic)) is None:
+                    await self._consume_odd(assignment, messages)
+                    return  # such are rare, and what follows may be done by another worker
+                note_consume_start(messages, start_ms)
+                failed: dict[int, Outcome] | None = None
+                try:
+                    if type(listener) is EachMessage and len(messages) == 1:
+                        result: object = listener.listener(first)
+                    else:
+                        result = listener(messages.copy())  # which may take some out of its list
+                    if type(result) is CoroutineType or (
+                        result is not None and isawaitable(result)
+                    ):
+                        result = await result
+                    if result is not None:
+                        failed = self.listeners.outcome(messages, result)[0]
+                except (Exception, asyncio.CancelledError) as error:
+                    if isinstance(error, asyncio.CancelledError) and worker.cancelling() > cancels:
+                        raise
+                    failed = self.listeners.failure(listener, messages, error)
+                now_ms = clock.now_ms()
+                if failed:
+                    await self._failed(assignment, messages, failed, now_ms - start_ms)
+                    now_ms = clock.now_ms()
+                else:
+                    self._went_well(assignment, messages, now_ms - start_ms)
+            except asyncio.CancelledError:
+                if not workers.is_closing:
+                    self._consume_later(assignment, messages)
+                raise
+            finally:
+                del running.by_call[call]
+                if running.is_awaited:
+                    running.note_end()
+            if workers.is_closing or assignment.process_queue.is_dropped or monotonic() > turn_ends:
                 return
-            failed = await listeners.call(assignment.queue, messages)
-        else:
+
+    async def _consume_odd(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+        """Messages with hooks, of a namespace, retried, unreadable, streamed, without listener."""
+        if not self.listeners.prepare(assignment.queue, messages):
             await self._unheard_messages(assignment, messages)
             return
-        now_ms = clock.now_ms()
-        assignment.process_queue.last_consume_ms = now_ms
-        if failed:
-            await self._failed(assignment, messages, failed, now_ms - start_ms)
+        if messages[0].topic in self._stream.topics and not messages[0].body_error:
+            self._stream.put(assignment, messages)
             return
+        start_ms = clock.now_ms()
+        failed = await self.listeners.call(assignment.queue, messages)
+        elapsed_ms = clock.now_ms() - start_ms
+        if failed:
+            await self._failed(assignment, messages, failed, elapsed_ms)
+        else:
+            self._went_well(assignment, messages, elapsed_ms)
+
+    def _went_well(
+        self, assignment: Assignment, messages: list[MessageExt], elapsed_ms: int
+    ) -> None:
         if not assignment.finished:
             self._unsettled.append(assignment)
         assignment.finished += messages
-        assignment.finished_ms += now_ms - start_ms
-        self._workers.see_turn()
+        assignment.finished_ms += elapsed_ms
+        if not self._workers.turn_is_seen:
+            self._workers.see_turn()
 
     async def _failed(
         self,
@@ -151,7 +189,7 @@ class Consuming:
         """Messages of one call, of which some are not done with."""
         if assignment.process_queue.is_dropped:
             return
-        now_ms = clock.now_ms()
+        now_ms = assignment.process_queue.last_consume_ms = clock.now_ms()
         stats = self.stats_of(assignment.queue.topic)
         stats.failed.add(now_ms, len(failed), elapsed_ms)
         done = [m for position, m in enumerate(messages) if position not in failed]
@@ -171,6 +209,7 @@ class Consuming:
             messages, assignment.finished = assignment.finished, []
             elapsed_ms, assignment.finished_ms = assignment.finished_ms, 0
             if not assignment.process_queue.is_dropped:
+                assignment.process_queue.last_consume_ms = now_ms
                 stats = self.stats_of(assignment.queue.topic)
                 stats.consumed.add(now_ms, len(messages), elapsed_ms)
             self.finish(assignment, messages)

@@ -77,15 +77,6 @@ def each(listener: OneMessageListener) -> MessageListener:
     return EachMessage(listener)
 
 
-def begin_call(
-    listener: MessageListener, messages: list[MessageExt]
-) -> Awaitable[ListenerResult] | ListenerResult:
-    """Call a listener, with a list of its own, since it may take messages out of that."""
-    if len(messages) == 1 and type(listener) is EachMessage:
-        return listener.listener(messages[0])
-    return listener(messages.copy())
-
-
 class Listeners:
     """The listeners of one consumer, by topic as the user names it."""
 
@@ -108,13 +99,12 @@ class Listeners:
         self._unheard: set[str] = set()
         """Topics without listener that were logged as warnings."""
 
-    def plain(self, queue: MessageQueue, message: MessageExt) -> MessageListener | None:
-        """The listener of messages of a queue when there is nothing but its call to do; None: see
-        :meth:`prepare` and :meth:`call`."""
-        if self._hooks or self._namespace or message.body_error:
-            return None
-        # Retried messages show the topic that they were first sent to.
-        return None if queue.topic == self._retry_topic else self.by_topic.get(message.topic)
+    def plain(self, queue: MessageQueue) -> dict[str, MessageListener]:
+        """The listeners that need nothing but their call, for messages of a queue with no
+        ``body_error``; of others see :meth:`prepare` and :meth:`call`."""
+        if self._hooks or self._namespace or queue.topic == self._retry_topic:
+            return {}  # retried messages show the topic that they were first sent to
+        return self.by_topic
 
     def prepare(self, queue: MessageQueue, messages: list[MessageExt]) -> bool:
         """Give messages of a queue the names that users know; False: there is no listener."""

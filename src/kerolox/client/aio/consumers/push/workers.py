@@ -16,7 +16,7 @@ from time import monotonic
 
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.running import RunningListeners
-from kerolox.client.core.consuming.ready import ReadyList
+from kerolox.client.core.consuming.ready import Ready, ReadyList
 from kerolox.message import MessageExt
 
 WORKER_BACK_SECONDS = 1.0
@@ -37,30 +37,29 @@ class Workers:
     def __init__(
         self,
         count: int,
-        consume: Callable[[asyncio.Task[None], Assignment, list[MessageExt]], Awaitable[None]],
-        put_off: Callable[[Assignment, list[MessageExt]], None],
+        consume: Callable[[asyncio.Task[None], Ready[Assignment], float], Awaitable[None]],
         settle: Callable[[], None],
     ) -> None:
         """
         Args:
             count: most listeners that run at the same time.
-            consume: runs a listener in a worker and does what follows from its outcome.
-            put_off: has messages consumed later, since their worker was cancelled.
+            consume: runs listeners in a worker and does what follows from their outcomes, for at
+                least one call's messages of an entry, and until a time (``monotonic``) at most.
             settle: called after a turn of the loop in which it was asked for.
         """
         self.running = RunningListeners()
         self.ready: ReadyList[Assignment] = ReadyList()
         self._count = count
         self._consume = consume
-        self._put_off = put_off
         self._settle = settle
         self._tasks: list[asyncio.Task[None]] = []
         self._parked: list[asyncio.Future[None]] = []
         self._coming: asyncio.Future[None] | None = None
         """What the worker waited for that was woken and has not run yet."""
-        self._turn_is_seen = False
+        self.turn_is_seen = False
+        """:meth:`see_turn` was called in this turn of the loop."""
         self._later: set[asyncio.TimerHandle] = set()
-        self._closing = False
+        self.is_closing = False
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -78,15 +77,15 @@ class Workers:
 
     def see_turn(self) -> None:
         """Settle, and look for ready messages, in the next turn of the loop."""
-        if not self._turn_is_seen:
-            self._turn_is_seen = True
+        if not self.turn_is_seen:
+            self.turn_is_seen = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """No worker runs now: one that is not done waits, or has let the loop have its turn."""
-        self._turn_is_seen = False
+        self.turn_is_seen = False
         self._settle()
-        if self.ready and self._coming is None and not self._closing:
+        if self.ready and self._coming is None and not self.is_closing:
             while self._parked:
                 parked = self._parked.pop()
                 if not parked.done():
@@ -97,7 +96,7 @@ class Workers:
     async def close(self, timeout_seconds: float) -> None:
         """Start no further listener and wait for those that run, except for one that waits for
         the close. Those that take longer are cancelled."""
-        self._closing = True
+        self.is_closing = True
         for timer in self._later:
             timer.cancel()
         try:
@@ -114,31 +113,25 @@ class Workers:
 
     # -- workers ------------------------------------------------------------------------------
     async def _work(self) -> None:
-        ready, running = self.ready, self.running
         worker = asyncio.current_task()
         assert worker is not None
-        while not self._closing:
+        while not self.is_closing:
             turn_ends = monotonic() + TURN_SECONDS_MAX
-            while ready and not self._closing:
-                assignment, messages = ready.take()
-                if assignment.process_queue.is_dropped:
+            while not self.is_closing and (entry := self.ready.first()) is not None:
+                if entry.queue.process_queue.is_dropped:
+                    entry.drop()
                     continue
-                self.see_turn()
-                listening = running.begin(worker)
                 try:
-                    await self._consume(worker, assignment, messages)
+                    await self._consume(worker, entry, turn_ends)
                 except asyncio.CancelledError:
-                    if not self._closing:
-                        self._put_off(assignment, messages)
-                        self._replace_worker(assignment)
+                    if not self.is_closing:
+                        self._replace_worker(entry.queue)
                     raise
                 except Exception:
-                    _log.exception("consuming of %s failed", assignment.queue)
-                finally:
-                    running.end(listening)
+                    _log.exception("consuming of %s failed", entry.queue.queue)
                 if monotonic() > turn_ends:
                     break
-            if not self._closing:
+            if not self.is_closing:
                 await self._park()
 
     async def _park(self) -> None:
