@@ -71,6 +71,14 @@ def test_a_request_that_is_sent_again_is_signed_alike() -> None:
     assert command.ext_fields == first
 
 
+def test_kinds_of_requests_beyond_those_remembered_are_signed_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remembered = signed(SEND, b"hello")
+    monkeypatch.setattr("kerolox.security.credentials.ORDERS_MAX", 0)
+    assert signed(SEND, b"hello") == remembered
+
+
 def test_the_mark_of_a_query_by_id_is_sent_but_not_signed() -> None:
     marked = RemotingCommand(RequestCode.QUERY_MESSAGE, {"_UNIQUE_KEY_QUERY": "true", "key": "k"})
     Signer(ACCOUNT).sign(marked)

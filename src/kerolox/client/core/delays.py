@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kerolox.errors import ConfigError
+from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 
-DELAYS_SECONDS = (1, 5, 10, 30, *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)))
-DELAYS_SECONDS += (1_200, 1_800, 3_600, 7_200)
+DELAYS_SECONDS = tuple(ms // 1_000 for ms in delay_levels_ms(DEFAULT_DELAY_LEVELS))
 """Levels 1 to 18 of the default ``messageDelayLevel``."""
 
 
