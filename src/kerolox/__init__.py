@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.errors import (
     AccessDeniedError,
+    AccountDeleteError,
+    AccountUpdateError,
     BrokerBusyError,
     BrokerError,
     BrokerSystemError,
@@ -19,6 +21,7 @@ from kerolox.errors import (
     ConnectError,
     ConnectionLostError,
     ConsumerNotOnlineError,
+    ConsumeTimeoutError,
     GroupNotFoundError,
     KeroloxError,
     LocalProtocolError,
@@ -39,6 +42,7 @@ from kerolox.errors import (
     TopicExistsError,
     TopicNotFoundError,
     TopicRouteNotFoundError,
+    WhiteListUpdateError,
 )
 from kerolox.message import Message, MessageExt, MessageId, MessageQueue
 
@@ -104,6 +108,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError",
+    "AccountDeleteError",
+    "AccountUpdateError",
     "AckIndex",
     "AllocationStrategy",
     "BrokerBusyError",
@@ -121,6 +127,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumeStatus",
+    "ConsumeTimeoutError",
     "ConsumerNotOnlineError",
     "Credentials",
     "EndTransactionContext",
@@ -183,6 +190,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "WhiteListUpdateError",
     "__version__",
     "allocate_by_config",
     "allocate_by_consistent_hash",

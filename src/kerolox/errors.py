@@ -27,6 +27,8 @@ from typing import ClassVar
 
 __all__ = [
     "AccessDeniedError",
+    "AccountDeleteError",
+    "AccountUpdateError",
     "BrokerBusyError",
     "BrokerError",
     "BrokerSystemError",
@@ -35,6 +37,7 @@ __all__ = [
     "ConfigError",
     "ConnectError",
     "ConnectionLostError",
+    "ConsumeTimeoutError",
     "ConsumerNotOnlineError",
     "GroupNotFoundError",
     "KeroloxError",
@@ -56,6 +59,7 @@ __all__ = [
     "TopicExistsError",
     "TopicNotFoundError",
     "TopicRouteNotFoundError",
+    "WhiteListUpdateError",
 ]
 
 
@@ -228,3 +232,19 @@ class GroupNotFoundError(BrokerError, code=26):
 
 class ConsumerNotOnlineError(BrokerError, code=206):
     """CONSUMER_NOT_ONLINE."""
+
+
+class ConsumeTimeoutError(BrokerError, code=207):
+    """CONSUME_MSG_TIMEOUT: a consumer that the broker asked did not answer in time."""
+
+
+class AccountUpdateError(BrokerError, code=209):
+    """UPDATE_AND_CREATE_ACL_CONFIG_FAILED."""
+
+
+class AccountDeleteError(BrokerError, code=210):
+    """DELETE_ACL_CONFIG_FAILED: the broker has no such account, say."""
+
+
+class WhiteListUpdateError(BrokerError, code=211):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED."""

@@ -493,7 +493,7 @@ async def test_a_round_of_the_monitor_sees_groups_that_are_online(
 
 async def test_an_admin_lives_on_the_connections_of_a_client(scene: Scene) -> None:
     async with connect([scene.cluster.name_server]) as connection:
-        async with Admin.on(connection.access) as admin:
+        async with Admin.on(connection) as admin:
             assert scene.topic in await admin.list_topics()
             assert (await admin.message_at(scene.queue, 0)).body == b"0"
         async with connection.producer("p-admin") as producer:

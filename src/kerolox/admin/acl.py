@@ -83,8 +83,8 @@ async def put_account(
     Raises:
         ClientError: a key or a permission is none; no such cluster; or some did it and some did
             not: the text says who.
-        BrokerError: code 209, a broker refused.
-        RemotingError: none answers.
+        AccountUpdateError: the broker refused.
+        BrokerError, RemotingError: none did it.
     """
     _check_account(account)
     fields = {
@@ -108,7 +108,7 @@ async def delete_account(
     access: Access, access_key: str, *, cluster: str = "", broker: str = ""
 ) -> list[str]:
     """Delete an account (``deleteAclConfig``, code 51); on whom. Arguments and errors: see
-    :func:`put_account`; a broker that has no such account answers with code 210."""
+    :func:`put_account`; AccountDeleteError: the broker has no such account."""
     fields = {"accessKey": access_key}
     return await do_on_each(
         await targets(access, cluster=cluster, broker=broker),
@@ -137,8 +137,8 @@ async def put_global_white_addresses(
 
     Raises:
         ClientError: no such cluster; or some did it and some did not: the text says who.
-        BrokerError: code 211, a broker refused.
-        RemotingError: none answers.
+        WhiteListUpdateError: the broker refused.
+        BrokerError, RemotingError: none did it.
     """
     fields = {"globalWhiteAddrs": ",".join(addresses), "aclFileFullPath": file}
     return await do_on_each(

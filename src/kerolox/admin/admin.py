@@ -63,22 +63,22 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
         self.timeout_seconds = timeout_seconds
         self._where = name_server_text(name_server) or f"${NAME_SERVER_VARIABLE}"
         self._connection: _Own | None = _Own(name_server, settings=settings)
-        self._shared: Access | None = None
+        self._shared: Access | Connection | None = None
         self._access: Access | None = None
         self._closed = False
 
     @classmethod
-    def on(cls, access: Access) -> Self:
+    def on(cls, access: Access | Connection) -> Self:
         """One that asks through connections that others own, for example those of
         ``kerolox.connect``. It needs no start, and its close leaves them open.
 
         Args:
-            access: their way to a cluster.
+            access: their way to a cluster, or who has it once it is started.
         """
         admin = cls.__new__(cls)
-        admin.timeout_seconds = access.timeout_seconds
+        admin.timeout_seconds = TIMEOUT_SECONDS
         admin._connection, admin._shared, admin._access = None, access, None
-        admin._where, admin._closed = ";".join(access.name_servers), False
+        admin._where, admin._closed = f"on {access!r}", False
         return admin
 
     def __repr__(self) -> str:
@@ -122,10 +122,9 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
     def _open(self) -> Access:
         if self._closed:
             raise ClientClosedError("the Admin is closed; make a new one")
-        way = self._shared
-        if way is None:
-            assert self._connection is not None
-            way = self._connection.access
+        source = self._shared or self._connection
+        assert source is not None
+        way = source.access if isinstance(source, Connection) else source
         # One of our own, since a client's has the routes that it learnt before. It is kept, since
         # it knows which name server answers.
         access = self._access

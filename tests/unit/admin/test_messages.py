@@ -204,7 +204,7 @@ async def test_sends_that_fail_are_counted_and_do_not_end_the_others(
     found = await time_sends(access, "T", count=3)
     assert (found.failed, {send.error for send in found.sends}) == (3, {"down"})
     assert [send.queue.queue_id for send in found.sends] == [0, 1, 0]
-    for count in (0, -1, 2_000_000):
+    for count in (0, -1, 200_000):
         with pytest.raises(ClientError, match="count is"):
             await time_sends(access, "T", count=count)
     with pytest.raises(MessageRejectedError, match="is empty"):

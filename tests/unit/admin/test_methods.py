@@ -96,6 +96,11 @@ async def test_an_admin_on_the_connections_of_others_leaves_them_open() -> None:
         with pytest.raises(ClientClosedError):
             await guest.list_topics()
         assert connection.access.name_servers == ("127.0.0.1:1",)
+        guest = Admin.on(connection)
+        assert guest.access.remoting is connection.access.remoting
+        assert "on <Connection" in repr(guest)
+    with pytest.raises(ClientClosedError):
+        await guest.list_topics()
 
 
 def test_an_admin_is_of_one_event_loop() -> None:

@@ -237,7 +237,8 @@ class ConsumerRequests:
 
         Raises:
             TopicRouteNotFoundError: the group has no retry topic: it was never online.
-            BrokerError: the consumer is not online, or does not answer.
+            BrokerSystemError: the consumer is not online.
+            ConsumeTimeoutError: it does not answer.
             RemotingError: the broker does not answer, or with something else.
         """
         return await consumer_running_info(

@@ -139,7 +139,8 @@ class MessageRequests:
 
         Raises:
             NotFoundError: there is no such message.
-            BrokerError: the consumer is not online, or does not answer.
+            BrokerSystemError: the consumer is not online.
+            ConsumeTimeoutError: it does not answer.
             RemotingError: the broker does not answer, or with something else.
         """
         return await consume_directly(self._open(), group, client_id, message_id, topic=topic)

@@ -254,8 +254,8 @@ class ServerRequests:
         Raises:
             ClientError: a key or a permission is none; no such cluster; or some did it and some did
                 not: the text says who.
-            BrokerError: code 209, a broker refused.
-            RemotingError: none answers.
+            AccountUpdateError: the broker refused.
+            BrokerError, RemotingError: none did it.
         """
         return await put_account(self._open(), account, cluster=cluster, broker=broker)
 
@@ -263,7 +263,7 @@ class ServerRequests:
         self, access_key: str, *, cluster: str = "", broker: str = ""
     ) -> list[str]:
         """Delete an account (``deleteAclConfig``, code 51); on whom. Arguments and errors: see
-        :func:`put_account`; a broker that has no such account answers with code 210.
+        :func:`put_account`; AccountDeleteError: the broker has no such account.
         """
         return await delete_account(self._open(), access_key, cluster=cluster, broker=broker)
 
@@ -281,8 +281,8 @@ class ServerRequests:
 
         Raises:
             ClientError: no such cluster; or some did it and some did not: the text says who.
-            BrokerError: code 211, a broker refused.
-            RemotingError: none answers.
+            WhiteListUpdateError: the broker refused.
+            BrokerError, RemotingError: none did it.
         """
         return await put_global_white_addresses(
             self._open(), addresses, file=file, cluster=cluster, broker=broker

@@ -268,7 +268,8 @@ async def consumer_running_info(
 
     Raises:
         TopicRouteNotFoundError: the group has no retry topic: it was never online.
-        BrokerError: the consumer is not online, or does not answer.
+        BrokerSystemError: the consumer is not online.
+        ConsumeTimeoutError: it does not answer.
         RemotingError: the broker does not answer, or with something else.
     """
     header = RunningInfoHeader(consumer_group=group, client_id=client_id, jstack_enable=stacks)

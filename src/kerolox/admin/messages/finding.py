@@ -183,7 +183,8 @@ async def consume_directly(
 
     Raises:
         NotFoundError: there is no such message.
-        BrokerError: the consumer is not online, or does not answer.
+        BrokerSystemError: the consumer is not online.
+        ConsumeTimeoutError: it does not answer.
         RemotingError: the broker does not answer, or with something else.
     """
     message = await message_by_id(access, message_id, topic=topic)

@@ -605,7 +605,7 @@ class AdminRequests:
 
     def delete_account(self, access_key: str, *, cluster: str = "", broker: str = "") -> list[str]:
         """Delete an account (``deleteAclConfig``, code 51); on whom. Arguments and errors: see
-        :func:`put_account`; a broker that has no such account answers with code 210.
+        :func:`put_account`; AccountDeleteError: the broker has no such account.
 
         See ``kerolox.admin.Admin.delete_account``.
         """
