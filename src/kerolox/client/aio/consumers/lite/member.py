@@ -176,6 +176,7 @@ class LiteMember:
         instance.join(self._client)
         await self.greet()
         self._pull_all(self.machine.queues)
+        self.rebalance_wanted.clear()  # it comes now
         await self.rebalance()
 
     async def part(self) -> None:
@@ -272,20 +273,28 @@ class LiteMember:
         if self.kind != SUBSCRIBE:
             return
         async with self._rebalancing:
-            self._is_unbalanced = False
-            share = [q for topic in list(self.subscriptions) for q in await self._share(topic)]
-            lost, gained = queue_changes(
-                self.machine.queues, [q for q in share if q.topic in self.subscriptions]
-            )
-            if lost or gained:
-                _log.info("group %s: lost %s gained %s", self._group, lost, gained)
-            self._keep(share)
-            await self._revoke(lost)
-            await self._take_on(gained)
-            left = self._unsubscribed - self.subscriptions.keys()
-            self._unsubscribed.clear()
-            if left:
-                await self._leave_topics(left)
+            try:
+                await self._compare()
+            except BaseException:
+                # Queues may be half given up, or half taken on.
+                self.rebalance_wanted.set()
+                raise
+
+    async def _compare(self) -> None:
+        self._is_unbalanced = False
+        share = [q for topic in list(self.subscriptions) for q in await self._share(topic)]
+        lost, gained = queue_changes(
+            self.machine.queues, [q for q in share if q.topic in self.subscriptions]
+        )
+        if lost or gained:
+            _log.info("group %s: lost %s gained %s", self._group, lost, gained)
+        self._keep(share)
+        await self._revoke(lost)
+        await self._take_on(gained)
+        left = self._unsubscribed - self.subscriptions.keys()
+        if left:
+            await self._leave_topics(left)
+        self._unsubscribed -= left | self.subscriptions.keys()
 
     async def _share(self, topic: str) -> list[MessageQueue]:
         """Our share of a topic; what we have when it can't be found out."""
@@ -300,11 +309,14 @@ class LiteMember:
         return [q for q in self.machine.queues if q.topic == topic] if share is None else share
 
     def _keep(self, share: list[MessageQueue]) -> None:
-        """Queues of a topic that was unsubscribed, and subscribed again before anybody noticed."""
-        kept = self.machine.keep(share)
-        self._pull_all(item.queue for item in kept)
-        if kept:
+        """Go on with queues of a topic that was unsubscribed and subscribed again, and with those
+        of a rebalance that was cancelled."""
+        if self.machine.keep(share):
             self._has_arrived()
+        items, pulling = self.machine.queues, self._pulling
+        if pulling is not None:
+            owned = [queue for queue in share if queue in items]
+            self._pull_all(queue for queue in owned if not pulling.is_pulled(items[queue]))
 
     async def _revoke(self, lost: list[MessageQueue]) -> None:
         """Give up queues, after the user had its word; their offsets are stored."""

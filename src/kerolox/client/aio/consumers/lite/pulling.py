@@ -115,7 +115,8 @@ class LitePulling:
 
     def is_pulled(self, item: LiteQueue) -> bool:
         """It has begun and not ended."""
-        return item in self._tasks
+        task = self._tasks.get(item)
+        return task is not None and not task.done()
 
     def wake(self, item: LiteQueue) -> None:
         """It may be pulled again."""
