@@ -424,3 +424,24 @@ async def test_a_blocking_client_that_is_not_closed_is_warned_of(broker: QueueBr
 
     with pytest.warns(ResourceWarning, match="Producer of group 'forgotten' was not closed"):
         await asyncio.to_thread(forget)
+
+
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_producer_is_told_when_another_running_loop_uses_it(
+    broker: QueueBroker, batching: bool
+) -> None:
+    settings = ProducerSettings(batching=batching)
+    async with Producer("p", broker.address, settings=settings) as producer:
+        await producer.send(Message("T", b"x"))
+        before = len(broker.seen[SEND]) + len(broker.seen[RequestCode.SEND_BATCH_MESSAGE])
+
+        async def elsewhere() -> None:
+            with pytest.raises(ClientError, match="belongs to another event loop"):
+                await producer.send(Message("T", b"x"))
+            with pytest.raises(ClientError, match="belongs to another event loop"):
+                await producer.submit(Message("T", b"x"))
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        await producer.send(Message("T", b"y"))
+        after = len(broker.seen[SEND]) + len(broker.seen[RequestCode.SEND_BATCH_MESSAGE])
+        assert after == before + 1

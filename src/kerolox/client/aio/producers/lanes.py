@@ -9,6 +9,8 @@ from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.producers.delivery import Delivery
     from kerolox.client.aio.producers.plans import Plan, Plans
@@ -67,9 +69,15 @@ class Lanes:
     """The ways of one producer's plain sends."""
 
     def __init__(
-        self, header: SendHeader, settings: ProducerSettings, plans: Plans, delivery: Delivery
+        self,
+        header: SendHeader,
+        settings: ProducerSettings,
+        plans: Plans,
+        delivery: Delivery,
+        check_loop: Callable[[], object],
     ) -> None:
         """None is known yet; arguments as those of ``PlainSends``."""
+        self._check_loop = check_loop
         self._header = header
         self._body_bytes_max = min(settings.message_bytes_max, settings.compress_bytes_min - 1)
         self._plan_of = plans.get
@@ -115,6 +123,7 @@ class Lanes:
         if plan is None or (topic not in self._lanes and len(self._lanes) >= TOPICS_MAX):
             self._lanes.pop(topic, None)
             return None
+        self._check_loop()  # its sends' futures are of this one
         header = self._header
         encoder = cluster.remoting.codec.SendEncoder(
             header.group,

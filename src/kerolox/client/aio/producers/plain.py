@@ -100,7 +100,7 @@ class PlainSends:
         self._check_loop = check_loop
         self._timeout_ms = settings.send_timeout_ms
         self._next_id = ids.next
-        self._lanes = Lanes(header, settings, plans, delivery)
+        self._lanes = Lanes(header, settings, plans, delivery, check_loop)
         self._batches = Batches(settings, delivery, ids.next, self._lanes.choose, check_loop)
 
     def begin(
