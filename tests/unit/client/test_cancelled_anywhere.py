@@ -76,10 +76,21 @@ async def _commit(message: Message) -> TransactionState:
 
 
 MESSAGE = Message("T", b"x")
+
+
+async def _block(producer: TransactionProducer) -> None:
+    async with producer.transaction(MESSAGE):
+        await asyncio.sleep(0)
+
+
 SENDS: dict[str, Callable[[TransactionProducer], Operation]] = {
     "send": lambda producer: producer.send(MESSAGE),
     "large": lambda producer: producer.send(Message("T", b"x" * 300_000)),
     "batch": lambda producer: producer.send_batch([MESSAGE, MESSAGE]),
+    "batches": lambda producer: producer.send_batches([MESSAGE, MESSAGE], bytes_max=1),
+    "key": lambda producer: producer.send(MESSAGE, ordering_key="k"),
+    "later": lambda producer: producer.send(MESSAGE, deliver_after=1),
+    "block": _block,
     "oneway": lambda producer: producer.send_oneway(MESSAGE),
     "transaction": lambda producer: producer.send_in_transaction(MESSAGE, _commit),
     "request": lambda producer: producer.request(MESSAGE, timeout_ms=60_000),

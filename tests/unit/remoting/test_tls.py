@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 from tests.support.eventually import SECONDS_MAX
+from tests.support.faults.cancelling import each_await
 from tests.support.servers.tls import Authority, TlsProxy, wait_closed
 from tests.support.servers.up import deaf_address
 
@@ -285,6 +286,28 @@ def test_a_close_ends_a_handshake_and_its_socket(authority: Authority, make_loop
         server.close()
 
     run_on(make_loop, main())
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_request_that_is_cancelled_anywhere_leaves_a_working_client(
+    authority: Authority, proxy: TlsProxy, make_loop: MakeLoop
+) -> None:
+    """The handshake is among its awaits."""
+
+    async def main() -> None:
+        async def attempt() -> tuple[Coroutine[Any, Any, Any], Callable[[], Awaitable[None]]]:
+            client = RemotingClient(tls=TlsSettings(ca=authority.ca))
+
+            async def check() -> None:
+                assert await ask(client, proxy.address, b"x") == b"x"
+                await client.close()
+
+            return ask(client, proxy.address), check
+
+        assert await each_await(attempt) >= 2
+
+    run_on(make_loop, main())
+    wait_closed(proxy)
 
 
 async def test_one_who_gives_up_does_not_end_the_handshake_of_others(
