@@ -57,7 +57,8 @@ async def cancelled_at(at: int, operation: Coroutine[Any, Any, Any]) -> bool:
         return await _Counted(inner, counter)
 
     def make(loop: asyncio.AbstractEventLoop, inner: Any, **named: Any) -> asyncio.Task[Any]:
-        if not any(part in inner.cr_code.co_filename for part in CLIENTS):
+        file = inner.cr_code.co_filename
+        if inner is not operation and not any(part in file for part in CLIENTS):
             return asyncio.Task(inner, loop=loop, **named)
         task = asyncio.Task(counted(inner), loop=loop, **named)
         # One that is cancelled before its first step would leave a coroutine that never ran.

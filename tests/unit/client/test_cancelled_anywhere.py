@@ -23,13 +23,15 @@ from kerolox.client import (
     connect,
 )
 from kerolox.client.aio.life import LifeCycle
-from kerolox.message import Message, MessageQueue
+from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from tests.support.eventually import until
 from tests.support.faults.cancelling import each_await
 from tests.support.servers.fake_broker import route_body
 from tests.unit.client.test_life import nothing_is_left
+from tests.unit.client.test_lite_pull_consumer import Broker as LiteBroker
+from tests.unit.client.test_lite_pull_consumer import subscribed
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 from tests.unit.client.test_request_reply import push
 
@@ -113,19 +115,22 @@ def replies(broker: QueueBroker) -> None:
 
 
 @pytest.mark.parametrize("kind", SENDS)
-@pytest.mark.parametrize("is_hooked", [False, True])
+@pytest.mark.parametrize("way", ["plain", "hooked", "batched"])
+@pytest.mark.parametrize("is_known", [False, True])
 async def test_a_send_that_is_cancelled_anywhere_leaves_nothing_behind(
-    broker: QueueBroker, kind: str, is_hooked: bool
+    broker: QueueBroker, kind: str, way: str, is_known: bool
 ) -> None:
+    """``is_known``: it needs no route and no connection."""
     if kind == "request":
         replies(broker)
-    settings = ProducerSettings(send_hooks=(_Hook(),) if is_hooked else ())
-    made: list[TransactionProducer] = []
+    hooks = (_Hook(),) if way == "hooked" else ()
+    settings = ProducerSettings(send_hooks=hooks, batching=way == "batched")
 
     async def attempt() -> Attempt:
         producer = TransactionProducer("p", broker.address, check=_commit, settings=settings)  # type: ignore[arg-type]
         await producer.start()
-        made.append(producer)
+        if is_known:
+            await producer.send(MESSAGE)
 
         async def check() -> None:
             await nothing_waits(producer)
@@ -136,7 +141,8 @@ async def test_a_send_that_is_cancelled_anywhere_leaves_nothing_behind(
 
         return SENDS[kind](producer), check
 
-    assert await each_await(attempt) >= 1
+    waits = not is_known or kind not in ("oneway", "queues")
+    assert await each_await(attempt) >= waits
     await nothing_is_left(broker)
 
 
@@ -189,6 +195,62 @@ async def test_a_read_that_is_cancelled_anywhere_leaves_nothing_behind(
             await consumer.close()
 
         return READS[kind](consumer), check
+
+    assert await each_await(attempt) >= 1
+    await nothing_is_left(broker)
+
+
+async def test_a_poll_and_a_seek_may_be_cancelled_anywhere_and_no_message_is_missed() -> None:
+    async with LiteBroker() as broker:
+
+        async def attempt() -> Attempt:
+            broker.count = 3
+            got: list[MessageExt] = []
+            broker.committed.clear()
+            consumer = subscribed(broker)
+            await consumer.start()
+
+            async def check() -> None:
+                await consumer.seek(QUEUE, 0)
+                while len(got) < 3:
+                    got.extend(await consumer.poll(timeout_ms=60_000))
+                assert [message.queue_offset for message in got] == [0, 1, 2]
+                await consumer.close()
+
+            async def poll_and_seek() -> None:
+                await consumer.poll(timeout_ms=60_000)
+                await consumer.seek(QUEUE, 1)
+                await consumer.commit_sync()
+
+            return poll_and_seek(), check
+
+        assert await each_await(attempt) >= 1
+        await nothing_is_left(broker)
+
+
+async def test_a_loop_over_messages_may_be_cancelled_anywhere(broker: QueueBroker) -> None:
+    async def attempt() -> Attempt:
+        broker.count = 1
+        broker.committed.clear()
+        consumer = Consumer(broker, close_timeout_ms=0)
+        consumer.subscribe("T")
+        await consumer.start()
+        asyncio.get_running_loop().call_later(0.02, broker.add, 1)
+        seen: list[int] = []
+
+        async def loop() -> None:
+            async for message in consumer:
+                seen.append(message.queue_offset)
+                await consumer.ack(message)
+                if message.queue_offset == 1:
+                    break
+
+        async def check() -> None:
+            # What was given out and not settled is still the consumer's: it comes again elsewhere.
+            await consumer.close()
+            assert broker.committed.get(("T", 0), 0) <= len(seen)
+
+        return loop(), check
 
     assert await each_await(attempt) >= 1
     await nothing_is_left(broker)
