@@ -110,7 +110,7 @@ def answer(code: int, **fields: str) -> RemotingCommand:
 def test_four_codes_mean_that_the_message_is_stored(code: int, status: SendStatus) -> None:
     message = outgoing_batch([Message("T", b"x")], ["ID"])
     response = answer(code, msgId="7F", queueId="5", queueOffset="42", MSG_REGION="R")
-    result = send_result(response, message, QUEUE, "h:1")
+    result = send_result(response, message.message_id, QUEUE, "h:1")
     assert result == (status, "ID", "7F", MessageQueue("T", "b", 5), 42, "R", True)
     assert result.is_ok == (code == 0)
 
@@ -119,14 +119,14 @@ def test_any_other_code_is_an_error_with_its_remark() -> None:
     message = outgoing_batch([Message("T", b"x")], ["ID"])
     response = RemotingCommand(17, flag=1, remark="no such topic")
     with pytest.raises(TopicNotFoundError, match=r"from h:1: no such topic"):
-        send_result(response, message, QUEUE, "h:1")
+        send_result(response, message.message_id, QUEUE, "h:1")
 
 
 @pytest.mark.parametrize("fields", [{}, {"msgId": "x", "queueId": "a", "queueOffset": "1"}])
 def test_a_malformed_answer_is_a_protocol_error(fields: dict[str, str]) -> None:
     message = outgoing_batch([Message("T", b"x")], ["ID"])
     with pytest.raises(RemoteProtocolError):
-        send_result(answer(0, **fields), message, QUEUE, "h:1")
+        send_result(answer(0, **fields), message.message_id, QUEUE, "h:1")
 
 
 def test_a_retry_keeps_the_origin_and_waits_longer_each_time() -> None:

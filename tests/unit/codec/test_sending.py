@@ -204,7 +204,7 @@ def check_answers(codec: SendCodec, data: bytes, cuts: list[int]) -> int:
         command = RemotingCommand.decode(frame)
         assert command.opaque == OPAQUE
         assert command.is_response
-        result = send_result(command, SENT, QUEUE, "a:1")
+        result = send_result(command, SENT.message_id, QUEUE, "a:1")
         numbers = (OPAQUE, result.queue.queue_id, result.queue_offset)
         texts = (result.offset_message_id, result.region, result.is_traced)
         assert (*numbers, *texts) == next(expected)

@@ -191,7 +191,7 @@ class _Sender:
         response = await access.remoting.invoke(
             address, request, timeout_seconds=access.timeout_seconds
         )
-        return send_result(response, outgoing, queue, address)
+        return send_result(response, outgoing.message_id, queue, address)
 
 
 def _queues(

@@ -224,7 +224,9 @@ class Batches:
         outgoing, cluster, tries = batch.outgoing(), lane.cluster, None
         try:
             if target is not None and answer is not None and not isinstance(answer, NotPlainError):
-                tries = delivery.first_try(cluster, key.queue, target.queue, outgoing, answer)
+                tries = delivery.first_try(
+                    cluster, key.queue, target.queue, outgoing.message_id, answer
+                )
             limit = TimeLimit(key.timeout_ms, batch.deadline)
             whole = await delivery.deliver(cluster, lane.plan, outgoing, key.queue, limit, tries)
             _give(batch, shares(whole, batch.message_ids))

@@ -149,17 +149,20 @@ class Delivery:
         cluster: Cluster,
         queue: MessageQueue | None,
         target: MessageQueue,
-        outgoing: OutgoingMessage,
+        message_id: str,
         answer: RemotingCommand | KeroloxError,
     ) -> Tries:
-        """The tries of a send whose first one was made elsewhere, and what came of it."""
+        """The tries of a send whose first one was made elsewhere, and what came of it.
+
+        ``message_id`` is the message's, or those of a batch.
+        """
         tries = self._new_tries(queue)
         tries.brokers.append(target.broker_name)
         try:
             if isinstance(answer, KeroloxError):
                 raise answer
             address = cluster.master_address(target.broker_name) or target.broker_name
-            tries.answered(send_result(answer, outgoing, target, address))
+            tries.answered(send_result(answer, message_id, target, address))
         except KeroloxError as error:
             _note_failure(tries, target, error, cluster)
         return tries
@@ -237,7 +240,7 @@ class Delivery:
         else:
             request = self._header.request(outgoing, target.queue_id, clock.now_ms())
             response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
-            result = send_result(response, outgoing, target, address)
+            result = send_result(response, outgoing.message_id, target, address)
         if self._namespace:
             shown = queue_without_namespace(self._namespace, result.queue)
             result = result._replace(queue=shown)
@@ -259,7 +262,7 @@ class Delivery:
         request = self._header.request(outgoing, target.queue_id, clock.now_ms())
         try:
             response = await cluster.remoting.invoke(address, request, timeout_seconds=seconds)
-            context.result = send_result(response, outgoing, target, address)
+            context.result = send_result(response, outgoing.message_id, target, address)
         except KeroloxError as error:
             context.error = error
             raise

@@ -330,10 +330,12 @@ class Producer(Client):
         if isinstance(answer, NotPlainError):
             return await self._send(message, queue, None, limit)
         delivery, target = self._delivery, send[2].queue
-        outgoing = await self._outgoing(message, send[1])
-        tries = delivery.first_try(cluster, queue, target, outgoing, answer)
+        tries = delivery.first_try(cluster, queue, target, send[1], answer)
         if queue is None:
             delivery.note(target, seconds_since(send), failed=not tries.is_stored)
+        if tries.is_over or limit.seconds_left <= 0:  # thousands may end at the same time
+            return tries.end(limit.ms)
+        outgoing = await self._outgoing(message, send[1])
         plan = self._plans.get(message.topic) or await self._plans.make(
             cluster, message.topic, limit
         )

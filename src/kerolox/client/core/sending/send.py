@@ -311,9 +311,9 @@ def passed_on_message(
 
 
 def send_result(
-    response: RemotingCommand, message: OutgoingMessage, queue: MessageQueue, address: str
+    response: RemotingCommand, message_id: str, queue: MessageQueue, address: str
 ) -> SendResult:
-    """What the broker's answer says.
+    """What the broker's answer says to a message, or a batch, with this id of ours.
 
     Raises:
         BrokerError: the message was not stored.
@@ -332,7 +332,7 @@ def send_result(
         raise RemoteProtocolError(f"send response of {address} is malformed: {error!r}") from None
     return SendResult(
         status,
-        message.message_id or offset_message_id,
+        message_id or offset_message_id,
         offset_message_id,
         queue,
         queue_offset,

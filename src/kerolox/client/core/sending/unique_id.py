@@ -15,6 +15,9 @@ CLOCK_STEP_BACK_MS_MAX = 1_000_000
 """A clock that steps back by less than this at the month's start counts as the start."""
 
 
+_HEX = [f"{number:02X}" for number in range(256)]
+
+
 def month_start_ms(now_ms: int) -> int:
     """The first millisecond of the month of ``now_ms``, in local time."""
     local = time.localtime(now_ms / 1000)
@@ -54,7 +57,7 @@ class UniqueIdFactory:
             self._last_ms = now_ms
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._last_head}{counter:04X}"
+        return f"{self._last_head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
 
     def _head(self, now_ms: int) -> str:
         """What all ids of a millisecond begin with."""

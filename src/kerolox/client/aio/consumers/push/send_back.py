@@ -174,7 +174,7 @@ class SendBacks:
                 header.request(outgoing, queue.queue_id, clock.now_ms()),
                 timeout_seconds=SEND_BACK_SECONDS_MAX,
             )
-            send_result(response, outgoing, queue, address)
+            send_result(response, outgoing.message_id, queue, address)
         except KeroloxError as error:
             _log.warning("retry of message %s failed: %s", message.message_id, error)
             return False
