@@ -241,3 +241,42 @@ async def test_blocking_clients_of_a_connection_share_its_loop(broker: QueueBrok
     await asyncio.to_thread(run)
     assert threads
     assert all(name.startswith("PushConsumer-listener") for name in threads)
+
+
+async def test_a_listener_in_a_thread_may_close_the_connection_of_its_consumer(
+    broker: QueueBroker,
+) -> None:
+    closed = threading.Event()
+
+    def run() -> None:
+        connection = sync.connect(broker.address)
+        settings = FIRST.changed(close_timeout_ms=3_600_000)
+        consumer = connection.push_consumer("c", settings=settings)
+        broker.members = [consumer.client_id]
+
+        def listen(messages: list[MessageExt]) -> None:
+            connection.close()
+            closed.set()
+
+        consumer.subscribe("T", "*", listen)
+        consumer.start()
+        broker.count = 1
+        assert closed.wait(SECONDS_MAX)
+        with pytest.raises(ClientClosedError):
+            consumer.start()
+
+    broker.count = 1
+    await asyncio.to_thread(run)
+
+
+async def test_a_connection_in_another_event_loop_says_so(broker: QueueBroker) -> None:
+    async with connect(broker.address) as connection:
+
+        async def elsewhere() -> None:
+            for use in (connection.start(), connection.producer("p").start(), connection.close()):
+                with pytest.raises(ClientError, match="belongs to another event loop"):
+                    await use
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        async with connection.producer("p") as producer:
+            assert (await producer.send(Message("T", b"x"))).is_ok

@@ -27,6 +27,7 @@ from tests.support.eventually import until
 from tests.unit.client.test_push_consumer import QueueBroker, record
 
 BEAT, LEAVE = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
 @pytest_asyncio.fixture
@@ -71,8 +72,14 @@ async def test_clients_with_the_same_id_share_connections_and_one_heartbeat(
         assert len(broker.connections) == 1
         assert producer._cluster is consumer._cluster
         assert producer.client_id == consumer.client_id
+        beats, asked = len(broker.seen[BEAT]), len(broker.seen[ROUTE])
+        topics = producer._instance.topics()
         await producer._instance.greet()
+        await producer._instance.poll()
         assert groups(broker) == (["p"], ["c"])
+        assert len(broker.seen[BEAT]) == beats + 1
+        assert sorted(topics) == ["%RETRY%c", "T", "TBW102"]
+        assert len(broker.seen[ROUTE]) == asked + len(topics)
     assert len(broker.seen[LEAVE]) == 2
 
 
