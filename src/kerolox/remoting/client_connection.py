@@ -86,6 +86,8 @@ class ClientConnection(FrameConnection):
         self._decoder = codec.SendDecoder()
         self._read_view = memoryview(self._read_buffer)
         self._gathered: list[bytes] = []
+        self.is_turn_new: bool = True
+        """Nothing is gathered yet in this turn of the loop."""
         self._gathered_bytes = 0
         self.sends: OpenCalls[Answer] = OpenCalls(shared.loop)
         """Those of the calls whose plain answers the codec reads."""
@@ -195,6 +197,7 @@ class ClientConnection(FrameConnection):
     def write(self, data: bytes) -> None:
         """Write a frame together with the others of this turn of the loop."""
         if not self._gathered:
+            self.is_turn_new = False
             self.loop.call_soon(self._end_turn)
         self._gathered.append(data)
         self._gathered_bytes += len(data)
@@ -215,15 +218,11 @@ class ClientConnection(FrameConnection):
     def post(self, frame: bytes, opaque: int, deadline: float, what: str) -> asyncio.Future[Answer]:
         """Write a send, for which there is room; :meth:`withdraw` it if it fails."""
         if not self._gathered:
+            self.is_turn_new = False
             self.loop.call_soon(self._end_turn)
         self._gathered.append(frame)
         self._gathered_bytes += len(frame)
         return self.sends.open(opaque, deadline, what)
-
-    @property
-    def is_turn_new(self) -> bool:
-        """Nothing is gathered yet in this turn of the loop."""
-        return not self._gathered
 
     def post_later(
         self, make_frame: MakeFrame, opaque: int, deadline: float, what: str
@@ -289,6 +288,7 @@ class ClientConnection(FrameConnection):
         if self._gathered:
             data = b"".join(self._gathered)
             self._gathered.clear()
+            self.is_turn_new = True
             self._gathered_bytes = 0
             self.send(data)
 

@@ -97,8 +97,12 @@ class Schedule:
         call = Call(opaque, kind, deadline, bytes(self.dice.choice((1, 50, 300))))
         self.calls[opaque] = call
         what = f"{kind} {opaque}"
-        if kind == "send":
-            call.future = connection.post(call, opaque, deadline, what)  # type: ignore[assignment]
+        if kind == "send" and connection.has_room():
+            frame = call.frame(opaque)
+            call.future = connection.post(frame, opaque, deadline, what)  # type: ignore[assignment]
+        elif kind == "send":
+            later = connection.post_later(call.frame, opaque, deadline, what)
+            call.future = later  # type: ignore[assignment]
         elif kind == "oneway" and connection.has_room():
             connection.write(command_of(call).encode())
         elif kind == "ahead" or connection.has_room():

@@ -66,8 +66,9 @@ class Delivery:
         self._hooks = hooks
         self._faults = faults
         self._closing = asyncio.Event()
-        self._open = 0
-        self._idle = asyncio.Event()
+        self.open_count = 0
+        """Sends without an outcome; whoever takes off the last one sets ``idle``."""
+        self.idle = asyncio.Event()
 
     def close(self) -> None:
         """End the pauses between tries: there are no further ones."""
@@ -77,9 +78,9 @@ class Delivery:
         """Wait until no send is without its outcome, for a bounded time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while self._open:
-                    self._idle.clear()
-                    await self._idle.wait()
+                while self.open_count:
+                    self.idle.clear()
+                    await self.idle.wait()
 
     async def deliver(
         self,
@@ -128,7 +129,7 @@ class Delivery:
 
     def begin(self) -> None:
         """A send has no outcome yet; :meth:`end` follows."""
-        self._open += 1
+        self.open_count += 1
 
     async def counted(self, future: asyncio.Future[SendResult]) -> SendResult:
         """Wait for the outcome of a send that is made elsewhere."""
@@ -140,9 +141,9 @@ class Delivery:
 
     def end(self) -> None:
         """A send that was begun has its outcome."""
-        self._open -= 1
-        if not self._open:
-            self._idle.set()
+        self.open_count -= 1
+        if not self.open_count:
+            self.idle.set()
 
     def first_try(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kerolox import clock
 from kerolox.client.aio.producers.batches import Batches
-from kerolox.client.aio.producers.lanes import Lane, Lanes, Target
+from kerolox.client.aio.producers.lanes import Lanes, Target
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.core.sending.send import SendResult, SendStatus
 from kerolox.errors import RequestTimeoutError
@@ -114,12 +114,36 @@ class PlainSends:
         ms = self._timeout_ms if timeout_ms is None else timeout_ms
         lane = self._lanes.of(cluster, message, ms)
         target = None if lane is None else self._lanes.choose(lane, queue)
-        if lane is None or target is None or target.connection is None:
+        if lane is None or target is None or (connection := target.connection) is None:
             return None
-        send = self._post(lane, target, target.connection, message, ms)
-        if send is None and queue is None:
-            lane.chooser.step_back()  # the general way chooses the same one
-        return send
+        if connection.is_turn_new:
+            self._check_loop()
+        now_ms, now, keys = clock.now_ms(), connection.loop.time(), message.keys
+        message_id = self._next_id(now_ms)
+        parts = (
+            now_ms,
+            message_id,
+            message.body,
+            keys if isinstance(keys, str) else " ".join(keys),
+            message.tags,
+            message.wait_store_ok,
+            message.flag,
+            message.properties,
+        )
+        opaque = cluster.remoting.opaque_for(connection)
+        if connection.has_room():
+            frame = lane.encode(target.queue_id, opaque, *parts)
+            if frame is None:
+                if queue is None:
+                    lane.chooser.step_back()  # the general way chooses the same one
+                return None
+            future = connection.post(frame, opaque, now + ms / 1000, target.what)
+            return future, message_id, target, opaque, now, now, ms, connection
+        encode, queue_id = lane.encode, target.queue_id
+        future = connection.post_later(
+            lambda opaque: encode(queue_id, opaque, *parts), opaque, now + ms / 1000, target.what
+        )
+        return future, message_id, target, opaque, now, 0.0, ms, connection
 
     def gather(
         self,
@@ -139,40 +163,3 @@ class PlainSends:
     def seal(self) -> None:
         """Send what waits for others: there will be none."""
         self._batches.seal_all()
-
-    def _post(
-        self,
-        lane: Lane,
-        target: Target,
-        connection: ClientConnection,
-        message: Message,
-        ms: int,
-    ) -> PlainSend | None:
-        if connection.is_turn_new:
-            self._check_loop()
-        now_ms, now = clock.now_ms(), connection.loop.time()
-        message_id = self._next_id(now_ms)
-        keys = message.keys
-        parts = (
-            now_ms,
-            message_id,
-            message.body,
-            keys if isinstance(keys, str) else " ".join(keys),
-            message.tags,
-            message.wait_store_ok,
-            message.flag,
-            message.properties,
-        )
-        deadline = now + ms / 1000
-        opaque = lane.cluster.remoting.opaque_for(connection)
-        if connection.has_room():
-            frame = lane.encode(target.queue_id, opaque, *parts)
-            if frame is None:
-                return None
-            future = connection.post(frame, opaque, deadline, target.what)
-            return future, message_id, target, opaque, now, now, ms, connection
-        encode, queue_id = lane.encode, target.queue_id
-        future = connection.post_later(
-            lambda opaque: encode(queue_id, opaque, *parts), opaque, deadline, target.what
-        )
-        return future, message_id, target, opaque, now, 0.0, ms, connection

@@ -259,7 +259,7 @@ class Producer(Client):
         send = None if is_batching else plain.begin(cluster, message, queue, timeout_ms)
         if send is None:
             return await self._send(message, queue, None, self._time_limit(timeout_ms))
-        (delivery := self._delivery).begin()
+        (delivery := self._delivery).open_count += 1
         try:
             try:
                 answer: Answer | KeroloxError = await send[0]
@@ -274,7 +274,9 @@ class Producer(Client):
                 return result_of(send, answer)
             return await self._send_on(cluster, message, send, queue, answer)
         finally:
-            delivery.end()
+            delivery.open_count -= 1
+            if not delivery.open_count:
+                delivery.idle.set()
 
     def submit(
         self,
