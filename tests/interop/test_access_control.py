@@ -343,7 +343,7 @@ async def test_a_refused_send_says_why(
 async def test_without_tls_the_servers_hang_up(guarded: Guarded) -> None:
     settings = guarded.sending(tls=False, api_timeout_ms=TIME_MS)
     async with Producer("senders", guarded.name_server, settings=settings) as producer:
-        with pytest.raises((ConnectError, ConnectionLostError)):
+        with pytest.raises((ConnectError, ConnectionLostError), match="TLS only"):
             await producer.send(Message(TOPIC, b"x"))
 
 

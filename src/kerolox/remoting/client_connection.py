@@ -42,6 +42,9 @@ ONEWAY_PER_TURN_MAX = 64
 SILENT_SECONDS_MAX = 2.5
 """A connection on which nothing arrived while a request timed out after so long is closed."""
 
+TLS_ALERT = 0x15
+"""First byte of what a TLS server answers to anything else; no frame that we take begins so."""
+
 _SECOND_LOOK_SECONDS = 0.1
 
 _NO_ROOM = (
@@ -78,6 +81,7 @@ class ClientConnection(FrameConnection):
         """The address as the caller gave it."""
         self.received_at: float = 0.0
         """When bytes arrived last (``loop.time()``)."""
+        self._speaks_tls = False
         self._silent_since = 0.0
         """When the first request after that was written whose time is over."""
         self._handler = on_request
@@ -116,7 +120,7 @@ class ClientConnection(FrameConnection):
         self._on_lost(self)
         super().connection_lost(exc)
         self._queue.clear()
-        reason = f" ({exc})" if exc else ""
+        reason = self._why_lost(exc)
 
         def lost(what: str) -> KeroloxError:
             return ConnectionLostError(
@@ -131,6 +135,14 @@ class ClientConnection(FrameConnection):
         self.sends.fail(lost)
         self._queued_calls.fail(unsent)
         self._queued_sends.fail(unsent)
+
+    def _why_lost(self, exc: Exception | None) -> str:
+        reason = super()._why_lost(exc)
+        if self._transport.get_extra_info("ssl_object") is not None:
+            return reason
+        if self._speaks_tls:
+            return f"{reason} (it speaks TLS; set tls in the settings)"
+        return reason if self.received_at else f"{reason} (it said nothing; does it take TLS only?)"
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written, so requests wait. What it
@@ -150,6 +162,8 @@ class ClientConnection(FrameConnection):
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: so many bytes were read."""
         self.active = True
+        if not self.received_at:
+            self._speaks_tls = self._read_buffer[0] == TLS_ALERT
         self.received_at = self.loop.time()
         answers, frames, fault = self._decoder.feed(self._read_buffer, nbytes, self.sends.opaques)
         if answers:

@@ -277,7 +277,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Called by the loop: the socket is closed; open calls end with an error."""
         self.closed = True
         self._waiting.clear()
-        reason = f" ({exc})" if exc else ""
+        reason = self._why_lost(exc)
         address = self.remote_address
         self.calls.fail(
             lambda what: ConnectionLostError(
@@ -287,6 +287,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.resume_writing()
         if not self.gone.done():
             self.gone.set_result(None)
+
+    def _why_lost(self, exc: Exception | None) -> str:
+        """What is known of the end of a connection, for errors."""
+        return f" ({exc})" if exc else ""
 
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         """Called by the loop before each read: every connection reads into the same buffer."""

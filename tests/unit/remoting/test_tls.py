@@ -235,6 +235,28 @@ def test_a_port_without_tls_is_told(authority: Authority, plain: str) -> None:
         assert "does not speak TLS" in text
 
 
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS; set tls in the settings"),
+        (b"", "it said nothing; does it take TLS only"),
+    ],
+)
+async def test_a_client_without_tls_is_told_of_a_server_that_wants_it(
+    said: bytes, complaint: str
+) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1024)
+        writer.write(said)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server, client_of(False) as client:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionLostError, match=complaint):
+            await ask(client, f"127.0.0.1:{port}")
+
+
 def test_a_port_that_nobody_listens_on_is_told_as_ever(authority: Authority) -> None:
     with deaf_address() as address:
         for text in ask_both(address, TlsSettings(ca=authority.ca)):
