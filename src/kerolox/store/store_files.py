@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kerolox.errors import ConfigError
 from kerolox.kernel import RecoveryReport
 from kerolox.kernel.settings import StoreSettings, delay_levels_ms
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
@@ -54,7 +55,10 @@ class StoreFiles:
             _absolute(settings.read_only_commit_log_store_paths),
         )
         self.queues = Queues(root, settings, self.log)
-        self.delays_ms = delay_levels_ms(settings.message_delay_level)
+        try:
+            self.delays_ms = delay_levels_ms(settings.message_delay_level)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None  # as the native kernel says it
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
         self._abort = AbortFile(os.path.join(root, "abort"))
         self._lock = StoreLock(os.path.join(root, "lock"))

@@ -3,6 +3,7 @@ the same port on another address."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import sys
@@ -20,7 +21,10 @@ def listens(pid: int, host: str, port: int) -> bool:
 
 def listening(pid: int) -> set[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
     """Addresses and ports of a process's listening sockets."""
-    sockets = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it is closed already
+            sockets.add(os.readlink(each))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
