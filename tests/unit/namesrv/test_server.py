@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,6 +103,26 @@ async def test_a_scan_takes_out_silent_brokers_and_closes_their_connections(
     assert running.server.scan() == 0
     await until(lambda: not running.client._connections)
     assert (await running.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == 17
+
+
+async def test_the_scan_comes_after_5_seconds_and_every_10(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await (sleep(0) if len(pauses) < 3 else asyncio.Event().wait())
+
+    async with NameServer(config(tmp_path)):
+        monkeypatch.setattr(asyncio, "sleep", note)
+        try:
+            while len(pauses) < 3:
+                await sleep(0)
+        finally:
+            monkeypatch.undo()
+    assert pauses == [5.0, 10.0, 10.0]
 
 
 async def test_the_scan_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
