@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps, loads
 from tests.support.eventually import until
+from tests.support.faults.cancelling import each_await
+from tests.unit.client.test_life import nothing_is_left
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
@@ -322,3 +324,54 @@ async def test_a_renewal_that_crosses_the_end_of_a_queue_leaves_no_lock_behind(
         go_on.set()
         await renewing
         assert len(broker.seen[UNLOCK]) == before + 1
+
+
+CHANGES: dict[str, Callable[[Orderly], Coroutine[Any, Any, None]]] = {
+    "start": lambda consumer: consumer.start(),
+    "rebalance": lambda consumer: consumer.rebalance(),
+    "renewal": lambda consumer: consumer._renew_locks(),
+    "close": lambda consumer: consumer.close(),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+async def test_what_is_cancelled_anywhere_leaves_an_ordered_queue_read_once_and_unlocked(
+    broker: LockBroker, kind: str
+) -> None:
+    async def attempt() -> tuple[Coroutine[Any, Any, None], Callable[[], Awaitable[None]]]:
+        broker.count = 1
+        broker.others.clear()
+        broker.committed.clear()
+        consumer = Orderly(broker)
+        revoked: list[MessageQueue] = []
+        consumer.on_revoked(revoked.extend)
+        if kind != "start":
+            await consumer.start()
+            await until(lambda: consumer.seen)
+        if kind == "rebalance":
+            broker.members = ["!", consumer.client_id]
+        if kind == "renewal":
+            broker.others = {T0}
+
+        async def check() -> None:
+            broker.others.clear()
+            broker.members = [consumer.client_id]
+            if consumer._cluster is None:
+                await nothing_is_left(broker)
+            if kind == "close":
+                await consumer.close()
+                return
+            await consumer.start()
+            await consumer.rebalance()
+            await until(lambda: T0 in consumer.assigned_queues)
+            broker.add(1)
+            await until(lambda: consumer.seen[-1:] == [(1, 0)])
+            await consumer.close()
+            assert loads(broker.seen[UNLOCK][-1].body)["mqSet"]
+            assert broker.committed["T", 0] == 2
+            await nothing_is_left(broker)
+
+        return CHANGES[kind](consumer), check
+
+    assert await each_await(attempt) >= 1
+    await nothing_is_left(broker)

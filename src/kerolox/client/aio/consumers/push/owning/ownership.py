@@ -98,10 +98,15 @@ class Ownership:
             made.process_queue.last_pull_ms = clock.steady_ms()
             self._assignments[queue] = made
             taken.append(made)
-        unused = locks.keys() - {each.queue for each in taken}
-        if unused and self._locks is not None:
-            await self._locks.unlock(unused)
-        await self._events.assigned(each.queue for each in taken)
+        try:
+            unused = locks.keys() - {each.queue for each in taken}
+            if unused and self._locks is not None:
+                await self._locks.unlock(unused)
+            await self._events.assigned(each.queue for each in taken)
+        except BaseException:
+            for each in taken:
+                del self._assignments[each.queue]
+            raise
         for each in taken:
             self._begin(each, locks.get(each.queue))
         return len(taken) == len(wanted)
@@ -153,32 +158,38 @@ class Ownership:
         if not going:
             return True
         ordered = [each for each in going if each.orderly is not None]
+        gone = [each for each in going if each.orderly is None]
         for each in going:
-            if each.orderly is None:
-                each.process_queue.drop()
             if each.task is not None and each.task is not asyncio.current_task():
                 each.task.cancel()
-        staying = await self._orderly.leave(ordered)
-        for each in staying:
-            _log.warning("%s goes as soon as its listener ends", each.queue)
-        gone = {each.queue: each for each in going if each not in staying}
+        for each in gone:
+            each.process_queue.drop()
+        try:
+            staying = await self._orderly.leave(ordered)
+            for each in staying:
+                _log.warning("%s goes as soon as its listener ends", each.queue)
+            gone += [each for each in ordered if each not in staying]
+            await self._let_go({each.queue: each for each in gone}, store=store, wait=wait)
+        finally:
+            # Not before: taken anew before its offset is stored, a queue would start too early.
+            for each in gone:
+                if self._assignments.get(each.queue) is each:
+                    del self._assignments[each.queue]
+                    self._offsets.table.remove(each.queue)
+        return not staying
+
+    async def _let_go(
+        self, gone: dict[MessageQueue, Assignment], *, store: bool, wait: bool
+    ) -> None:
+        """Callbacks, offsets, locks: whoever gets a lock next must find the offset."""
+        ordered = [queue for queue, each in gone.items() if each.orderly is not None]
         for each in gone.values():
             each.process_queue.drop()
         await self._events.revoked(gone)
-        try:
-            # Still ours meanwhile: taken anew before it is stored, it would start too early. And
-            # whoever gets the lock next must find the offset.
-            if store:
-                await self._offsets.persist(gone, wait=wait or bool(ordered))
-            locked = [queue for queue, each in gone.items() if each.orderly is not None]
-            if self._locks is not None and locked:
-                await self._locks.unlock(locked)
-        finally:
-            for queue, each in gone.items():
-                if self._assignments.get(queue) is each:
-                    del self._assignments[queue]
-                    self._offsets.table.remove(queue)
-        return not staying
+        if store:
+            await self._offsets.persist(gone, wait=wait or bool(ordered))
+        if self._locks is not None and ordered:
+            await self._locks.unlock(ordered)
 
     @property
     def locks(self) -> dict[MessageQueue, QueueLock]:
