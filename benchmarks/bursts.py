@@ -36,7 +36,7 @@ WAYS = {"runs": (0.0, 60_000), "stands still for 10 s": (10.0, 60_000), "is late
 """By what the broker does: how long it stands still, and the time limit of a send in ms."""
 PER_SEND_BYTES = 5_000
 """A task of ``gather``, its coroutines, the message, its future and its place in line."""
-UNSENT_BYTES = 16 << 20
+UNSENT_BYTES = 32 << 20
 """What may be unsent or under way to the socket, and compressed copies in threads."""
 LATE_SECONDS_MAX = 5.0
 """How long after its time limit a send may end while 100,000 end at the same time."""

@@ -230,3 +230,20 @@ async def test_a_held_pull_is_answered_when_a_message_arrives(
         await until(lambda: consumer._cluster and consumer._cluster.remoting._connections)
         await producer.send(Message(topic, b"wake"), queue=queue)
         assert [m.body for m in (await held).messages] == [b"wake"]
+
+
+async def test_sends_that_wait_together_are_stored_as_a_batch_each_under_its_own_id(
+    cluster: Cluster, topic: str
+) -> None:
+    settings = ProducerSettings(send_timeout_ms=60_000, batching=True)
+    async with Producer("contract-batching", cluster.name_server, settings=settings) as producer:
+        first = await producer.send(Message(topic, b"first"))
+        many = [Message(topic, b"%d" % index, keys=f"k{index}") for index in range(30)]
+        results = await asyncio.gather(*(producer.send(m, queue=first.queue) for m in many))
+        await until_max_offset(producer, first.queue, results[-1].queue_offset + 1)
+        messages = await stored(cluster, first.queue, results[0].queue_offset)
+        assert [each.body for each in messages] == [each.body for each in many]
+        for message, result in zip(messages, results, strict=True):
+            assert message.unique_key == result.message_id
+            assert message.offset_message_id == result.offset_message_id
+            assert message.queue_offset == result.queue_offset
