@@ -7,6 +7,9 @@ import pytest
 BOUNDS = (
     "core.life.FAREWELL_SECONDS",
     "aio.life.CLOSE_SECONDS_MAX",
+    "aio.consumers.lite.member.OFFSETS_SECONDS_MAX",
+    "aio.consumers.lite_pull_consumer.PARTING_SECONDS_MAX",
+    "aio.consumers.pull_consumer.OFFSETS_SECONDS_MAX",
     "aio.consumers.push.owning.ownership.OFFSETS_SECONDS_MAX",
     "aio.network.instance.FAREWELL_SECONDS_MAX",
 )

@@ -389,13 +389,29 @@ async def test_a_close_tells_what_is_lost_so_that_it_may_be_committed(broker: Br
     async def revoked(queues: list[MessageQueue]) -> None:
         told.append(queues)
         await consumer.commit_sync()
-        await asyncio.Event().wait()
 
     consumer.on_revoked(revoked)
     async with consumer:
         await polled(consumer, 10)
     assert told == [[QUEUE]]
     assert broker.committed["T", 0] == 10
+
+
+async def test_a_close_waits_for_no_callback_that_does_not_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "kerolox.client.aio.consumers.lite_pull_consumer.PARTING_SECONDS_MAX"
+    monkeypatch.setattr(name, 0.01)
+    consumer = subscribed(broker)
+
+    async def revoked(queues: list[MessageQueue]) -> None:
+        await asyncio.Event().wait()
+
+    consumer.on_revoked(revoked)
+    await consumer.start()
+    async with asyncio.timeout(SECONDS_MAX):
+        await consumer.close()
+    assert broker.seen[RequestCode.UNREGISTER_CLIENT]
 
 
 async def test_a_listener_of_assigned_queues_may_seek_them(broker: Broker) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageQueue
 
-HELD_SECONDS = 0.2
+HELD_SECONDS = 0.05
 """A pull that takes longer is held by its broker and leaves its place to another."""
 
 START_RETRY_SECONDS = 3.0
