@@ -20,6 +20,7 @@ import pytest
 from kerolox.client import (
     ClientSettings,
     Connection,
+    LitePullConsumerSettings,
     Producer,
     ProducerSettings,
     PullConsumer,
@@ -46,6 +47,13 @@ READS = PushConsumerSettings(
     pull_error_delay_ms=50,
 )
 SEEDS = range(int(os.environ.get("FAULT_SEEDS", "2")))
+LITE_READS = LitePullConsumerSettings(
+    consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+    suspend_timeout_ms=200,
+    suspended_pull_timeout_ms=600,
+    pull_error_delay_ms=50,
+    rebalance_interval_ms=500,
+)
 FAULTS = ("drop", "reset", "half_open", "delay", "cut", "refuse", "names")
 
 
@@ -167,14 +175,25 @@ async def under_faults(between: Between, connection: Connection, seed: int) -> N
     async def listen(messages: list[MessageExt]) -> None:
         consumed.update(message.body for message in messages)
 
-    producer = connection.producer("faults", settings=SENDS)
+    sends = SENDS.changed(batching=seed % 2 == 1)
+    producer = connection.producer("faults", settings=sends)
+    polled: set[bytes] = set()
+    lite = connection.lite_pull_consumer(f"faults-lite-{seed}", settings=LITE_READS)
+    lite.subscribe(topic)
     consumer = connection.push_consumer(f"faults-{seed}", settings=READS)
     consumer.subscribe(topic, "*", listen)
     await producer.start()
     await producer.create_topic(topic, queues=4)
     await consumer.start()
+    await lite.start()
+
+    async def poll_always() -> None:
+        while not load.stopping or not load.acknowledged <= polled:
+            polled.update(message.body for message in await lite.poll(timeout_ms=200))
+
     load = Load(producer, topic)
     senders = [asyncio.ensure_future(load.send_always(n)) for n in range(SENDERS)]
+    polling = asyncio.ensure_future(poll_always())
     await until(lambda: load.acknowledged)
     for fault in dice.sample(FAULTS, len(FAULTS)):
         await bring_about(fault, between, load, dice)
@@ -182,6 +201,8 @@ async def under_faults(between: Between, connection: Connection, seed: int) -> N
     async with asyncio.timeout(SECONDS_MAX):
         await asyncio.gather(*senders)
     await until(lambda: load.acknowledged <= consumed, what="consuming of all acknowledged")
+    await until(polling.done, what="polling of all acknowledged")
+    await polling
     assert load.acknowledged <= await bodies(between.name_server, topic)
     assert load.failures
 
