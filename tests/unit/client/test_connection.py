@@ -13,6 +13,7 @@ import kerolox
 from kerolox.client import (
     ClientSettings,
     Connection,
+    Credentials,
     ProducerSettings,
     PushConsumer,
     PushConsumerSettings,
@@ -176,11 +177,15 @@ async def test_a_connection_to_a_frozen_broker_closes_in_its_time(
 
 
 def test_members_take_the_settings_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ClientSettings(namespace="ns", api_timeout_ms=1_234, unit_name="u")
+    keys = Credentials("access", "secret")
+    settings = ClientSettings(
+        namespace="ns", api_timeout_ms=1_234, unit_name="u", credentials=keys, tls=True
+    )
     connection = connect("127.0.0.1:1", settings=settings)
     producer = connection.producer("p", settings=ProducerSettings(retries=5))
     assert producer.settings.retries == 5
     assert producer.settings.api_timeout_ms == 1_234
+    assert (producer.settings.credentials, producer.settings.tls) == (keys, True)
     assert producer.group == "ns%p"
     assert producer.client_id == connection.client_id
     assert connection.client_id.endswith("@u")
