@@ -134,7 +134,7 @@ async def test_a_send_that_is_cancelled_anywhere_leaves_nothing_behind(
 
         async def check() -> None:
             await nothing_waits(producer)
-            assert producer._delivery._open == 0
+            assert producer._delivery.open_count == 0
             assert len(producer._requests) == 0
             assert (await producer.send(MESSAGE)).is_ok
             await producer.close()
