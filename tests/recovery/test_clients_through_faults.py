@@ -341,7 +341,9 @@ def test_blocking_sends_and_closes_end_in_their_time_while_a_broker_is_stopped(
         threads = [threading.Thread(target=send, daemon=True) for _ in range(16)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: producer._portal.call(lambda: producer._client._delivery.open_count) == 16)
+        wait_until(
+            lambda: producer._portal.call(lambda: producer._client._delivery.open_count) == 16
+        )
         producer.close()
         for thread in threads:
             thread.join(SECONDS_MAX)
