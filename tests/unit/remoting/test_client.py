@@ -66,6 +66,30 @@ async def test_many_requests_share_one_connection_and_get_their_own_answers() ->
         assert len(server.connections) == 1
 
 
+async def test_answers_in_another_order_find_their_requests() -> None:
+    gates = [asyncio.Event() for _ in range(5)]
+
+    async def answer(command: RemotingCommand, connection: object) -> RemotingCommand:
+        number = int(command.body)
+        if number + 1 < len(gates):
+            await gates[number + 1].wait()  # the one behind is answered first
+        gates[number].set()
+        return command.response(body=command.body)
+
+    server = RemotingServer(answer, host="127.0.0.1", port=0)
+    await server.start()
+    try:
+        async with RemotingClient() as client:
+            address = f"127.0.0.1:{server.port}"
+            requests = [RemotingCommand.request(ECHO, body=b"%d" % n) for n in range(len(gates))]
+            answers = await asyncio.gather(
+                *(client.invoke(address, each, timeout_seconds=30.0) for each in requests)
+            )
+        assert [each.body for each in answers] == [each.body for each in requests]
+    finally:
+        await server.stop()
+
+
 async def test_no_connection_is_an_error_that_names_the_address() -> None:
     with deaf_address() as address:
         async with RemotingClient() as client:
