@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from contextlib import suppress
@@ -347,19 +348,19 @@ async def test_write_permission_is_wiped_and_given_back(admin: Admin, scene: Sce
 
 
 async def test_a_broker_without_access_control_says_so(scene: Scene, broker: str) -> None:
-    async with Admin(scene.cluster.name_server, timeout_seconds=1.0) as admin:
-        silent = (BrokerError, RequestTimeoutError)
-        with pytest.raises(silent):
-            await admin.acl_versions(broker=broker)
-        with pytest.raises(silent):
-            await admin.acl_config(broker)
-        account = Account(access_key="someone", secret_key="1234567")
-        with pytest.raises(silent):
-            await admin.put_account(account, broker=broker)
-        with pytest.raises(silent):
-            await admin.delete_account("someone", broker=broker)
-        with pytest.raises(silent):
-            await admin.put_global_white_addresses(["10.0.0.*"], broker=broker)
+    account = Account(access_key="someone", secret_key="1234567")
+    async with Admin(scene.cluster.name_server, timeout_seconds=0.5) as admin:
+        answers = await asyncio.gather(
+            admin.acl_versions(broker=broker),
+            admin.acl_config(broker),
+            admin.put_account(account, broker=broker),
+            admin.delete_account("someone", broker=broker),
+            admin.put_global_white_addresses(["10.0.0.*"], broker=broker),
+            return_exceptions=True,
+        )
+    # RocketMQ's broker says nothing at all to some of these.
+    silent = (BrokerError, RequestTimeoutError)
+    assert [each for each in answers if not isinstance(each, silent)] == []
 
 
 # -- messages -----------------------------------------------------------------------------------

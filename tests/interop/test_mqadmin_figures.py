@@ -101,6 +101,38 @@ def test_settings_and_figures_are_exported(up: Up, mqadmin: MqAdmin) -> None:
         assert member in (folder / file).read_text()
 
 
+def test_offsets_and_figures_are_those_of_mqadmin(up: Up, mqadmin: MqAdmin) -> None:
+    with Admin(up.namesrv) as admin:
+        progress = mqadmin("consumerProgress", "-g", GROUP)
+        ours = admin.group_progress(GROUP)
+        rows = [line.split()[:6] for line in progress.splitlines() if line.startswith(TOPIC)]
+        assert [
+            [q.topic, q.broker_name, *map(str, (q.queue_id, e.broker_offset, e.consumer_offset))]
+            for e in ours.queues
+            for q in [e.queue]
+        ] == [row[:5] for row in rows]
+        assert f"Diff Total: {ours.lag}" in progress
+        status = mqadmin("topicStatus", "-t", TOPIC)
+        queues = admin.describe_topic(TOPIC).queues
+        rows = [line.split()[:4] for line in status.splitlines() if not line.startswith("#")]
+        assert [
+            [q.broker_name, *map(str, (q.queue_id, each.min_offset, each.max_offset))]
+            for each in queues
+            for q in [each.queue]
+        ] == [row for row in rows if row]
+        told = mqadmin("brokerStatus", "-b", up.broker)
+        names = [line.partition(":")[0].strip() for line in told.splitlines() if ":" in line]
+        assert sorted(names) == sorted(admin.broker_runtime(up.broker).values)
+        shares = json.loads(mqadmin("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2"))
+        assert {
+            client: [[each["brokerName"], each["queueId"]] for each in queues]
+            for client, queues in shares["result"].items()
+        } == {
+            client: [[each.broker_name, each.queue_id] for each in queues]
+            for client, queues in admin.allocate_queues(TOPIC, ["10.0.0.1", "10.0.0.2"]).items()
+        }
+
+
 def test_exports_are_those_of_mqadmin(up: Up, mqadmin: MqAdmin) -> None:
     folder = up.data / "both"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -262,3 +262,32 @@ def test_properties_can_be_read_before_the_start_and_after_the_end() -> None:
     assert (consumer.assigned_queues, consumer.client_id) == ([], consumer._client.client_id)
     consumer.close()
     assert consumer.assigned_queues == []
+
+
+def test_an_asynchronous_iterator_is_waited_for_one_by_one() -> None:
+    ended: list[str] = []
+
+    async def numbers(last: int) -> AsyncIterator[int]:
+        try:
+            for number in range(last):
+                await asyncio.sleep(0)
+                yield number
+            raise ValueError("that was all")
+        finally:
+            ended.append("end")
+
+    portal = Portal("Test")
+    portal.open(nothing)
+    try:
+        some = portal.iterate(lambda: numbers(5))
+        assert [next(some), next(some)] == [0, 1]
+        some.close()
+        assert ended == ["end"]
+        with pytest.raises(ValueError, match="that was all"):
+            list(portal.iterate(lambda: numbers(2)))
+        left = portal.iterate(lambda: numbers(5))
+        assert next(left) == 0
+    finally:
+        portal.shut(nothing)
+    with pytest.raises(ClientClosedError):
+        next(left)
