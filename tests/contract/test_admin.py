@@ -250,6 +250,11 @@ async def test_offsets_of_a_group_that_is_not_online_are_set(admin: Admin, scene
     copy = f"g-{uuid.uuid4().hex[:8]}"
     await admin.clone_offsets(scene.group, copy, topic=scene.topic)
     assert await admin.get_offset(copy, scene.queue) == MESSAGES
+    # Groups that were never online have no retry topic, by which their brokers are found.
+    progress = await admin.group_progress(copy, topic=scene.topic)
+    assert progress.queues[0].consumer_offset == MESSAGES
+    with pytest.raises(TopicRouteNotFoundError):
+        await admin.group_progress(copy)
 
 
 async def test_offsets_of_a_group_that_is_online_go_to_its_members(

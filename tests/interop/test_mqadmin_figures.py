@@ -15,6 +15,7 @@ from kerolox.message import Message
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.remoting.blocking import BlockingConnection
 from tests.interop.mqadmin import MqAdmin
 from tests.support.eventually import wait_until
@@ -103,6 +104,8 @@ def test_settings_and_figures_are_exported(up: Up, mqadmin: MqAdmin) -> None:
 
 def test_offsets_and_figures_are_those_of_mqadmin(up: Up, mqadmin: MqAdmin) -> None:
     with Admin(up.namesrv) as admin:
+        # By its route mqadmin finds the brokers of a group; push consumers have it made.
+        admin.create_topic(RETRY_PREFIX + GROUP, queues=1)
         progress = mqadmin("consumerProgress", "-g", GROUP)
         ours = admin.group_progress(GROUP)
         rows = [line.split()[:6] for line in progress.splitlines() if line.startswith(TOPIC)]

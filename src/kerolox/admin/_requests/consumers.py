@@ -273,7 +273,8 @@ class ConsumerRequests:
             clients: who of the group has each queue, too; members are asked for that.
 
         Raises:
-            TopicRouteNotFoundError: the group has no retry topic: it was never online.
+            TopicRouteNotFoundError: the group has no retry topic, since it was never online, and no
+                topic is given whose brokers could be asked.
             ConsumerNotOnlineError: no broker has an offset of it.
             BrokerError, RemotingError: a broker refused or does not answer.
         """

@@ -14,7 +14,7 @@ from kerolox.admin.consumers.members import (
     consumer_running_info,
 )
 from kerolox.admin.topics import list_topics
-from kerolox.errors import ConsumerNotOnlineError, KeroloxError
+from kerolox.errors import ConsumerNotOnlineError, KeroloxError, TopicRouteNotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import (
@@ -121,11 +121,17 @@ async def group_progress(
         clients: who of the group has each queue, too; members are asked for that.
 
     Raises:
-        TopicRouteNotFoundError: the group has no retry topic: it was never online.
+        TopicRouteNotFoundError: the group has no retry topic, since it was never online, and no
+            topic is given whose brokers could be asked.
         ConsumerNotOnlineError: no broker has an offset of it.
         BrokerError, RemotingError: a broker refused or does not answer.
     """
-    nodes = await nodes_of_topic(access, RETRY_PREFIX + group)
+    try:
+        nodes = await nodes_of_topic(access, RETRY_PREFIX + group)
+    except TopicRouteNotFoundError:
+        if not topic:
+            raise
+        nodes = await nodes_of_topic(access, topic)
     header = ConsumerStatsHeader(consumer_group=group, topic=topic).encode()
 
     async def ask(address: str) -> GroupProgress:
