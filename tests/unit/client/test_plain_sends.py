@@ -204,8 +204,8 @@ async def test_a_cancelled_plain_send_leaves_nothing_and_gives_way_to_the_next()
         await broker.connections[-1].loop.create_task(_answer(broker, second))
         assert [(await send).queue_offset for send in sends[2:]] == [2, 3]
         connection = connection_to(producer, broker)
-        assert not connection.waiting()
-        assert connection.has_room()
+        assert len(connection.sends) == len(connection._queued_sends) == 0
+        await until(connection.has_room)
 
 
 async def _answer(broker: FakeBroker, command: RemotingCommand) -> None:

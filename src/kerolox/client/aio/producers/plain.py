@@ -9,6 +9,7 @@ else happens is for ``Delivery`` (``delivery.py``), which goes on with the tries
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from kerolox import clock
@@ -20,7 +21,7 @@ from kerolox.errors import RequestTimeoutError
 from kerolox.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.producers.delivery import Delivery
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from kerolox.codec.sending import SendAnswer
     from kerolox.message import MessageQueue
     from kerolox.remoting.client_connection import Answer, ClientConnection
+
+Encode: TypeAlias = """Callable[
+    [int, int, int, str, bytes, str, str, bool, int, Mapping[str, str]], bytes | None
+]"""
 
 _SEND_OK = SendStatus.SEND_OK
 
@@ -72,6 +77,24 @@ def withdraw(send: PlainSend, error: BaseException) -> None:
     connection.withdraw(send[3])
     if isinstance(error, RequestTimeoutError) and send[5]:
         connection.timed_out(send[5])
+
+
+def _frame(
+    encode: Encode, queue_id: int, now_ms: int, message_id: str, message: Message, opaque: int
+) -> bytes | None:
+    keys = message.keys
+    return encode(
+        queue_id,
+        opaque,
+        now_ms,
+        message_id,
+        message.body,
+        keys if isinstance(keys, str) else " ".join(keys),
+        message.tags,
+        message.wait_store_ok,
+        message.flag,
+        message.properties,
+    )
 
 
 class PlainSends:
@@ -118,32 +141,24 @@ class PlainSends:
             return None
         if connection.is_turn_new:
             self._check_loop()
-        now_ms, now, keys = clock.now_ms(), connection.loop.time(), message.keys
+        now_ms, now = clock.now_ms(), connection.loop.time()
         message_id = self._next_id(now_ms)
-        parts = (
-            now_ms,
-            message_id,
-            message.body,
-            keys if isinstance(keys, str) else " ".join(keys),
-            message.tags,
-            message.wait_store_ok,
-            message.flag,
-            message.properties,
-        )
         opaque = cluster.remoting.opaque_for(connection)
-        if connection.has_room():
-            frame = lane.encode(target.queue_id, opaque, *parts)
-            if frame is None:
-                if queue is None:
-                    lane.chooser.step_back()  # the general way chooses the same one
-                return None
-            future = connection.post(frame, opaque, now + ms / 1000, target.what)
-            return future, message_id, target, opaque, now, now, ms, connection
-        encode, queue_id = lane.encode, target.queue_id
-        future = connection.post_later(
-            lambda opaque: encode(queue_id, opaque, *parts), opaque, now + ms / 1000, target.what
-        )
-        return future, message_id, target, opaque, now, 0.0, ms, connection
+        if not connection.has_room():
+            future = connection.post_later(
+                partial(_frame, lane.encode, target.queue_id, now_ms, message_id, message),
+                opaque,
+                now + ms / 1000,
+                target.what,
+            )
+            return future, message_id, target, opaque, now, 0.0, ms, connection
+        frame = _frame(lane.encode, target.queue_id, now_ms, message_id, message, opaque)
+        if frame is None:
+            if queue is None:
+                lane.chooser.step_back()  # the general way chooses the same one
+            return None
+        future = connection.post(frame, opaque, now + ms / 1000, target.what)
+        return future, message_id, target, opaque, now, now, ms, connection
 
     def gather(
         self,
