@@ -13,6 +13,7 @@ import pytest
 
 from kerolox.client import Producer, ProducerSettings
 from kerolox.client import sync as blocking
+from kerolox.client.sync._handover import STARTED_AT_ONCE_MAX, Handover
 from kerolox.errors import BrokerError, ClientClosedError, MessageRejectedError
 from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
@@ -160,3 +161,41 @@ async def test_what_threads_wait_for_ends_with_the_close() -> None:
 
         await asyncio.to_thread(run)
         assert len(errors) == 1
+
+
+def test_calls_of_many_threads_wake_the_loop_once_and_begin_in_turns() -> None:
+    class Loop:
+        def __init__(self) -> None:
+            self.woken = 0
+            self.ready: list[tuple[Any, ...]] = []
+
+        def call_soon_threadsafe(self, *call: Any, context: object) -> None:
+            self.woken += 1
+            self.ready.append(call)
+
+        def call_soon(self, *call: Any) -> None:
+            self.ready.append(call)
+
+    class Call:
+        def start(self) -> None:
+            started.append(self)
+
+        def end(self) -> None:
+            raise AssertionError
+
+    started: list[Call] = []
+    handover, loop = Handover(), Loop()
+    calls = [Call() for _ in range(2 * STARTED_AT_ONCE_MAX + 1)]
+    for call in calls:
+        handover.put(call, loop)  # type: ignore[arg-type]
+    assert loop.woken == 1
+    for turn in (1, 2):
+        begin, *arguments = loop.ready.pop()
+        begin(*arguments)
+        assert len(started) == turn * STARTED_AT_ONCE_MAX
+    begin, *arguments = loop.ready.pop()
+    begin(*arguments)
+    assert started == calls
+    assert not loop.ready
+    handover.put(calls[0], loop)  # type: ignore[arg-type]
+    assert loop.woken == 2
