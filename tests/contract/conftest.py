@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from kerolox.client import Producer, PushConsumer, PushConsumerSettings, sync
-from kerolox.errors import TopicRouteNotFoundError
+from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
-from tests.support.eventually import until, wait_until
+from tests.support.eventually import until
 from tests.support.servers.clusters import cluster, java_cluster, our_cluster
 from tests.support.servers.patience import lift_time_limits
 
@@ -95,20 +94,3 @@ async def topic(producer: Producer) -> str:
     cluster = producer._open_cluster()
     await until(lambda: cluster.fetch_route(name), what="the route")
     return name
-
-
-@pytest.fixture
-def our_topic(our_cluster: Cluster) -> str:
-    """A fresh topic of four queues on our broker, for programs of their own."""
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    with sync.Producer("contract-topics", our_cluster.name_server) as made:
-        made.create_topic(name, queues=4)
-        wait_until(lambda: _has_route(made, name), what="the route")
-    return name
-
-
-def _has_route(made: sync.Producer, topic: str) -> bool:
-    try:
-        return bool(made.queues(topic))
-    except TopicRouteNotFoundError:
-        return False

@@ -11,17 +11,23 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.client import sync
 from kerolox.client.sync import PullConsumer, PullStatus
+from kerolox.errors import TopicRouteNotFoundError
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.servers.clusters import our_cluster
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
     from tests.support.servers.clusters import Cluster
+
+__all__ = ["our_cluster"]
 
 PROCESSES = """
 import multiprocessing, pickle, signal, sys
@@ -219,6 +225,23 @@ def job():
         text = str(error)
     own.send(Message(topic, text.encode()))
 """
+
+
+@pytest.fixture
+def our_topic(our_cluster: Cluster) -> str:
+    """A fresh topic of four queues on our broker, for programs of their own."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    with sync.Producer("contract-topics", our_cluster.name_server) as made:
+        made.create_topic(name, queues=4)
+        wait_until(lambda: _has_route(made, name), what="the route")
+    return name
+
+
+def _has_route(made: sync.Producer, topic: str) -> bool:
+    try:
+        return bool(made.queues(topic))
+    except TopicRouteNotFoundError:
+        return False
 
 
 def environment(**more: str) -> dict[str, str]:
