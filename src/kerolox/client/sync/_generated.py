@@ -262,16 +262,14 @@ class Producer(Client):
             queue: where to; such a send is not retried, nor one with the next two.
             selector: chooses the queue among those of the topic.
             ordering_key: one queue for all of a key (:func:`select_by_hash`).
-            deliver_after: seconds or a ``timedelta`` until consumers see it: one of the settings'
-                ``delay_levels``; ``round_up`` takes the next longer one where none is equal.
+            deliver_after, round_up: seconds or ``timedelta`` of a delay level; the next longer one.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
             Where it was stored; its status tells how safely.
 
         Raises:
-            MessageRejectedError: the message is illegal; nothing was sent.
-            TopicRouteNotFoundError: no broker has the topic or would create it.
+            MessageRejectedError, TopicRouteNotFoundError: illegal, or no broker takes its topic.
             BrokerError: the broker refused it (the last one that was tried).
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
