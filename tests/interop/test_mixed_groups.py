@@ -102,7 +102,7 @@ def test_in_a_mixed_group_no_message_is_left_out_and_none_overtakes(
 def test_in_a_mixed_group_a_queue_has_one_consumer_at_a_time(
     scenario: tuple[Diary, int, int],
 ) -> None:
-    check_one_at_a_time(scenario[0])
+    check_one_at_a_time(scenario[0], "java")
 
 
 def test_a_mixed_group_that_reads_in_any_order_loses_nothing(
