@@ -104,7 +104,7 @@ async def _produce(name_server: str, first: int, count: int) -> None:
         return TransactionState.COMMIT if committed else TransactionState.ROLLBACK
 
     numbers = iter(range(first, first + count))
-    settings = ProducerSettings(send_timeout_ms=1_000)
+    settings = ProducerSettings(send_timeout_ms=1_000, retries=0)
     async with TransactionProducer(GROUP, name_server, check=check, settings=settings) as producer:
         await producer.queues(TOPIC)
 
