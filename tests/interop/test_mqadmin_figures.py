@@ -81,7 +81,8 @@ def test_stats_all_shows_what_goes_in_and_out(up: Up, mqadmin: MqAdmin) -> None:
     assert (topic, group) == (TOPIC, GROUP)
     with Admin(up.namesrv) as admin:
         [row] = admin.traffic(topic=TOPIC)
-    assert (row.topic, row.group, str(row.lag)) == (topic, group, behind)
+    assert (row.topic, row.group, row.lag) == (topic, group, 6)
+    assert behind in ("0", "6")  # mqadmin finds the lag of groups with a retry topic only
     assert (str(row.in_day), str(row.out_day)) == (in_day, out_day)
 
 
