@@ -10,7 +10,8 @@ from kerolox.client.aio.consumers.push.owning.queue_events import (
 )
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.producers.open_transaction import Transaction
-from kerolox.client.aio.producers.producer import Producer, QueueSelector
+from kerolox.client.aio.producers.preparing import QueueSelector
+from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.producers.transaction import (
     LocalTransaction,
     TransactionCheck,

@@ -65,8 +65,10 @@ def groups(broker: QueueBroker) -> tuple[list[str], list[str]]:
 
 
 async def test_clients_with_the_same_id_share_connections_and_one_heartbeat(
-    broker: QueueBroker,
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for periodic in ("HEARTBEAT_FIRST_MS", "ROUTE_POLL_FIRST_MS"):  # only those of the test count
+        monkeypatch.setattr(f"kerolox.client.aio.producers.producer.{periodic}", 3_600_000)
     async with producer_of(broker, "p") as producer, consumer_of(broker, "c") as consumer:
         await producer.send(Message("T", b"x"))
         assert len(broker.connections) == 1

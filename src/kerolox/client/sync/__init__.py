@@ -4,7 +4,7 @@ Each client runs its asyncio twin in a thread of its own. It may be used from ma
 listeners are plain functions that run in threads of the consumer.
 """
 
-from kerolox.client.aio.producers.producer import QueueSelector
+from kerolox.client.aio.producers.preparing import QueueSelector
 from kerolox.client.aio.settings import (
     ClientSettings,
     LitePullConsumerSettings,

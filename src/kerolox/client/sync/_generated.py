@@ -13,7 +13,8 @@ from typing import Self
 import kerolox.client as aio
 from kerolox.client.aio import client, life, query
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
-from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX, QueueSelector
+from kerolox.client.aio.producers.preparing import QueueSelector
+from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX
 from kerolox.client.aio.settings import (
     ClientSettings,
     LitePullConsumerSettings,

@@ -9,7 +9,6 @@ and need no tasks.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import logging
 import os
@@ -17,7 +16,7 @@ import secrets
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
@@ -25,7 +24,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.producers.plain import (
+from kerolox.client.aio.producers.plain.sends import (
     PlainSend,
     PlainSends,
     limit_of,
@@ -34,26 +33,23 @@ from kerolox.client.aio.producers.plain import (
     withdraw,
 )
 from kerolox.client.aio.producers.plans import Plan, Plans
+from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
 from kerolox.client.aio.producers.submitting import Submits
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.life import SENDS_SECONDS_MAX
-from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
-from kerolox.client.core.routes import (
-    publish_queues,
-)
-from kerolox.client.core.sending.delays import Duration, delay_level
+from kerolox.client.core.namespaces import with_namespace
+from kerolox.client.core.routes import publish_queues
+from kerolox.client.core.sending.delays import Duration
 from kerolox.client.core.sending.latency import LatencyFaults
 from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic
-from kerolox.client.core.sending.selectors import OrderingKey, select_by_hash
+from kerolox.client.core.sending.selectors import OrderingKey
 from kerolox.client.core.sending.send import (
-    OutgoingMessage,
     SendHeader,
     SendResult,
     in_namespace,
     outgoing_batch,
-    outgoing_message,
     request_message,
     split_batches,
 )
@@ -61,10 +57,7 @@ from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
 from kerolox.client.core.validate import (
     check_batch,
-    check_body,
-    check_delay_level,
     check_producer_group,
-    check_send_topic,
 )
 from kerolox.errors import (
     ClientClosedError,
@@ -84,17 +77,8 @@ if TYPE_CHECKING:
     from kerolox.remoting.client import ClientConnection
     from kerolox.remoting.client_connection import Answer
 
-QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Chooses the queue of a message among those of its topic."""
-
-COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
-"""Bodies of this size or more are compressed outside the event loop."""
-
 BATCH_BYTES_MAX = 1024 * 1024
 """Most bytes of a batch that :meth:`Producer.send_batches` makes."""
-
-TOPICS_CHECKED_MAX = 10_000
-"""Topic names that are remembered as legal."""
 
 ROUTE_POLL_FIRST_MS = 10
 """When after the start routes are asked for for the first time."""
@@ -133,15 +117,14 @@ class Producer(Client):
         self.settings: ProducerSettings = settings or ProducerSettings()
         ip = self._introduce(group, name_server, check_producer_group)
         self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        self._preparation = Preparation(self.settings, self._namespace, self._ids)
         self._header = SendHeader(
             self.group,
             self.settings.create_topic_key,
             self.settings.default_topic_queue_nums,
             self.settings.unit_mode,
         )
-        self._compress_type = self.settings.compression
         self._plans = Plans(self.settings)
-        self._legal_topics: set[str] = set()
         self._requests = OpenRequests()
         self._reply_topics: dict[str, frozenset[str]] = {}
         self._faults: LatencyFaults | None = None
@@ -245,7 +228,7 @@ class Producer(Client):
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
         if deliver_after is not None:
-            message = self._delayed(message, deliver_after, round_up=round_up)
+            message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         if ordering_key is not None or selector is not None:
             queue, selector = self._chosen(message, queue, selector, ordering_key)
         if (plain := self._plain) is None or selector is not None:
@@ -335,7 +318,7 @@ class Producer(Client):
             delivery.note(target, seconds_since(send), failed=not tries.is_stored)
         if tries.is_over or limit.seconds_left <= 0:  # thousands may end at the same time
             return tries.end(limit.ms)
-        outgoing = await self._outgoing(message, send[1])
+        outgoing = await self._preparation.outgoing(message, send[1])
         plan = self._plans.get(message.topic) or await self._plans.make(
             cluster, message.topic, limit
         )
@@ -350,11 +333,11 @@ class Producer(Client):
     ) -> SendResult:
         """Send in the general way, which is complete."""
         cluster = self._sending_cluster(message)
-        outgoing = await self._outgoing(message)
+        outgoing = await self._preparation.outgoing(message)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if selector is not None:
-            queue = self._select(selector, plan, message)
+            queue = self._preparation.selected(selector, plan, message)
         return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
 
     async def send_oneway(
@@ -382,15 +365,15 @@ class Producer(Client):
             TopicRouteNotFoundError: no broker has the topic or would create it.
             RemotingError: there is no connection, or no room on it in time.
         """
-        message = self._delayed(message, deliver_after, round_up=round_up)
+        message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster = self._sending_cluster(message)
         limit = self._time_limit(None)
-        outgoing = await self._outgoing(message)
+        outgoing = await self._preparation.outgoing(message)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if selector is not None:
-            queue = self._select(selector, plan, message)
+            queue = self._preparation.selected(selector, plan, message)
         target = queue or self._delivery.choose(plan, ())
         await self._delivery.deliver_oneway(cluster, plan, outgoing, target, limit)
 
@@ -514,7 +497,7 @@ class Producer(Client):
         limit = self._time_limit(timeout_ms)
         correlation_id = str(uuid.uuid4())
         outgoing = request_message(
-            await self._outgoing(message),
+            await self._preparation.outgoing(message),
             correlation_id=correlation_id,
             client_id=self.client_id,
             ttl_ms=limit.ms,
@@ -525,7 +508,7 @@ class Producer(Client):
             async with limit.around("not all brokers that may bring the reply answered"):
                 await self._greet_for_replies(topic, plan)
         if selector is not None:
-            queue = self._select(selector, plan, message)
+            queue = self._preparation.selected(selector, plan, message)
         what = f"request {outgoing.message_id} to topic {message.topic} within {limit.ms} ms"
         waiting = self._requests.open(correlation_id, limit.deadline, what)
         try:
@@ -550,54 +533,11 @@ class Producer(Client):
 
     def _sending_cluster(self, message: Message) -> Cluster:
         """Check the message; the cluster to send it to."""
-        topic = message.topic
-        if topic not in self._legal_topics:
-            check_send_topic(with_namespace(self._namespace, topic))
-            if len(self._legal_topics) < TOPICS_CHECKED_MAX:
-                self._legal_topics.add(topic)
-        check_body(message.body, bytes_max=self.settings.message_bytes_max)
-        if message.delay_level:
-            check_delay_level(message.delay_level, level_max=self.settings.delay_level_max)
+        self._preparation.check(message)
         return self._open_cluster()
-
-    async def _outgoing(self, message: Message, message_id: str = "") -> OutgoingMessage:
-        """The message as it travels, under a new id or the one that it has."""
-        settings = self.settings
-        message_id = message_id or self._ids.next(clock.now_ms())
-        make = functools.partial(
-            outgoing_message,
-            message,
-            message_id,
-            compress_bytes_min=settings.compress_bytes_min,
-            compress_level=settings.compress_level,
-            compress_type=self._compress_type,
-        )
-        if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= settings.compress_bytes_min:
-            outgoing = await asyncio.to_thread(make)
-        else:
-            outgoing = make()
-        return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
     def _time_limit(self, timeout_ms: int | None) -> TimeLimit:
         return TimeLimit.of(self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
-
-    def _delayed(
-        self, message: Message, after: Duration | None, *, round_up: bool = False
-    ) -> Message:
-        """The message with the delay level of a duration, if one is given.
-
-        Raises:
-            MessageRejectedError: no level has it, or the message has one already.
-        """
-        if after is None:
-            return message
-        if message.delay_level:
-            raise MessageRejectedError(
-                f"the message has delay_level {message.delay_level}, and deliver_after is given,"
-                " too; leave one of them out"
-            )
-        level = delay_level(after, self.settings.delays_ms, round_up=round_up)
-        return dataclasses.replace(message, delay_level=level)
 
     def _chosen(
         self,
@@ -606,26 +546,8 @@ class Producer(Client):
         selector: QueueSelector | None,
         key: OrderingKey | None,
     ) -> tuple[MessageQueue | None, QueueSelector | None]:
-        """The queue, where it can be told already; else what will choose it.
-
-        Raises:
-            MessageRejectedError: more than one of them is given, or the key can't be one.
-        """
-        if key is not None:
-            if queue is not None or selector is not None:
-                raise MessageRejectedError("give one of queue, selector and ordering_key only")
-            selector = select_by_hash(key)
         plan = self._plans.get(message.topic) if self._plain is not None else None
-        if selector is None or plan is None:
-            return queue, selector
-        return self._select(selector, plan, message), None
-
-    def _select(self, selector: QueueSelector, plan: Plan, message: Message) -> MessageQueue:
-        """The user's choice among the queues as the user knows them."""
-        queues: Sequence[MessageQueue] = plan.chooser.queues
-        if self._namespace:
-            queues = [queue_without_namespace(self._namespace, queue) for queue in queues]
-        return selector(queues, message)
+        return self._preparation.chosen(message, plan, queue, selector, key)
 
     # -- requests of brokers --------------------------------------------------------------------
     async def _asked(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.producers.plain import PlainSend, result_of, seconds_since, withdraw
+from kerolox.client.aio.producers.plain.sends import PlainSend, result_of, seconds_since, withdraw
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ class TransactionProducer(Producer):
             raise MessageRejectedError("a message of a transaction can't be delayed")
         cluster = self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
-        outgoing = half_message(await self._outgoing(message), self.group)
+        outgoing = half_message(await self._preparation.outgoing(message), self.group)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         return outgoing, await self._delivery.deliver(cluster, plan, outgoing, None, limit)

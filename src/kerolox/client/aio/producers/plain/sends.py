@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from kerolox import clock
-from kerolox.client.aio.producers.batches import Batches
-from kerolox.client.aio.producers.lanes import Lanes, Target
+from kerolox.client.aio.producers.plain.batches import Batches
+from kerolox.client.aio.producers.plain.lanes import Lanes, Target
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.core.sending.send import SendResult, SendStatus
 from kerolox.errors import RequestTimeoutError

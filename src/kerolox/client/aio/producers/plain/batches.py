@@ -24,7 +24,7 @@ from kerolox.remoting.client_connection import NotPlainError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.producers.delivery import Delivery
-    from kerolox.client.aio.producers.lanes import Lane, Target
+    from kerolox.client.aio.producers.plain.lanes import Lane, Target
     from kerolox.client.aio.settings import ProducerSettings
     from kerolox.codec.sending import SendAnswer
     from kerolox.message import Message, MessageQueue
