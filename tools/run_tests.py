@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.stores.golden import copy_golden
 
-WORKERS = str((os.cpu_count() or 2) + 4)
+WORKERS = str((os.cpu_count() or 2) + 6)
 """More than there are processors: tests wait for timers, disks and other processes."""
 
 QUICK = "--quick"
