@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import importlib
 import pickle
+import re
 import sys
 import zlib
 from types import SimpleNamespace
@@ -18,7 +19,13 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.codec.messages import MessageCodec, decode_messages, message_codec
+from kerolox.codec.messages import (
+    MessageCodec,
+    decode_messages,
+    decode_pulled,
+    message_codec,
+    pulled_of,
+)
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.records import decode_records, encode_record
@@ -131,6 +138,23 @@ def test_tags_are_compared_as_those_of_whole_messages(
     wanted = ("a", "é", "\ufffd", "aTAGS")
     kept = decode_messages(data, tags=wanted, codec=codec)
     assert kept == [message for message in decode_records(data) if message.tags in wanted]
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(parts=st.lists(records(), max_size=4), before=st.binary(max_size=9))
+def test_what_is_said_of_all_together_is_what_each_says(
+    codec: MessageCodec, parts: list[bytes], before: bytes
+) -> None:
+    whole = b"".join(parts)
+    reason, messages = outcome(lambda: decode_records(whole, broker_name="b"))
+    if reason:
+        with pytest.raises(RemoteProtocolError, match=f"^{re.escape(reason)}$"):
+            decode_pulled(before + whole, len(before), "b", (), None, codec)
+        return
+    pulled = decode_pulled(before + whole, len(before), "b", (), None, codec)
+    assert pulled == pulled_of(messages)
+    offsets = [message.queue_offset for message in messages]
+    assert pulled.ascends == (offsets == sorted(set(offsets)))
 
 
 def test_a_topic_that_is_no_text_is_an_error(codec: MessageCodec) -> None:

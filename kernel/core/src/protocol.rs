@@ -23,6 +23,7 @@ pub const COMPRESSED: i32 = 1;
 pub const TRANSACTION_PREPARED: i32 = 4;
 pub const TRANSACTION_ROLLBACK: i32 = 12;
 pub const TRANSACTION_MASK: i32 = 12;
+pub const TRANSACTION_COMMIT: i32 = 8;
 pub const BORN_HOST_V6: i32 = 16;
 pub const STORE_HOST_V6: i32 = 32;
 pub const COMPRESSION_TYPE_MASK: i32 = 0x700;
@@ -50,6 +51,12 @@ pub const BLANK_MAGIC: i32 = -875_286_124;
 pub const RECORD_BYTES_MIN: usize = 91;
 pub const NAME_END: u8 = 1;
 pub const ITEM_END: u8 = 2;
+pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
+pub const OP_HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
+pub const HALF_QUEUE: i32 = 0;
+pub const HALF_RUNS_MAX: usize = 1024;
+pub const OP_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d";
+pub const REMOVE_TAG: &[u8] = b"d";
 pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
 pub const LMQ_PREFIX: &str = "%LMQ%";
 pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
@@ -87,6 +94,12 @@ pub mod property {
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     pub const MSG_REGION: &[u8] = b"MSG_REGION";
     pub const TRACE_ON: &[u8] = b"TRACE_ON";
+    pub const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
+    pub const REAL_QUEUE_ID: &[u8] = b"REAL_QID";
+    pub const PRODUCER_GROUP: &[u8] = b"PGROUP";
+    pub const SINK: &[u8] = b"KEROLOX_SINK";
+    pub const TRANSACTION_CHECK_TIMES: &[u8] = b"TRANSACTION_CHECK_TIMES";
+    pub const TRANSACTION_PREPARED_QUEUE_OFFSET: &[u8] = b"TRAN_PREPARED_QUEUE_OFFSET";
 }
 
 /// Fields of the send and pull requests by number.

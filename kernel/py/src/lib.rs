@@ -7,6 +7,7 @@ mod connection;
 mod errors;
 mod messages;
 mod records;
+mod rows;
 mod sending;
 mod settings;
 mod shapes;
@@ -20,13 +21,25 @@ mod _kernel {
     #[pymodule_export]
     use crate::columns::decode_columns;
     #[pymodule_export]
+    use crate::columns::scan_columns;
+    #[pymodule_export]
     use crate::connection::Connection;
     #[pymodule_export]
-    use crate::messages::{cut_messages, decode_properties};
+    use crate::messages::{cut_messages, decode_properties, pull_answer};
     #[pymodule_export]
-    use crate::sending::SendDecoder;
+    use crate::rows::{encode_rows, first_fault, hash_texts};
     #[pymodule_export]
-    use crate::sending::SendEncoder;
+    use crate::sending::batch::SendBatch;
+    #[pymodule_export]
+    use crate::sending::channel::SendChannel;
+    #[pymodule_export]
+    use crate::sending::counters::MessageIds;
+    #[pymodule_export]
+    use crate::sending::counters::Opaques;
+    #[pymodule_export]
+    use crate::sending::lane::SendLane;
+    #[pymodule_export]
+    use crate::sending::sender::Sender;
     #[pymodule_export]
     use crate::store::Store;
 }

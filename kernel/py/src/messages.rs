@@ -1,8 +1,11 @@
-//! `cut_messages` and `decode_properties` of the Python interface (`kerolox.codec.messages`).
+//! `pull_answer`, `cut_messages` and `decode_properties` of the Python interface
+//! (`kerolox.codec.messages`).
 
+use kerolox_core::client::pull_answer::pull_answer as answer_of;
 use kerolox_core::client::pulled::PulledRecords;
 use kerolox_core::protocol::{COMPRESSED, property};
 use kerolox_core::record;
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,58 +13,105 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 static MESSAGE_EXT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static SLOTS: PyOnceLock<Slots> = PyOnceLock::new();
 
-/// The messages, which of them have a compressed body, and where the first record begins that is
-/// none.
-type Cut<'py> = (Bound<'py, PyList>, Vec<usize>, usize);
+/// The attributes that a message has from the start, in the order of [`Slots::fill`].
+const ATTRIBUTES: [&str; 8] = [
+    "topic",
+    "body",
+    "queue_offset",
+    "broker_name",
+    "body_error",
+    "_kept",
+    "_parts",
+    "_started_ms",
+];
+
+/// Opaque, code, next offset, suggested broker id, the queue's bounds, where the body begins.
+type PullAnswer<'py> = (i32, i32, i64, i64, Bound<'py, PyString>, Bound<'py, PyString>, usize);
+
+/// What the frame of an answer to a pull says; None: it is anything else, or oddly written.
+#[pyfunction]
+pub fn pull_answer<'py>(frame: &Bound<'py, PyBytes>) -> Option<PullAnswer<'py>> {
+    let py = frame.py();
+    let answer = answer_of(frame.as_bytes())?;
+    Some((
+        answer.opaque,
+        answer.code,
+        answer.next_offset,
+        answer.suggested_broker_id,
+        PyString::new(py, answer.min_offset),
+        PyString::new(py, answer.max_offset),
+        answer.body_start,
+    ))
+}
+
+/// The messages, which of them have a compressed body, where the first record begins that is none,
+/// the bytes of all bodies, and whether the queue offsets ascend.
+type Cut<'py> = (Bound<'py, PyList>, Vec<usize>, usize, usize, bool);
 
 /// Records that follow each other as messages.
 #[pyfunction]
+#[pyo3(signature = (data, parts, broker_name, tags, start=0))]
 pub fn cut_messages<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyBytes>,
     parts: &Bound<'py, PyAny>,
     broker_name: &Bound<'py, PyString>,
     tags: &Bound<'py, PyTuple>,
+    start: usize,
 ) -> PyResult<Cut<'py>> {
+    let Some(rest) = data.as_bytes().get(start..) else {
+        return Err(PyValueError::new_err("the records begin behind the end of the data"));
+    };
     let class = MESSAGE_EXT.import(py, "kerolox.message", "MessageExt")?;
+    let slots = SLOTS.get_or_try_init(py, || Slots::find(class))?;
     let no_error = intern!(py, "");
+    let not_started = 0i64.into_pyobject(py)?.into_any();
     let messages = PyList::empty(py);
     let mut compressed = Vec::new();
     let mut topic = (&[][..], no_error.clone());
-    let mut end = 0;
-    let mut records = PulledRecords::new(data.as_bytes());
+    let (mut end, mut body_bytes, mut last, mut ascends) = (start, 0, None, true);
+    let mut records = PulledRecords::new(rest);
     while let Some(pulled) = records.next() {
         let record = pulled.record;
         if record.topic != topic.0 {
             let Ok(text) = str::from_utf8(record.topic) else { break };
             topic = (record.topic, PyString::new(py, text));
         }
-        end = records.position();
+        end = start + records.position();
         if !tags.is_empty() && !tags.contains(repaired(py, pulled.tags().unwrap_or_default()))? {
             continue;
         }
-        let message = blank(class)?;
         let kept = PyBytes::new_with(py, pulled.head.len() + record.properties.len(), |kept| {
             let (head, properties) = kept.split_at_mut(pulled.head.len());
             head.copy_from_slice(pulled.head);
             properties.copy_from_slice(record.properties);
             Ok(())
         })?;
-        message.setattr(intern!(py, "topic"), &topic.1)?;
-        message.setattr(intern!(py, "body"), PyBytes::new(py, record.body))?;
-        message.setattr(intern!(py, "queue_offset"), record.queue_offset)?;
-        message.setattr(intern!(py, "broker_name"), broker_name)?;
-        message.setattr(intern!(py, "body_error"), no_error)?;
-        message.setattr(intern!(py, "_kept"), kept)?;
-        message.setattr(intern!(py, "_parts"), parts)?;
-        message.setattr(intern!(py, "_started_ms"), 0)?;
+        let message = blank(class)?;
+        slots.fill(
+            &message,
+            [
+                topic.1.clone().into_any(),
+                PyBytes::new(py, record.body).into_any(),
+                record.queue_offset.into_pyobject(py)?.into_any(),
+                broker_name.clone().into_any(),
+                no_error.clone().into_any(),
+                kept.into_any(),
+                parts.clone(),
+                not_started.clone(),
+            ],
+        )?;
         if record.sys_flag & COMPRESSED != 0 {
             compressed.push(messages.len());
         }
+        body_bytes += record.body.len();
+        ascends &= last.is_none_or(|last| last < record.queue_offset);
+        last = Some(record.queue_offset);
         messages.append(message)?;
     }
-    Ok((messages, compressed, end))
+    Ok((messages, compressed, end, body_bytes, ascends))
 }
 
 /// The properties of the text from `start` on.
@@ -93,6 +143,54 @@ pub fn decode_properties<'py>(
 /// Bytes as text; what is no UTF-8 becomes U+FFFD, as Python's `replace` has it.
 fn repaired<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     PyString::new(py, &String::from_utf8_lossy(bytes))
+}
+
+/// Where a message has its attributes. To set one by name costs as much as to make its value.
+struct Slots(Option<[usize; ATTRIBUTES.len()]>);
+
+impl Slots {
+    /// Looks at messages that have one attribute each. Where an attribute is not found by its value,
+    /// in an interpreter that lays objects out in another way, all are set by name.
+    fn find(class: &Bound<'_, PyType>) -> PyResult<Self> {
+        let words = class.getattr("__basicsize__")?.extract::<usize>()? / size_of::<usize>();
+        let mut found = [0; ATTRIBUTES.len()];
+        for (name, place) in ATTRIBUTES.iter().zip(&mut found) {
+            let message = blank(class)?;
+            let mark = PyList::empty(class.py());
+            message.setattr(*name, &mark)?;
+            // SAFETY: an instance begins with `__basicsize__` bytes, which `blank` has set to zero
+            // but for the header, and nothing changes them here.
+            let memory =
+                unsafe { std::slice::from_raw_parts(message.as_ptr().cast::<usize>(), words) };
+            let mut places = memory.iter().enumerate().filter(|(_, w)| **w == mark.as_ptr().addr());
+            let (Some((first, _)), None) = (places.next(), places.next()) else {
+                return Ok(Self(None));
+            };
+            *place = first;
+        }
+        Ok(Self(Some(found)))
+    }
+
+    /// Gives a message, which has none yet, its attributes.
+    fn fill<'py>(
+        &self,
+        message: &Bound<'py, PyAny>,
+        values: [Bound<'py, PyAny>; ATTRIBUTES.len()],
+    ) -> PyResult<()> {
+        let Some(places) = self.0 else {
+            for (name, value) in ATTRIBUTES.iter().zip(values) {
+                message.setattr(*name, value)?;
+            }
+            return Ok(());
+        };
+        let memory = message.as_ptr().cast::<*mut ffi::PyObject>();
+        for (place, value) in places.into_iter().zip(values) {
+            // SAFETY: `find` has seen the attribute of this class there. The place is empty, since
+            // the message is new, and nobody else has it yet; it takes the reference over.
+            unsafe { memory.add(place).write(value.into_ptr()) };
+        }
+        Ok(())
+    }
 }
 
 /// A message without any part.

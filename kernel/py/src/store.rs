@@ -14,7 +14,9 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
 use crate::checked_host;
 use crate::errors::to_python;
 use crate::records;
-use crate::shapes::{APPENDED, BATCH_APPENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters};
+use crate::shapes::{
+    APPENDED, BATCH_APPENDED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters,
+};
 
 /// Commit log, consume queues, index and the tables of the fast path.
 #[pyclass(frozen, module = "kerolox_kernel")]
@@ -137,6 +139,48 @@ impl Store {
     /// Take a topic out of the table; its files stay.
     fn delete_topic(&self, topic: &str) {
         self.fast.delete_topic(topic);
+    }
+
+    /// Whether sends of half messages are fast.
+    fn set_halves(&self, fast: bool) {
+        self.fast.set_halves(fast);
+    }
+
+    /// (where the next call goes on, runs of halves of a producer group with a `KEROLOX_SINK`).
+    fn half_runs<'py>(
+        &self,
+        py: Python<'py>,
+        group: &str,
+        start: i64,
+        end: i64,
+        max_bytes: usize,
+    ) -> PyResult<(i64, Vec<Bound<'py, PyAny>>)> {
+        let (next, runs) = self.fast.half_runs(group.as_bytes(), start, end, max_bytes);
+        let runs = runs.into_iter().map(|run| {
+            let sink = String::from_utf8_lossy(&run.sink).into_owned();
+            HALF_RUN.make(py, (sink, run.first, run.count, run.is_plain))
+        });
+        Ok((next, runs.collect::<PyResult<_>>()?))
+    }
+
+    /// Which half each op message of a range ends; -1: none.
+    fn half_ops(&self, start: i64, end: i64) -> Vec<i64> {
+        self.fast.half_ops(start, end)
+    }
+
+    /// End plain halves that follow each other; wakes held pulls.
+    fn end_halves<'py>(
+        &self,
+        py: Python<'py>,
+        first: i64,
+        count: i64,
+        commit: bool,
+        now_ms: i64,
+        host: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let host = checked_host(host)?;
+        let done = self.fast.end_halves(first, count, commit, now_ms, host);
+        HALVES_ENDED.make(py, (done.count, done.first_op, done.is_unnoted))
     }
 
     /// Put a consumer group into the table.

@@ -8,8 +8,8 @@ files themselves are :mod:`kerolox.store`'s.
 
 from __future__ import annotations
 
-from kerolox._pykernel.columns import decode_columns
+from kerolox._pykernel.columns import decode_columns, scan_columns
 from kerolox._pykernel.connection import Connection
 from kerolox._pykernel.store import Store
 
-__all__ = ["Connection", "Store", "decode_columns"]
+__all__ = ["Connection", "Store", "decode_columns", "scan_columns"]

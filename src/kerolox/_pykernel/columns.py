@@ -10,12 +10,12 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import ColumnBuffers, OddBody
+from kerolox.kernel import ColumnBuffers, OddBody, TopicChoice
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
     COMPRESSED,
@@ -23,7 +23,7 @@ from kerolox.protocol.codes import (
     COMPRESSION_ZLIB,
 )
 from kerolox.protocol.compression import INFLATED_BYTES_MAX, BodyTooLargeError, inflate_body
-from kerolox.protocol.records import RecordView, parse_record, record_fault
+from kerolox.protocol.records import RecordView, is_body_right, parse_record, record_fault
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,8 +43,10 @@ class _Record(NamedTuple):
     topic: str
     born_host: bytes
     store_host: bytes
+    stored: bytes
+    """The body as it is stored."""
     body: bytes | None
-    """As it is stored; once inflated, as its producer gave it."""
+    """The same; once inflated, as its producer gave it."""
 
 
 _Records = list[_Record]
@@ -61,9 +63,9 @@ def decode_columns(
 ) -> tuple[int, dict[str, ColumnBuffers], int]:
     """Raw records to Arrow buffers: (row count, {column: buffers}, where the next call goes on).
 
-    Numbers and timestamps (microseconds) are one ``bytes``; texts and bodies are (validity bitmap
-    or None, int32 offsets, data); properties are (map offsets, name offsets, names, value
-    offsets, values).
+    Numbers and timestamps (microseconds) are one ``bytes``, and so are truths, a bit each; texts
+    and bodies are (validity bitmap or None, int32 offsets, data); properties are (map offsets, name
+    offsets, names, value offsets, values).
 
     Args:
         data: records that follow each other.
@@ -79,10 +81,7 @@ def decode_columns(
         ValueError: an unknown column, a torn or malformed record (with its byte position), a body
             that can't be inflated (with its physical offset).
     """
-    for column in columns:
-        if column not in _COLUMNS:
-            known = ", ".join(COLUMNS)
-            raise ValueError(f"there is no column {column!r}; the columns are {known}")
+    _check_columns(columns)
     whole = bytes(data)
     records: _Records = []
     position, body_bytes = start, 0
@@ -90,42 +89,138 @@ def decode_columns(
         record = _parse_one(whole, position)
         if "body" in columns:
             room = max(body_bytes_max - body_bytes, 0) if records else None
-            body, is_taken = _body(record, room, odd_body)
+            body, is_taken = _body(record, room, odd_body, record.record.queue_offset)
             if not is_taken:
                 break
-            if body is not record.body:
-                record = record._replace(body=body)
+            record = record._replace(body=body)
             body_bytes += len(body or b"")
         records.append(record)
         position += record.record.size
+    return len(records), _buffers(records, columns), position
+
+
+def scan_columns(
+    data: Buffer,
+    columns: Sequence[str],
+    *,
+    start: int,
+    stop: int,
+    log_offset: int | None,
+    rows_max: int,
+    body_bytes_max: int = COLUMN_BYTES_MAX,
+    stored_from: int = -_INT64_MAX - 1,
+    stored_before: int = _INT64_MAX,
+    topics: TopicChoice | None = None,
+    checks_crc: bool = True,
+    odd_body: OddBody | None = None,
+) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
+    """A piece of a log to Arrow buffers, as far as whole records follow each other: (row count,
+    {column: buffers}, where the next call goes on, records looked at, whether something else than a
+    whole record stands there).
+
+    Args:
+        data: the piece; ``columns`` and ``body_bytes_max`` are as for :func:`decode_columns`.
+        start: where the first record begins.
+        stop: no record that begins here or later is looked at.
+        log_offset: the physical offset of the first byte of ``data``: a record that says that it
+            stands elsewhere, or has no topic, is none. None: records of anywhere.
+        rows_max: most rows.
+        stored_from: of what was stored before this time (ms) no row is made, nor of what was stored
+            at ``stored_before`` or later.
+        topics: asked once in a call for each topic whether its records make rows; None: all do.
+        checks_crc: a record of a row with a wrong CRC ends the call as if it were not whole.
+        odd_body: as for :func:`decode_columns`, but it is given the physical offset.
+
+    Raises:
+        ValueError: an unknown column, or a body that can't be inflated.
+    """
+    _check_columns(columns)
+    whole, records = bytes(data), _Records()
+    chooses = None if topics is None else cache(topics)
+    position, body_bytes, looked_at = start, 0, 0
+    while position < stop and len(records) < rows_max:
+        record = _whole_record(whole, position, log_offset)
+        if record is None:
+            break
+        view = record.record
+        is_wanted = stored_from <= view.store_timestamp < stored_before
+        if is_wanted and (chooses is None or chooses(view.topic)):
+            if checks_crc and not _has_right_crc(record):
+                break
+            if "body" in columns:
+                room = max(body_bytes_max - body_bytes, 0) if records else None
+                body, is_taken = _body(record, room, odd_body, view.physical_offset)
+                if not is_taken:
+                    return len(records), _buffers(records, columns), position, looked_at, False
+                body_bytes += len(body or b"")
+                record = record._replace(body=body)
+            records.append(record)
+        looked_at += 1
+        position += view.size
+    is_broken = position < stop and len(records) < rows_max
+    return len(records), _buffers(records, columns), position, looked_at, is_broken
+
+
+def _whole_record(data: bytes, position: int, log_offset: int | None) -> _Record | None:
+    offset = None if log_offset is None else log_offset + position
+    view = parse_record(data, position, len(data), offset)
+    topic = None if view is None else _topic_or_none(view.topic)
+    return None if view is None or topic is None else _in_parts(data, view, topic)
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    for column in columns:
+        if column not in _COLUMNS:
+            known = ", ".join(COLUMNS)
+            raise ValueError(f"there is no column {column!r}; the columns are {known}")
+
+
+def _buffers(records: _Records, columns: Sequence[str]) -> dict[str, ColumnBuffers]:
     texts: _Properties = []
     if not _FROM_PROPERTIES.isdisjoint(columns):
         texts = [
             decode_properties(record.properties.decode("utf-8", "replace"))
             for record, *_ in records
         ]
-    buffers = {column: _COLUMNS[column](records, texts) for column in columns}
-    return len(records), buffers, position
+    return {column: _COLUMNS[column](records, texts) for column in columns}
 
 
 def _parse_one(data: bytes, position: int) -> _Record:
     record = parse_record(data, position, len(data))
     if record is None:
         raise ValueError(record_fault(data, position))
+    topic = _topic_or_none(record.topic)
+    if topic is None:
+        raise ValueError(f"malformed record at byte {position}: its topic is not UTF-8")
+    return _in_parts(data, record, topic)
+
+
+def _in_parts(data: bytes, record: RecordView, topic: str) -> _Record:
+    stored = data[record.body_start : record.body_end]
     return _Record(
         record,
-        _topic(record.topic, position),
+        topic,
         data[record.born_host_start : record.store_time_start],
         data[record.store_time_start + 8 : record.store_host_end],
-        data[record.body_start : record.body_end],
+        stored,
+        stored,
     )
 
 
-def _topic(topic: bytes, position: int) -> str:
+def _topic_or_none(topic: bytes) -> str | None:
     try:
         return topic.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"malformed record at byte {position}: its topic is not UTF-8") from None
+        return None
+
+
+def _has_right_crc(record: _Record) -> bool:
+    return is_body_right(record.stored, record.record.body_crc)
+
+
+def _bits(values: list[bool]) -> bytes:
+    bits = sum(1 << index for index, value in enumerate(values) if value)
+    return bits.to_bytes((len(values) + 7) // 8, "little")
 
 
 def _int32(values: list[int]) -> bytes:
@@ -146,8 +241,7 @@ def _binary(values: Sequence[bytes | None]) -> tuple[bytes | None, bytes, bytes]
         raise ValueError(f"a column of {offsets[-1]} bytes; decode fewer records at a time")
     validity = None
     if None in values:
-        bits = sum(1 << index for index, value in enumerate(values) if value is not None)
-        validity = bits.to_bytes((len(values) + 7) // 8, "little")
+        validity = _bits([value is not None for value in values])
     return validity, _int32(offsets), b"".join(value or b"" for value in values)
 
 
@@ -166,9 +260,12 @@ def _host_text(host: bytes) -> str:
     return f"{address}:{port}"
 
 
-def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[bytes | None, bool]:
-    """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any."""
-    stored, flags = record.body or b"", record.record.sys_flag
+def _body(
+    record: _Record, room: int | None, odd_body: OddBody | None, place: int
+) -> tuple[bytes | None, bool]:
+    """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any.
+    ``place`` is the offset that ``odd_body`` is given."""
+    stored, flags = record.stored, record.record.sys_flag
     body: bytes | None = stored
     if flags & COMPRESSED:
         try:
@@ -186,7 +283,7 @@ def _body(record: _Record, room: int | None, odd_body: OddBody | None) -> tuple[
             if odd_body is None:
                 where = f"body of the record at commit log offset {record.record.physical_offset}"
                 raise ValueError(f"{where}: {error}") from None
-            body = odd_body(stored, flags, record.record.queue_offset)
+            body = odd_body(stored, flags, place)
     return body, room is None or len(body or b"") <= room
 
 
@@ -225,6 +322,8 @@ _COLUMNS: dict[str, Callable[[_Records, _Properties], ColumnBuffers]] = {
     "preparedTransactionOffset": lambda records, _: _int64(
         [r.record.prepared_transaction_offset for r in records]
     ),
+    "size": lambda records, _: _int32([r.record.size for r in records]),
+    "crcOk": lambda records, _: _bits([_has_right_crc(r) for r in records]),
     "body": lambda records, _: _binary([r.body for r in records]),
     "properties": _properties,
 }

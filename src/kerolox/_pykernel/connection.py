@@ -238,7 +238,7 @@ class Connection:
             else:
                 born_timestamp = integer(born, INT64_MAX)
             shape = shape_of(fields, False)
-            properties = take_properties(fields.i)
+            properties = take_properties(fields.i, real=shape.real if shape else b"")
             size = end - body
             if (
                 shape is None
@@ -314,7 +314,8 @@ class Connection:
         store = self._store
         fields = header.extFields
         shape = store.tables.send_shape(fields, True)
-        properties = store.tables.properties.take(fields.i, keep_wait=True)
+        real = shape.real if shape else b""
+        properties = store.tables.properties.take(fields.i, keep_wait=True, real=real)
         born_timestamp = integer(fields.g, INT64_MAX)
         if (
             shape is None
@@ -420,7 +421,7 @@ class Connection:
     ) -> bytes:
         identity = self._store.tables.identity
         ids = message_ids(identity, physical_offsets)
-        return binary_send_header(identity, shape.queue.queue_id, ids, queue_offset, opaque)
+        return binary_send_header(identity, shape.queue_id, ids, queue_offset, opaque)
 
     def _flush(self, waiting: list[tuple[int, bytes]]) -> bytes:
         """Ask for a flush of all that is stored; answers for now, see ``wait_for_flush``."""

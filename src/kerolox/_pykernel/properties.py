@@ -34,6 +34,10 @@ SLOW_NAMES = frozenset(
 )
 """A text with one of these needs the handler in Python."""
 
+_REAL_NAMES = frozenset((PropertyKey.REAL_TOPIC.encode(), PropertyKey.REAL_QUEUE_ID.encode()))
+_PREPARED = PropertyKey.TRANSACTION_PREPARED.encode()
+_SLOW_NAMES_OF_HALVES = (SLOW_NAMES | _REAL_NAMES) - {_PREPARED}
+
 _NAME_END, _ITEM_END = NAME_END.encode(), ITEM_END.encode()
 _WAIT, _TAGS = PropertyKey.WAIT.encode(), PropertyKey.TAGS.encode()
 _TRUE = b"true"
@@ -48,6 +52,8 @@ class _Shape(NamedTuple):
     """The separators that a well-formed text with these names has."""
     wait_index: int
     tags_index: int
+    prepared_index: int
+    """Of TRAN_MSG; -1: it is no half message."""
 
 
 class PropertyRules:
@@ -64,8 +70,13 @@ class PropertyRules:
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
         self._tags: dict[bytes, int] = {}
 
-    def take(self, text: str, *, keep_wait: bool = False) -> tuple[bytes, int, bool] | None:
-        """See the class; ``keep_wait`` leaves WAIT in, as batches do."""
+    def take(
+        self, text: str, *, keep_wait: bool = False, real: bytes = b""
+    ) -> tuple[bytes, int, bool] | None:
+        """See the class; ``keep_wait`` leaves WAIT in, as batches do, and ``real`` is for half
+        messages, see :meth:`take_half`."""
+        if real:
+            return self.take_half(text, real)
         if not text:
             return self._empty
         stored = text.encode()
@@ -76,6 +87,7 @@ class PropertyRules:
         shape = self._shapes.get(names) or self._shape(names)
         if (
             shape is None
+            or shape.prepared_index >= 0
             or b"" in flat
             or stored.translate(None, _NOT_SEPARATORS) != shape.separators
         ):
@@ -97,13 +109,38 @@ class PropertyRules:
         code = self._tags.get(tags)
         return stored, self._hash(tags) if code is None else code, wait
 
+    def take_half(self, text: str, real: bytes) -> tuple[bytes, int, bool] | None:
+        """As :meth:`take`, of a half message: it keeps WAIT, and gets ``real``, the text of
+        REAL_TOPIC and REAL_QID with a separator before it. None also when it is no half."""
+        stored = text.encode()
+        if stored.endswith(_ITEM_END):
+            stored = stored[:-1]
+        flat = stored.replace(_ITEM_END, _NAME_END).split(_NAME_END)
+        names = tuple(flat[::2])
+        shape = self._shapes.get(names) or self._shape(names)
+        if (
+            shape is None
+            or shape.prepared_index < 0
+            or b"" in flat
+            or stored.translate(None, _NOT_SEPARATORS) != shape.separators
+            or flat[2 * shape.prepared_index + 1] != _TRUE
+        ):
+            return None
+        wait = shape.wait_index < 0 or is_true(flat[2 * shape.wait_index + 1].decode())
+        stored = stored + _ITEM_END + self._cluster + real
+        tags = flat[2 * shape.tags_index + 1] if shape.tags_index >= 0 else None
+        return stored, 0 if tags is None else self._tags.get(tags) or self._hash(tags), wait
+
     def _shape(self, names: tuple[bytes, ...]) -> _Shape | None:
-        if len(set(names)) != len(names) or not SLOW_NAMES.isdisjoint(names):
+        is_half = _PREPARED in names
+        slow = _SLOW_NAMES_OF_HALVES if is_half else SLOW_NAMES
+        if len(set(names)) != len(names) or not slow.isdisjoint(names):
             return None
         shape = _Shape(
             _ITEM_END.join([_NAME_END] * len(names)),
             names.index(_WAIT) if _WAIT in names else -1,
             names.index(_TAGS) if _TAGS in names else -1,
+            names.index(_PREPARED) if is_half else -1,
         )
         if sum(map(len, names)) <= REMEMBERED_BYTES_MAX:
             if len(self._shapes) >= SHAPES_MAX:

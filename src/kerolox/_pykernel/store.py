@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kerolox._pykernel import halves
 from kerolox._pykernel.answers import (
     JSON,
     Identity,
@@ -27,6 +28,8 @@ from kerolox.kernel import (
     Appended,
     Batch,
     BatchAppended,
+    HalfRun,
+    HalvesEnded,
     Read,
     Record,
 )
@@ -139,6 +142,26 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, None)
         self._forget_reads(1, topic)
+
+    def set_halves(self, fast: bool) -> None:
+        """See ``HalfKernel``."""
+        self.tables.set_halves(fast)
+
+    def half_runs(
+        self, group: str, start: int, end: int, max_bytes: int
+    ) -> tuple[int, list[HalfRun]]:
+        """See ``HalfKernel``."""
+        return halves.half_runs(self, group, start, end, max_bytes)
+
+    def half_ops(self, start: int, end: int) -> list[int]:
+        """See ``HalfKernel``."""
+        return halves.half_ops(self, start, end)
+
+    def end_halves(
+        self, first: int, count: int, commit: bool, now_ms: int, host: bytes
+    ) -> HalvesEnded:
+        """See ``HalfKernel``."""
+        return halves.end_halves(self, first, count, commit, now_ms, host)
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel``."""

@@ -23,9 +23,16 @@ from kerolox._pykernel.headers import (
 from kerolox._pykernel.holds import QueueKey
 from kerolox._pykernel.properties import PropertyRules
 from kerolox.filter.tags import TAGS_MAX, parse_tags
-from kerolox.message import tags_code
-from kerolox.protocol.codes import HOST_V6_MASK, PULL_COUNT_MAX, TRANSACTION_MASK, Perm, PullSysFlag
-from kerolox.protocol.names import TOPIC_BYTES_MAX
+from kerolox.message import ITEM_END, PropertyKey, encode_properties, tags_code
+from kerolox.protocol.codes import (
+    HOST_V6_MASK,
+    PULL_COUNT_MAX,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    Perm,
+    PullSysFlag,
+)
+from kerolox.protocol.names import HALF_TOPIC, TOPIC_BYTES_MAX
 from kerolox.store.queues.consume_queue import ConsumeQueue
 
 SHAPES_MAX = 4_096
@@ -63,6 +70,10 @@ class SendShape(NamedTuple):
     sys_flag: int
     reconsume_times: int
     json_template: bytes
+    queue_id: int
+    """As the answer says it."""
+    real: bytes = b""
+    """Of half messages: the text of REAL_TOPIC and REAL_QID, with a separator before it."""
 
 
 class PullShape(NamedTuple):
@@ -87,6 +98,7 @@ class Tables:
         self._long_polling = long_polling
         self._has_stopped_holding = False
         self._topics: dict[str, _Topic] = {}
+        self._has_fast_halves = False
         self._groups: dict[str, int] = {}
         self._slow_groups: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, _Subscription]] = {}
@@ -98,6 +110,7 @@ class Tables:
     def forget(self) -> None:
         """Forget every topic, group and subscription."""
         self._topics.clear()
+        self._has_fast_halves = False
         self._groups.clear()
         self._slow_groups.clear()
         self._subscriptions.clear()
@@ -120,6 +133,11 @@ class Tables:
             self._topics.pop(topic, None)
         else:
             self._topics[topic] = _Topic(*entry)
+        self.forget_shapes()
+
+    def set_halves(self, fast: bool) -> None:
+        """See ``HalfKernel.set_halves``."""
+        self._has_fast_halves = fast
         self.forget_shapes()
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
@@ -195,7 +213,6 @@ class Tables:
             or not 0 <= queue_id < topic.write_queues
             or sys_flag is None
             or sys_flag < 0
-            or sys_flag & TRANSACTION_MASK
             or flag is None
             or reconsume_times is None
             or integer(fields.d, INT32_MAX) is None
@@ -204,18 +221,25 @@ class Tables:
             or fields.m != ("true" if batch else "false")
         ):
             return None
+        kind = sys_flag & TRANSACTION_MASK
+        is_half = kind == TRANSACTION_PREPARED and self._has_fast_halves and not reconsume_times
+        if kind and not is_half:
+            return None
+        name = HALF_TOPIC if is_half else fields.b
         try:
-            queue = self._make_queue(fields.b, queue_id)
+            queue = self._make_queue(name, 0 if is_half else queue_id)
         except ValueError:
             # No folder can have this name; the handler in Python says so.
             return None
         shape = SendShape(
             queue,
-            len(fields.b.encode()),
+            len(name.encode()),
             flag,
-            sys_flag & ~HOST_V6_MASK,
+            sys_flag & ~(HOST_V6_MASK | TRANSACTION_MASK),
             reconsume_times,
             json_send_template(self.identity, queue_id, batch=batch),
+            queue_id,
+            _real_text(fields.b, queue_id) if is_half else b"",
         )
         if len(self._send_shapes) >= SHAPES_MAX:
             self._send_shapes.clear()
@@ -266,6 +290,12 @@ class Tables:
                 self._pull_shapes.clear()
             self._pull_shapes[key] = shape
         return shape
+
+
+def _real_text(topic: str, queue_id: int) -> bytes:
+    """What a half's text ends with."""
+    real = {PropertyKey.REAL_TOPIC: topic, PropertyKey.REAL_QUEUE_ID: str(queue_id)}
+    return (ITEM_END + encode_properties(real)).encode()
 
 
 def _parse_subscription(text: str) -> _Subscription | None:

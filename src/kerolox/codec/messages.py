@@ -8,7 +8,8 @@ owns its bytes: one that is kept for long keeps no other message of its pull in 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast
+from operator import lt
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from kerolox.codec import message_twin
 from kerolox.errors import RemoteProtocolError
@@ -18,6 +19,7 @@ from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.records import decode_record, head_part, head_size, record_fault
 
 if TYPE_CHECKING:
+    from kerolox.codec.pulling import PullAnswer
     from kerolox.message import MessageExt, RecordParts
 
 
@@ -25,20 +27,27 @@ class MessageCodec(Protocol):
     """What differs between the native decoder and its twin in Python."""
 
     @staticmethod
+    def pull_answer(frame: bytes) -> PullAnswer | None:
+        """What the frame of an answer to a pull says, without its length; None: it is anything
+        else, or oddly written."""
+
+    @staticmethod
     def cut_messages(
-        data: bytes, parts: RecordParts, broker_name: str, tags: tuple[str, ...]
-    ) -> tuple[list[MessageExt], list[int], int]:
+        data: bytes, parts: RecordParts, broker_name: str, tags: tuple[str, ...], start: int = 0
+    ) -> tuple[list[MessageExt], list[int], int, int, bool]:
         """Records that follow each other as messages; their bodies are as stored.
 
         Args:
-            data: the records.
+            data: what ends with the records.
             parts: makes what is not looked at yet.
             broker_name: of all the messages.
             tags: only messages with one of these are made; empty: all.
+            start: where in ``data`` the first record begins.
 
         Returns:
-            The messages, which of them have a compressed body, and where the first record begins
-            that is none (the end of ``data``, when there is none such).
+            The messages, which of them have a compressed body, where the first record begins that
+            is none (the end of ``data``, when there is none such), the bytes of their bodies, and
+            whether the queue offset of each is greater than that of the one before it.
         """
 
     @staticmethod
@@ -54,8 +63,8 @@ def message_codec() -> MessageCodec:
         ConfigError: see :func:`kerolox.kernel.choice.load_kernel`.
     """
     kernel = load_kernel() if kernel_name() == "native" else message_twin
-    # An older kerolox-kernel does not have it.
-    return cast("MessageCodec", kernel if hasattr(kernel, "cut_messages") else message_twin)
+    # An older kerolox-kernel does not have it, or has less of it.
+    return cast("MessageCodec", kernel if hasattr(kernel, "pull_answer") else message_twin)
 
 
 class _PulledParts:
@@ -77,6 +86,29 @@ class _PulledParts:
         return head_part(kept, name)
 
 
+class Pulled(NamedTuple):
+    """Messages that came with one answer."""
+
+    messages: list[MessageExt]
+    body_bytes: int
+    """Those of all bodies."""
+    ascends: bool
+    """The queue offset of each is greater than that of the one before it."""
+    is_readable: bool
+    """No message has a ``body_error``."""
+
+
+def pulled_of(messages: list[MessageExt]) -> Pulled:
+    """Messages of which nothing is known of all together."""
+    offsets = [message.queue_offset for message in messages]
+    return Pulled(
+        messages,
+        sum([len(message.body) for message in messages]),
+        all(map(lt, offsets, offsets[1:])),
+        not any([message.body_error for message in messages]),
+    )
+
+
 def decode_messages(
     data: bytes,
     *,
@@ -86,9 +118,6 @@ def decode_messages(
     codec: MessageCodec | None = None,
 ) -> list[MessageExt]:
     """The messages of records that follow each other, as ``decode_records`` gives them.
-
-    Compressed bodies are inflated at once, since a consumer counts their bytes and gives back those
-    that can't be.
 
     Args:
         data: the body of the answer to a pull.
@@ -100,16 +129,38 @@ def decode_messages(
     Raises:
         RemoteProtocolError: a record is torn, has a wrong magic, or lengths that do not add up.
     """
-    codec = codec or message_codec()
+    return decode_pulled(data, 0, broker_name, tags, bounds, codec or message_codec()).messages
+
+
+def decode_pulled(
+    data: bytes,
+    start: int,
+    broker_name: str,
+    tags: tuple[str, ...],
+    bounds: tuple[str, str] | None,
+    codec: MessageCodec,
+) -> Pulled:
+    """As :func:`decode_messages`, from ``data[start:]``, with what is known of all together.
+
+    Compressed bodies are inflated at once, since a consumer counts their bytes and gives back those
+    that can't be.
+    """
     parts = _PulledParts(codec, bounds)
-    messages, compressed, end = codec.cut_messages(data, parts, broker_name, tags)
+    messages, compressed, end, size, ascends = codec.cut_messages(
+        data, parts, broker_name, tags, start
+    )
     if end < len(data):
-        decode_record(data, end, inflate=False)  # states what is wrong
-        raise RemoteProtocolError(record_fault(data, end))
+        # The general way states what is wrong, and where among the records.
+        records = data[start:]
+        decode_record(records, end - start, inflate=False)
+        raise RemoteProtocolError(record_fault(records, end - start))
+    is_readable = True
     for index in compressed:
         message = messages[index]
+        size -= len(message.body)
         try:
             message.body = inflate_body(message.body, message.sys_flag)
         except RemoteProtocolError as error:
-            message.body_error = str(error)
-    return messages
+            message.body_error, is_readable = str(error), False
+        size += len(message.body)
+    return Pulled(messages, size, ascends, is_readable)

@@ -3,245 +3,306 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from kerolox.codec.sending import PLAIN_HEADER_BYTES_MAX
-from kerolox.errors import RemoteProtocolError
-from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
-from kerolox.protocol.codes import (
-    FLAG_RESPONSE,
-    FRAME_BYTES_MAX,
-    VERSION,
-    LanguageCode,
-    RequestCode,
-    ResponseCode,
-)
-from kerolox.protocol.framing import LENGTHS, FrameDecoder
-from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, Int32
+from kerolox.codec.counters import MessageIds, Opaques
+from kerolox.codec.python_channel import SendChannel, Sender
+from kerolox.codec.python_frames import FrameHead, json_text, property_text, wait_text
+from kerolox.codec.sending import NO_OPAQUE, OpenSend, SendFuture
+from kerolox.protocol.codes import FLAG_ONEWAY, RequestCode
 from kerolox.protocol.records import encode_batch
 
 if TYPE_CHECKING:
-    from kerolox.codec.sending import SendAnswer
+    from collections.abc import Callable, Sequence
 
-_HEADER_WORD = struct.Struct(">I")
-_KEYS = f"{PropertyKey.KEYS}{NAME_END}"
-_TAGS = f"{PropertyKey.TAGS}{NAME_END}"
-_WAIT = f"{PropertyKey.WAIT}{NAME_END}"
-_ID = f"{ITEM_END}{PropertyKey.UNIQUE_KEY}{NAME_END}"
-_TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+    from kerolox.codec.sending import BatchOwner, Turns
+    from kerolox.message import Message, MessageQueue
+
+__all__ = ["MessageIds", "Opaques", "SendBatch", "SendChannel", "SendLane", "Sender"]
 
 
-class _Fields(msgspec.Struct):
-    """The members of an answer to a send; all others have no meaning."""
-
-    queueId: str
-    msgId: str
-    queueOffset: str
-    region: str = msgspec.field(default="", name=PropertyKey.MSG_REGION)
-    trace_on: str = msgspec.field(default="", name=PropertyKey.TRACE_ON)
-
-
-class _Answer(msgspec.Struct):
-    code: Int32
-    opaque: Int32
-    flag: Int32
-    extFields: _Fields
-    language: str | int | None = None
-    version: Int32 = 0
-    remark: str | None = None
-
-
-_to_json = msgspec.json.Encoder().encode
-_read_answer = msgspec.json.Decoder(_Answer).decode
-
-
-class _Head:
-    """What the headers of one producer's messages of one topic have in common."""
-
-    __slots__ = ("_head", "_middle")
+class SendLane:
+    """The plain sends of one producer to one topic; see :class:`kerolox.codec.sending.SendLane`."""
 
     def __init__(
         self,
-        code: int,
+        sender: Sender,
+        make_future: Callable[[], SendFuture],
+        turns: Turns,
+        queues: Sequence[MessageQueue],
         group: str,
         topic: str,
         create_topic_key: str,
         default_topic_queue_nums: int,
         unit_mode: bool,
     ) -> None:
-        fields = {
-            "a": group,
-            "b": topic,
-            "c": create_topic_key,
-            "d": str(default_topic_queue_nums),
-            "e": "",
-        }
-        text = _to_json(fields).decode()
-        self._head = f'{{"code":{code},"extFields":{text[:-2]}'
-        unit = "true" if unit_mode else "false"
-        batch = "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false"
-        self._middle = (
-            f',"j":"0","k":"{unit}","m":"{batch}"}},"flag":0,'
-            f'"language":"{LanguageCode.PYTHON.name}","opaque":'
-        )
-
-    def frame(
-        self, queue_id: int, opaque: int, now_ms: int, flag: int, properties: str, body: bytes
-    ) -> bytes | None:
-        try:
-            quoted = _to_json(properties)
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return None
-        head = f'{self._head}{queue_id}","f":"0","g":"{now_ms}","h":"{flag}","i":'.encode()
-        tail = f"{self._middle}{opaque}{_TAIL}".encode()
-        header_size = len(head) + len(quoted) + len(tail)
-        size = 4 + header_size + len(body)
-        if size > FRAME_BYTES_MAX:
-            return None
-        return b"".join((LENGTHS.pack(size, header_size), head, quoted, tail, body))
-
-
-class SendEncoder:
-    """Makes the frames of one producer's messages of one topic."""
-
-    def __init__(
-        self,
-        group: str,
-        topic: str,
-        create_topic_key: str,
-        default_topic_queue_nums: int,
-        unit_mode: bool,
-    ) -> None:
+        self.sender = sender
+        self.make_future = make_future
+        self.queues = tuple(queues)
+        self.opaque = NO_OPAQUE
+        self.batch: SendBatch | None = None
         common = (group, topic, create_topic_key, default_topic_queue_nums, unit_mode)
-        self._single = _Head(RequestCode.SEND_MESSAGE_V2, *common)
-        self._batch = _Head(RequestCode.SEND_BATCH_MESSAGE, *common)
+        self._single = FrameHead(RequestCode.SEND_MESSAGE_V2, *common)
+        self._oneway = FrameHead(RequestCode.SEND_MESSAGE_V2, *common, FLAG_ONEWAY)
+        self.batch_head = FrameHead(RequestCode.SEND_BATCH_MESSAGE, *common)
+        self._starts = [self._single.start(queue.queue_id) for queue in self.queues]
+        self._turns = turns
+        self._index_of = {queue: index for index, queue in enumerate(self.queues)}
+        self.channels: list[SendChannel | None] = [None] * len(self.queues)
 
-    def encode(
+    def aim(self, index: int, channel: SendChannel | None) -> None:
+        """The connection that leads to a queue."""
+        self.channels[index] = channel
+
+    def submit(
+        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendFuture | None:
+        """As :meth:`begin`; ``go_on`` is called with a send that is not stored."""
+        return self.begin(message, queue, timeout_ms, message)
+
+    def begin(
         self,
-        queue_id: int,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        kept: Message | None = None,
+    ) -> SendFuture | None:
+        """Write a message, or let it join the batch; None: it can't be, nothing was done.
+
+        ``kept``: the message, if the send is submitted.
+        """
+        sender, body = self.sender, message.body
+        if (
+            type(message) is not sender.message_type
+            or type(body) is not bytes
+            or not 0 < len(body) <= sender.body_bytes_max
+            or message.delay_level
+        ):
+            return None
+        if sender.is_batching:
+            return self._join(message, queue, timeout_ms)
+        ms = sender.timeout_ms if timeout_ms is None else timeout_ms
+        turns = self._turns
+        if queue is None:
+            index = (turns.index + 1) % len(self.queues)
+        else:
+            index = self._index_of.get(queue, -1)
+        if index < 0 or ms <= 0 or (channel := self.channels[index]) is None:
+            return None
+        opaque = channel.claim()
+        if opaque is None:
+            return None
+        if not channel.turn:
+            sender.check()
+        now_ms, now = sender.time_ms(), channel.time()
+        message_id = sender.next_id(now_ms)
+        frame = self._frame(self._single, message, index, opaque, now_ms, message_id)
+        if frame is None:
+            return None
+        if queue is None:
+            turns.index = index
+        future = self.make_future()
+        goes_to, deadline, is_given = self.queues[index], now + ms / 1000, queue is not None
+        # fmt: off
+        entry = (future, sender, message_id, goes_to, now, deadline, ms, is_given, kept, None)
+        # fmt: on
+        channel.enter(frame, opaque, entry)
+        sender.open_count += 1
+        self.opaque = opaque
+        return future
+
+    def _join(
+        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendFuture | None:
+        batch = self.batch
+        if (
+            batch is None
+            or queue is not None
+            or timeout_ms is not None
+            or batch.wait != message.wait_store_ok
+        ):
+            return None
+        future = batch.add(message)
+        if future is not None:
+            self.opaque = NO_OPAQUE
+        return future
+
+    def admit(self, message: Message, index: int, opaque: int, send: OpenSend) -> bool:
+        """Write a message that waited for room; False: it is not plain."""
+        sender, channel, future = self.sender, self.channels[index], send.future
+        if channel is None or future is None or future.done():
+            return True
+        now_ms, now = sender.time_ms(), channel.time()
+        message_id = sender.next_id(now_ms)
+        frame = self._frame(self._single, message, index, opaque, now_ms, message_id)
+        if frame is None:
+            return False
+        kept = None if send.go_on is None else message
+        ends = (now, send.deadline, send.timeout_ms, send.is_given)
+        entry = (future, sender, message_id, self.queues[index], *ends, kept, None)
+        channel.enter(frame, opaque, entry)
+        sender.open_count += 1
+        return True
+
+    def withdraw(self, opaque: int) -> None:
+        """A caller went away: forget its send."""
+        for channel in self.channels:
+            if channel is not None and channel.withdraw(opaque):
+                return
+
+    def write_oneway(self, message: Message, queue: MessageQueue | None) -> int:
+        """Write a message that nobody answers; 0: it can't be, nothing was done."""
+        sender, turns, body = self.sender, self._turns, message.body
+        if (
+            type(message) is not sender.message_type
+            or type(body) is not bytes
+            or not 0 < len(body) <= sender.body_bytes_max
+            or message.delay_level
+            or sender.is_batching
+        ):
+            return 0
+        if queue is None:
+            index = (turns.index + 1) % len(self.queues)
+        else:
+            index = self._index_of.get(queue, -1)
+        if index < 0 or (channel := self.channels[index]) is None:
+            return 0
+        opaque = channel.claim()
+        if opaque is None:
+            return 0
+        if not channel.turn:
+            sender.check()
+        now_ms = sender.time_ms()
+        message_id = sender.next_id(now_ms)
+        frame = self._frame(self._oneway, message, index, opaque, now_ms, message_id)
+        if frame is None:
+            return 0
+        if queue is None:
+            turns.index = index
+        channel.write(frame)
+        return len(channel.turn)
+
+    def _frame(
+        self,
+        head: FrameHead,
+        message: Message,
+        index: int,
         opaque: int,
         now_ms: int,
         message_id: str,
-        body: bytes,
-        keys: str,
-        tags: str,
-        wait: bool,
-        flag: int,
-        properties: Mapping[str, str],
     ) -> bytes | None:
-        """A SEND_MESSAGE_V2 request, or None; see :class:`kerolox.codec.sending.SendEncoder`."""
-        text = _property_text(message_id, keys, tags, wait, properties)
-        if text is None:
+        keys = message.keys
+        if type(keys) is not str:
+            if type(keys) is not list and type(keys) is not tuple:
+                return None
+            keys = " ".join(keys)
+        start = self._starts[index]
+        try:
+            return head.message(start, opaque, now_ms, message_id, keys, message)
+        except UnicodeEncodeError:  # half of a surrogate pair
             return None
-        return self._single.frame(queue_id, opaque, now_ms, flag, text, body)
 
-    def item(
+
+class SendBatch:
+    """Messages that wait for each other; see :class:`kerolox.codec.sending.SendBatch`."""
+
+    def __init__(
         self,
-        message_id: str,
-        body: bytes,
-        keys: str,
-        tags: str,
+        lane: SendLane,
         wait: bool,
-        flag: int,
-        properties: Mapping[str, str],
-    ) -> bytes | None:
-        """A message as it lies in a batch, or None."""
-        text = _property_text(message_id, keys, tags, wait, properties)
+        is_given: bool,
+        bytes_max: int,
+        count_max: int,
+        owner: BatchOwner,
+    ) -> None:
+        self.wait = wait
+        self.owner = owner
+        self.refused = False
+        self.message_ids: list[str] = []
+        self.futures: list[SendFuture] = []
+        self._lane = lane
+        self._is_given = is_given
+        self._bytes_max = bytes_max
+        self._count_max = count_max
+        self._items: list[bytes] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    @property
+    def body(self) -> bytes:
+        """The messages as they lie in the request."""
+        return b"".join(self._items)
+
+    def add(self, message: Message) -> SendFuture | None:
+        """Take in a message; None: there is no room (``refused``), or it is not plain."""
+        self.refused = False
+        lane, body, keys = self._lane, message.body, message.keys
+        sender = lane.sender
+        if (
+            type(message) is not sender.message_type
+            or type(body) is not bytes
+            or not 0 < len(body) <= sender.body_bytes_max
+            or message.delay_level
+        ):
+            return None
+        if type(keys) is not str:
+            if type(keys) is not list and type(keys) is not tuple:
+                return None
+            keys = " ".join(keys)
+        message_id = sender.next_id(sender.time_ms())
+        text = property_text(message_id, keys, message.tags, self.wait, message.properties)
         if text is None:
             return None
         try:
-            return encode_batch([(flag, body, text.encode())])
+            item = encode_batch([(message.flag, body, text.encode())])
         except (UnicodeEncodeError, struct.error):  # half of a surrogate pair; no flag
             return None
+        size = self._size + len(item)
+        count = len(self.futures)
+        if count and (size > self._bytes_max or count >= self._count_max):
+            self.refused = True
+            return None
+        future = lane.make_future()
+        self._items.append(item)
+        self._size = size
+        self.message_ids.append(message_id)
+        self.futures.append(future)
+        if size >= self._bytes_max or count + 1 >= self._count_max:
+            self.owner.full(self)
+        return future
 
-    def batch(
-        self, queue_id: int, opaque: int, now_ms: int, wait: bool, items: list[bytes]
-    ) -> bytes | None:
-        """A SEND_BATCH_MESSAGE request of items, or None."""
-        text = f"{_WAIT}{'true' if wait else 'false'}"
-        return self._batch.frame(queue_id, opaque, now_ms, 0, text, b"".join(items))
+    def seal(self) -> int:
+        """Leave out messages whose callers went away; how many are left."""
+        futures = self.futures
+        kept = [index for index, future in enumerate(futures) if not future.done()]
+        if len(kept) < len(futures):
+            self._items = [self._items[index] for index in kept]
+            self.message_ids = [self.message_ids[index] for index in kept]
+            self.futures = [futures[index] for index in kept]
+        return len(kept)
 
+    def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
+        """Write the batch for a queue; False: there is no room, or no frame holds it."""
+        channel = self._lane.channels[index]
+        if channel is None or not channel.has_room():
+            return False
+        return self.admit(index, timeout_ms, deadline, channel.new_opaque())
 
-def _property_text(
-    message_id: str, keys: str, tags: str, wait: bool, properties: Mapping[str, str]
-) -> str | None:
-    """The property text of a message; None: it would be read as others, or is too long."""
-    word = "true" if wait else "false"
-    if properties:
-        wire = dict(properties)
-        if keys:
-            wire[PropertyKey.KEYS] = keys
-        if tags:
-            wire[PropertyKey.TAGS] = tags
-        wire[PropertyKey.WAIT] = word
-        wire[PropertyKey.UNIQUE_KEY] = message_id
-        text, count = encode_properties(wire), len(wire)
-    elif keys:
-        if tags:
-            text = f"{_KEYS}{keys}{ITEM_END}{_TAGS}{tags}{ITEM_END}{_WAIT}{word}{_ID}{message_id}"
-            count = 4
-        else:
-            text, count = f"{_KEYS}{keys}{ITEM_END}{_WAIT}{word}{_ID}{message_id}", 3
-    elif tags:
-        text, count = f"{_TAGS}{tags}{ITEM_END}{_WAIT}{word}{_ID}{message_id}", 3
-    else:
-        text, count = f"{_WAIT}{word}{_ID}{message_id}", 2
-    if text.count(NAME_END) != count or text.count(ITEM_END) != count - 1:
-        return None
-    # No character has more than four bytes.
-    return text if len(text) <= PROPERTIES_BYTES_MAX // 4 else None
-
-
-class SendDecoder:
-    """Cuts the bytes of one connection, and reads answers to sends."""
-
-    def __init__(self) -> None:
-        self._decoder = FrameDecoder()
-
-    def feed(
-        self, data: bytearray, size: int, sends: Mapping[int, object]
-    ) -> tuple[list[SendAnswer], list[bytes], str | None]:
-        """Take ``data[:size]``; see :class:`kerolox.codec.sending.SendDecoder`."""
-        answers: list[SendAnswer] = []
-        try:
-            with memoryview(data) as buffer, buffer[:size] as view:
-                frames = self._decoder.feed(view)
-        except RemoteProtocolError as error:
-            return answers, [], str(error)
-        reason = None if self._decoder.error is None else str(self._decoder.error)
-        if not sends:
-            return answers, frames, reason
-        others: list[bytes] = []
-        for frame in frames:
-            answer = _plain_answer(frame)
-            if answer is not None and answer[0] in sends:
-                answers.append(answer)
-            else:
-                others.append(frame)
-        return answers, others, reason
-
-
-def _plain_answer(frame: bytes) -> SendAnswer | None:
-    """What an answer says that stored a message; None: the frame is anything else."""
-    (header_size,) = _HEADER_WORD.unpack_from(frame)
-    if header_size > PLAIN_HEADER_BYTES_MAX:  # or another encoding than JSON
-        return None
-    try:
-        header = _read_answer(frame[4 : 4 + header_size])
-        fields = header.extFields
-        queue_id, queue_offset = int(fields.queueId), int(fields.queueOffset)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return None
-    if header.code != ResponseCode.SUCCESS or not header.flag & FLAG_RESPONSE:
-        return None
-    return (
-        header.opaque,
-        queue_id,
-        queue_offset,
-        fields.msgId,
-        fields.region or DEFAULT_REGION,
-        fields.trace_on != "false",
-    )
+    def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
+        """Write one that waited for room; False: no frame holds it."""
+        lane = self._lane
+        channel, sender = lane.channels[index], lane.sender
+        if channel is None:
+            return False
+        queue, head = lane.queues[index], lane.batch_head
+        start, text = head.start(queue.queue_id), json_text(wait_text(self.wait))
+        frame = head.frame(start, opaque, sender.time_ms(), 0, text, self.body)
+        if frame is None:
+            return False
+        ids = ",".join(self.message_ids)
+        ends = (channel.time(), deadline, timeout_ms, self._is_given)
+        channel.enter(frame, opaque, (None, sender, ids, queue, *ends, None, self))
+        sender.open_count += len(self.futures)
+        return True

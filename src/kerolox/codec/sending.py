@@ -1,106 +1,467 @@
 """The interface of the codec of sends.
 
-``SendEncoder`` makes the frames of a producer's plain messages of one topic. ``SendDecoder`` cuts
-what a connection brings into frames, and reads those that say of an open send where its message is
-stored. Neither does I/O, reads a clock or keeps a send.
+A producer has a ``Sender``, each topic a ``SendLane``, each connection a ``SendChannel``. Beginning
+a send is one call: it reads the message, makes id and opaque, writes the request into what its
+connection gathers in this turn of the loop, and makes the future of the result. What a connection
+brings is one call for each chunk: it completes the futures of all sends that are stored. Whatever
+else happens to a send is handed out as an :class:`OpenSend`.
+
+None of it does I/O. Time comes from functions that are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-SendAnswer = tuple[int, int, int, str, str, bool]
-"""What a plain answer says: opaque, queue id, queue offset, the broker's message id, its region,
-and whether it wants traces. The message is stored as safely as the broker is set to (code 0)."""
+from kerolox.message import Message, MessageQueue
 
-PLAIN_HEADER_BYTES_MAX = 4_096
-"""Longest header of an answer that a codec reads; a broker's has 200 to 300."""
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+
+PLAIN_HEADER_BYTES_MAX = 65_536
+"""Longest header of an answer that a codec reads; that of a batch has an id for each message."""
+
+CLOCK_SECONDS_MAX = 0.0005
+"""A codec may take the time for the same for so long."""
+
+NO_OPAQUE = 1 << 40
+"""What :attr:`SendLane.opaque` is behind a send that has none, since it is part of a batch."""
 
 
-class SendEncoder(Protocol):
-    """Makes the frames of one producer's messages of one topic."""
+class SendFuture(Protocol):
+    """A future of the event loop; its result is the producer's, or an :class:`OpenSend`."""
 
-    def encode(
+    def done(self) -> bool:
+        """It has a result, an error, or was cancelled."""
+
+    def cancelled(self) -> bool:
+        """It was cancelled."""
+
+    def set_result(self, result: object, /) -> None:
+        """End it."""
+
+    def __await__(self) -> Generator[object, None, object]: ...
+
+
+class OpenSend:
+    """A send, or a batch, without an answer that says where it is stored."""
+
+    __slots__ = (
+        "answer",
+        "asked_at",
+        "batch",
+        "deadline",
+        "future",
+        "go_on",
+        "is_given",
+        "message",
+        "message_id",
+        "queue",
+        "timeout_ms",
+    )
+
+    def __init__(
         self,
-        queue_id: int,
+        future: SendFuture | None,
+        go_on: Callable[[OpenSend], object] | None,
+        message: Message | None,
+        batch: SendBatch | None,
+        message_id: str,
+        queue: MessageQueue,
+        is_given: bool,
+        asked_at: float,
+        deadline: float,
+        timeout_ms: int,
+    ) -> None:
+        self.future: SendFuture | None = future
+        """The future of its result; None: those of the batch."""
+        self.go_on: Callable[[OpenSend], object] | None = go_on
+        """What goes on with it; None: whoever waits for the future, whose result is this then."""
+        self.message: Message | None = message
+        """The message of one that something else goes on with."""
+        self.batch: SendBatch | None = batch
+        self.message_id: str = message_id
+        """The message's; empty: it was not written yet."""
+        self.queue: MessageQueue = queue
+        """Where it went."""
+        self.is_given: bool = is_given
+        """The caller chose the queue."""
+        self.asked_at: float = asked_at
+        """When it began, by the loop's time."""
+        self.deadline: float = deadline
+        self.timeout_ms: int = timeout_ms
+        self.answer: RemotingCommand | Exception | None = None
+        """What came of it."""
+
+    def end(self, answer: RemotingCommand | Exception) -> None:
+        """This came of it; nothing happens if nobody waits any more."""
+        future = self.future
+        if future is not None and future.done():
+            return
+        self.answer = answer
+        if self.go_on is not None:
+            self.go_on(self)
+        elif future is not None:
+            future.set_result(self)
+
+
+class Opaques(Protocol):
+    """Request ids: counted up from a first one, wrapping as a signed 32-bit number does."""
+
+    def allocate(self) -> int:
+        """The next id."""
+
+
+class MessageIds(Protocol):
+    """Message ids: what all of a millisecond begin with, and a counter of 16 bits."""
+
+    def next(self, now_ms: int) -> str:
+        """The next id; ``now_ms`` is milliseconds since the epoch."""
+
+
+class Turns(Protocol):
+    """Whose turn it is among queues."""
+
+    index: int
+    """That of the last one."""
+
+
+class SendChannel(Protocol):
+    """One connection's plain sends: what is to be written, and what waits for an answer."""
+
+    closed: bool
+    """Nothing is written any more."""
+    blocked: bool
+    """The peer does not take what is written, for now."""
+    calls_max: int
+    """Requests that may wait for a response."""
+    armed_at: float
+    """When the timer of the deadlines fires; infinite: there is none."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, opaque: object, /) -> bool: ...
+
+    @property
+    def turn_bytes(self) -> int:
+        """What is gathered in this turn."""
+
+    @property
+    def turn_frames(self) -> int:
+        """How many frames that are."""
+
+    def has_room(self) -> bool:
+        """A request may be written at once."""
+
+    def takes_more(self) -> bool:
+        """Nothing but those that wait already stands before a further request."""
+
+    def write(self, frame: bytes) -> None:
+        """Gather a frame of another kind."""
+
+    def take(self) -> bytes:
+        """What was gathered; the next turn begins."""
+
+    def feed(self, data: bytearray, size: int) -> tuple[list[bytes], str | None]:
+        """Take ``data[:size]``: complete the futures of what is stored.
+
+        Returns:
+            All other frames without their length, and why the stream ended: a length came that no
+            frame can have.
+        """
+
+    def complete(self, opaque: int, response: RemotingCommand) -> bool:
+        """The answer to a send says anything else; False: no such send is open."""
+
+    def withdraw(self, opaque: int) -> bool:
+        """Forget a send whose caller went away; False: it is not here."""
+
+    def expire(self, now: float) -> tuple[list[OpenSend], float]:
+        """Take out the sends whose time is over; with the earliest deadline of the others."""
+
+    def take_open(self) -> list[OpenSend]:
+        """Take out all sends."""
+
+    def futures(self, sender: Sender | None = None) -> list[SendFuture]:
+        """Those of the open sends, of one producer or of all, that nobody has cancelled."""
+
+
+class Sender(Protocol):
+    """What all plain sends of one producer share."""
+
+    @property
+    def open_count(self) -> int:
+        """Its messages on their way."""
+
+
+class BatchOwner(Protocol):
+    """Whoever sends a batch."""
+
+    def full(self, batch: SendBatch, /) -> None:
+        """No further message is worth waiting for."""
+
+
+class SendBatch(Protocol):
+    """Messages of one topic that wait for each other."""
+
+    @property
+    def owner(self) -> BatchOwner:
+        """Whoever sends it."""
+
+    @property
+    def wait(self) -> bool:
+        """Their WAIT."""
+
+    @property
+    def refused(self) -> bool:
+        """The last message found no room."""
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The messages' ids, in order."""
+
+    @property
+    def futures(self) -> list[SendFuture]:
+        """The futures of their results."""
+
+    @property
+    def body(self) -> bytes:
+        """The messages as they lie in the request."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, message: Message) -> SendFuture | None:
+        """Take in a message with the same WAIT: the future of its result. None: there is no room
+        (``refused``), or it is not plain."""
+
+    def seal(self) -> int:
+        """Leave out messages whose callers went away; how many are left."""
+
+    def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
+        """Write the batch for a queue; False: there is no room, or no frame holds it."""
+
+    def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
+        """Write one that waited for room; False: no frame holds it."""
+
+
+class SendLane(Protocol):
+    """The plain sends of one producer to one topic."""
+
+    batch: SendBatch | None
+    """What messages for any queue with the producer's time limit join."""
+
+    @property
+    def opaque(self) -> int:
+        """That of the send that began last."""
+
+    def aim(self, index: int, channel: SendChannel | None) -> None:
+        """The connection that leads to a queue."""
+
+    def begin(
+        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendFuture | None:
+        """Write a message, or let it join the batch.
+
+        Args:
+            message: what to send.
+            queue: where to; None: the next in turn.
+            timeout_ms: its time limit; None: the producer's.
+
+        Returns:
+            The future of its result, which is an :class:`OpenSend` when it is not stored; None:
+            there is no connection, no room, or it is not plain. Nothing was done.
+        """
+
+    def submit(
+        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendFuture | None:
+        """As :meth:`begin`; ``go_on`` of the sender is called with one that is not stored."""
+
+    def write_oneway(self, message: Message, queue: MessageQueue | None) -> int:
+        """Write a message that nobody answers.
+
+        Args:
+            message: what to send.
+            queue: where to; None: the next in turn.
+
+        Returns:
+            How many frames its connection has gathered in this turn; 0: there is no connection, no
+            room, or it is not plain. Nothing was done.
+        """
+
+    def admit(
+        self,
+        message: Message,
+        index: int,
         opaque: int,
-        now_ms: int,
-        message_id: str,
-        body: bytes,
-        keys: str,
-        tags: str,
-        wait: bool,
-        flag: int,
-        properties: Mapping[str, str],
-    ) -> bytes | None:
-        """A SEND_MESSAGE_V2 request.
+        send: OpenSend,
+    ) -> bool:
+        """Write a message that waited for room, unless its future is done; False: it is not
+        plain."""
 
-        Args:
-            queue_id: where the message goes.
-            opaque: the request's.
-            now_ms: when the message is born.
-            message_id: its UNIQ_KEY.
-            body: its body, neither empty nor compressed.
-            keys: its KEYS, joined by blanks; empty: none.
-            tags: its TAGS; empty: none.
-            wait: its WAIT.
-            flag: its flag.
-            properties: the user's.
-
-        Returns:
-            The frame; None: it is not plain, or illegal, which the general way tells.
-        """
-
-    def item(
-        self,
-        message_id: str,
-        body: bytes,
-        keys: str,
-        tags: str,
-        wait: bool,
-        flag: int,
-        properties: Mapping[str, str],
-    ) -> bytes | None:
-        """A message as it lies in a batch. Arguments and None: as :meth:`encode`."""
-
-    def batch(
-        self, queue_id: int, opaque: int, now_ms: int, wait: bool, items: list[bytes]
-    ) -> bytes | None:
-        """A SEND_BATCH_MESSAGE request of items, all with the same ``wait``.
-
-        Returns:
-            The frame; None: no frame holds them.
-        """
-
-
-class SendDecoder(Protocol):
-    """Cuts the bytes of one connection, and reads answers to sends."""
-
-    def feed(
-        self, data: bytearray, size: int, sends: Mapping[int, object]
-    ) -> tuple[list[SendAnswer], list[bytes], str | None]:
-        """Take ``data[:size]``.
-
-        Args:
-            data: the read buffer.
-            size: how much of it was read.
-            sends: the opaques of the sends that wait for an answer, as keys of a dict.
-
-        Returns:
-            The plain answers to those, all other frames without their length, and why the stream
-            ended: a length came that no frame can have.
-        """
+    def withdraw(self, opaque: int) -> None:
+        """A caller went away: forget its send."""
 
 
 class SendCodec(Protocol):
     """What a module offers that has a codec of sends."""
 
     @property
-    def SendEncoder(self) -> Callable[[str, str, str, int, bool], SendEncoder]:
-        """Made from producer group, topic, template topic, most queues of a new topic, and whether
-        the producer is of a unit."""
+    def Opaques(self) -> MakeOpaques:
+        """Made for each client."""
 
     @property
-    def SendDecoder(self) -> Callable[[], SendDecoder]:
-        """Made from nothing."""
+    def MessageIds(self) -> MakeIds:
+        """Made for each producer."""
+
+    @property
+    def SendChannel(self) -> MakeChannel:
+        """Made for each connection."""
+
+    @property
+    def Sender(self) -> MakeSender:
+        """Made for each producer."""
+
+    @property
+    def SendLane(self) -> MakeLane:
+        """Made for each topic of a producer."""
+
+    @property
+    def SendBatch(self) -> MakeBatch:
+        """Made for messages that travel together."""
+
+
+class MakeOpaques(Protocol):
+    """Makes request ids."""
+
+    def __call__(self, first: int = 0) -> Opaques:
+        """``first`` is the first one."""
+
+
+class MakeIds(Protocol):
+    """Makes message ids."""
+
+    def __call__(self, head: Callable[[int], str]) -> MessageIds:
+        """``head`` gives what all ids of a millisecond begin with."""
+
+
+class MakeChannel(Protocol):
+    """Makes the channel of a connection."""
+
+    def __call__(
+        self,
+        opaques: Opaques,
+        calls: Sequence[dict[int, Any]],
+        queue: dict[int, Any],
+        calls_max: int,
+        turn_bytes_max: int,
+        time: Callable[[], float],
+        begin_turn: Callable[[], object],
+        flush: Callable[[], object],
+        arm: Callable[[float], object],
+        admit: Callable[[], object],
+        prompt: bool = False,
+    ) -> SendChannel:
+        """Nothing is gathered or open.
+
+        Args:
+            opaques: of all connections of a client.
+            calls: tables of requests of other kinds that wait for a response, by opaque.
+            queue: requests that wait for room, by opaque.
+            calls_max: requests that may wait for a response.
+            turn_bytes_max: bytes at which a turn is full.
+            time: the loop's.
+            begin_turn: called when the first bytes of a turn are gathered.
+            flush: called when a turn is full: it takes what is gathered and writes it.
+            arm: called with a deadline that is earlier than ``armed_at``.
+            admit: called when there may be room for those that wait.
+            prompt: a send is flushed at once where others will hardly join it: nothing is gathered
+                or open, and the last answers were to no more than one.
+        """
+
+
+class MakeSender(Protocol):
+    """Makes the sender of a producer."""
+
+    def __call__(
+        self,
+        ids: MessageIds,
+        now_ms: Callable[[], int],
+        check: Callable[[], object],
+        go_on: Callable[[OpenSend], object],
+        message_type: type,
+        result_type: type,
+        status: object,
+        body_bytes_max: int,
+        timeout_ms: int,
+        is_batching: bool,
+    ) -> Sender:
+        """Nothing is on its way.
+
+        Args:
+            ids: makes the messages' ids.
+            now_ms: milliseconds since the epoch.
+            check: called before the first send of a turn; it raises what speaks against it.
+            go_on: called with batches and submitted sends that are not stored.
+            message_type: the only class of messages that are plain.
+            result_type: the named tuple of a result.
+            status: that of a message that is stored.
+            body_bytes_max: longer bodies are not plain.
+            timeout_ms: the time limit of sends that have none.
+            is_batching: messages join batches.
+        """
+
+
+class MakeLane(Protocol):
+    """Makes the lane of a topic."""
+
+    def __call__(
+        self,
+        sender: Sender,
+        make_future: Callable[[], SendFuture],
+        turns: Turns,
+        queues: Sequence[MessageQueue],
+        group: str,
+        topic: str,
+        create_topic_key: str,
+        default_topic_queue_nums: int,
+        unit_mode: bool,
+    ) -> SendLane:
+        """No connection is known.
+
+        Args:
+            sender: the producer's.
+            make_future: makes futures of the loop.
+            turns: whose turn it is among the queues.
+            queues: those of the topic.
+            group: the producer's group.
+            topic: the topic.
+            create_topic_key: the template topic.
+            default_topic_queue_nums: most queues of a new topic.
+            unit_mode: the producer is of a unit.
+        """
+
+
+class MakeBatch(Protocol):
+    """Makes a batch."""
+
+    def __call__(
+        self,
+        lane: SendLane,
+        wait: bool,
+        is_given: bool,
+        bytes_max: int,
+        count_max: int,
+        owner: BatchOwner,
+    ) -> SendBatch:
+        """Nobody waits.
+
+        Args:
+            lane: the lane of its topic.
+            wait: the messages' WAIT.
+            is_given: the callers chose the queue.
+            bytes_max: about how large its body may be; a single larger message goes alone.
+            count_max: most messages.
+            owner: whoever sends it.
+        """

@@ -11,8 +11,8 @@ requests (SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, and PULL_MESSAGE or
 with tags) itself and returns everything else as *slow* frames for the handlers in Python. A fast
 code whose header carries anything unusual is slow too: the Python handler is complete by itself,
 so the kernel is free to decline. Policy reaches the kernel as tables that the broker pushes on
-change; the kernel never calls back into Python, but for ``decode_columns``, which a reader of
-records may give a function of its own.
+change; the kernel never calls back into Python, but for ``decode_columns`` and
+``scan_columns``, which a reader of records may give functions of its own.
 
 Rules that both sides keep:
 
@@ -30,12 +30,22 @@ Rules that both sides keep:
 
 from __future__ import annotations
 
-from kerolox.kernel.append import Durability, RecordAppender
+from kerolox.kernel.append import (
+    HALF_QUEUE,
+    HALF_RUNS_MAX,
+    OP_PROPERTIES,
+    REMOVE_TAG,
+    Durability,
+    HalfKernel,
+    RecordAppender,
+)
 from kerolox.kernel.choice import (
     KERNEL_VARIABLE,
+    ColumnBuffer,
     ColumnBuffers,
     Kernel,
     OddBody,
+    TopicChoice,
     kernel_name,
     load_kernel,
 )
@@ -59,6 +69,8 @@ from kerolox.kernel.values import (
     Appended,
     Batch,
     BatchAppended,
+    HalfRun,
+    HalvesEnded,
     QueueBounds,
     Read,
     Record,
@@ -71,22 +83,30 @@ __all__ = [
     "FED_MORE",
     "FED_READY",
     "GROUP_READS_MAX",
+    "HALF_QUEUE",
+    "HALF_RUNS_MAX",
     "HELD_CODES_MAX",
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
     "OFFSET_WAITS_MAX",
+    "OP_PROPERTIES",
     "PASSED_OVER_MS",
+    "REMOVE_TAG",
     "Appended",
     "Batch",
     "BatchAppended",
     "CleanedStore",
+    "ColumnBuffer",
     "ColumnBuffers",
     "ConnectionKernel",
     "Durability",
     "FastPathTables",
     "Fed",
     "FedMembers",
+    "HalfKernel",
+    "HalfRun",
+    "HalvesEnded",
     "Kernel",
     "OddBody",
     "OffsetSource",
@@ -103,6 +123,7 @@ __all__ = [
     "StoreMetrics",
     "StoreRetention",
     "StoreSettings",
+    "TopicChoice",
     "kernel_name",
     "load_kernel",
 ]

@@ -1,10 +1,30 @@
-"""Records in, and how far they are on disk."""
+"""Records in, how far they are on disk, and half messages in bulk."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.values import Appended, Batch, BatchAppended, Record
+from kerolox.kernel.values import (
+    Appended,
+    Batch,
+    BatchAppended,
+    HalfRun,
+    HalvesEnded,
+    Record,
+)
+from kerolox.message import PropertyKey, encode_properties
+
+HALF_QUEUE = 0
+"""There is one half queue and one op queue."""
+
+REMOVE_TAG = "d"
+"""Of an op message: the half that its body names is done."""
+
+OP_PROPERTIES = encode_properties({PropertyKey.WAIT: "true", PropertyKey.TAGS: REMOVE_TAG})
+"""What op messages are stored with."""
+
+HALF_RUNS_MAX = 1_024
+"""Runs that one ``half_runs`` gives."""
 
 
 @runtime_checkable
@@ -43,3 +63,29 @@ class RecordAppender(Durability, Protocol):
 
     def set_max_message_size(self, size: int) -> None:
         """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
+
+
+@runtime_checkable
+class HalfKernel(Protocol):
+    """What the fast path and the ends in bulk need of half messages."""
+
+    def set_halves(self, fast: bool) -> None:
+        """Whether sends of halves are fast: the half topic is there, and they are allowed."""
+
+    def half_runs(
+        self, group: str, start: int, end: int, max_bytes: int
+    ) -> tuple[int, list[HalfRun]]:
+        """(where the next call goes on, the halves of a producer group with a ``KEROLOX_SINK``)
+        from offset ``start`` of the half queue to before ``end``. Reads ``max_bytes`` of records,
+        the last one beyond it. Entries without a record are passed."""
+
+    def half_ops(self, start: int, end: int) -> list[int]:
+        """Which half each op message from queue offset ``start`` to before ``end`` ends; -1: none,
+        or it can't be read."""
+
+    def end_halves(
+        self, first: int, count: int, commit: bool, now_ms: int, host: bytes
+    ) -> HalvesEnded:
+        """End plain halves that follow each other, whatever was before: with ``commit`` the final
+        message of each, behind it its op message, which is born at ``now_ms`` on ``host``. Stops
+        before a half that is not plain and when the store refuses one. Wakes held pulls."""

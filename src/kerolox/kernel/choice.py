@@ -26,7 +26,13 @@ OddBody = Callable[[bytes, int, int], bytes | None]
 """(body as stored, sysFlag, queue offset) of a body that a kernel can't inflate: what stands in its
 column, None for null. Raises what the caller of ``decode_columns`` is to get."""
 
-ColumnBuffers = bytes | tuple[bytes | None, ...]
+TopicChoice = Callable[[bytes], bool]
+"""Whether the records of a topic are wanted."""
+
+ColumnBuffer = bytes | memoryview
+"""An Arrow buffer: bytes that nobody changes any more."""
+
+ColumnBuffers = ColumnBuffer | tuple[ColumnBuffer | None, ...]
 """The Arrow buffers of a column."""
 
 
@@ -57,6 +63,32 @@ class Kernel(Protocol):
         A call ends before the record that would bring column body beyond ``body_bytes_max``, unless
         that record is the first. ``odd_body`` says what stands for bodies that are compressed, and
         not in zlib's way or not whole.
+        """
+
+    @staticmethod
+    def scan_columns(
+        data: Buffer,
+        columns: Sequence[str],
+        *,
+        start: int,
+        stop: int,
+        log_offset: int | None,
+        rows_max: int,
+        body_bytes_max: int = 2**31 - 1,
+        stored_from: int = -(2**63),
+        stored_before: int = 2**63 - 1,
+        topics: TopicChoice | None = None,
+        checks_crc: bool = True,
+        odd_body: OddBody | None = None,
+    ) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
+        """Bytes of a log to Arrow buffers, as far as whole records follow each other: (row count,
+        {column: buffers}, where the next call goes on, records looked at, whether something else
+        than a whole record stands there). Nothing that the bytes hold is an error.
+
+        Records that begin at ``stop`` or later are not looked at. Those of other times or topics
+        make no rows. ``log_offset`` is the physical offset of the first byte, against which each
+        record is held; None: records of anywhere. ``checks_crc``: a record of a row with a wrong
+        CRC counts as not whole. ``odd_body`` is given the physical offset.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.append import RecordAppender
+from kerolox.kernel.append import HalfKernel, RecordAppender
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
@@ -33,6 +33,7 @@ class StoreKernel(
     RecordStore,
     FastPathTables,
     OffsetSource,
+    HalfKernel,
     HeldPulls,
     OffsetWaits,
     StoreMetrics,

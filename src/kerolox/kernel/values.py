@@ -94,6 +94,30 @@ class QueueBounds(NamedTuple):
     max_offset: int
 
 
+class HalfRun(NamedTuple):
+    """Halves that follow each other in the half queue and were written by the same attempt."""
+
+    sink: str
+    """Their ``KEROLOX_SINK``."""
+    first: int
+    """Queue offset of the first one."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
+    is_plain: bool
+    """None of them was stored again by the check, says that it is a copy, or needs the handler in
+    Python for another reason."""
+
+
+class HalvesEnded(NamedTuple):
+    """Result of ``HalfKernel.end_halves``."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
+    """How many are ended; those that follow need the handler in Python, or were refused."""
+    first_op: int
+    """Queue offset of the first op message; the others follow without a gap."""
+    unnoted: bool = False
+    """The half behind those has its final message, but the store refused the op message."""
+
+
 class RecoveryReport(NamedTuple):
     """What ``Store.open`` found and did."""
 

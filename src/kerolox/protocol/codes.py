@@ -139,6 +139,8 @@ class RequestCode(IntEnum):
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
     GET_TOPICS_BY_CLUSTER = 224
     QUERY_TOPIC_CONSUME_BY_WHO = 300
+    REGISTER_MESSAGE_FILTER_CLASS = 302
+    """Filter servers alone; brokers of 4.3 and later start none by themselves."""
     QUERY_CONSUME_TIME_SPAN = 303
     GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
@@ -173,6 +175,8 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
+    # Kerolox's own; no release of RocketMQ has a code near it.
+    END_HALF_MESSAGES = 31_037
 
 
 class ResponseCode(IntEnum):

@@ -78,6 +78,16 @@ class FrameDecoder:
         return len(self._buffer)
 
     @property
+    def lacking_bytes(self) -> int:
+        """What the unfinished frame lacks, as far as that is known; 0: there is none."""
+        buffer = self._buffer
+        if not buffer:
+            return 0
+        if len(buffer) < LENGTHS.size:
+            return LENGTHS.size - len(buffer)
+        return 4 + int(LENGTHS.unpack_from(buffer)[0]) - len(buffer)
+
+    @property
     def error(self) -> RemoteProtocolError | None:
         """Why the stream ended; None while it goes on."""
         return self._error

@@ -245,6 +245,18 @@ class EndTransactionHeader(Header, frozen=True, kw_only=True):
     transaction_id: Keys = ""
 
 
+class EndHalfMessagesHeader(Header, frozen=True, kw_only=True):
+    """END_HALF_MESSAGES (31037), see :mod:`kerolox.protocol.own.half_messages`."""
+
+    producer_group: Name
+    from_offset: Int64
+    """First offset of the half queue that is looked at."""
+    to_offset: Int64
+    """Before it the request ends; it may lie behind the end of the queue."""
+    commit_or_rollback: Int32
+    """``MessageSysFlag``: 8 commit, 12 rollback."""
+
+
 class ResumeCheckHeader(Header, frozen=True, kw_only=True):
     """RESUME_CHECK_HALF_MESSAGE (323)."""
 

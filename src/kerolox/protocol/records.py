@@ -93,6 +93,11 @@ def body_crc(body: bytes | memoryview) -> int:
     return zlib.crc32(body) & CRC_MASK
 
 
+def is_body_right(body: bytes | memoryview, crc: int) -> bool:
+    """The body has the CRC that its record keeps. That of no bytes is not looked at."""
+    return not len(body) or body_crc(body) == crc
+
+
 def head_packer(born_host: bytes, store_host: bytes) -> tuple[Callable[..., bytes], int, int]:
     """(pack function of everything before the body, host bits of the sys flag, fixed bytes).
 
@@ -281,7 +286,7 @@ def store_time_of(data: mmap.mmap | bytes | memoryview, position: int = 0) -> in
     return int(store_timestamp)
 
 
-def records_before(data: bytes, end: int) -> bytes:
+def records_before(data: memoryview, end: int) -> memoryview:
     """Of records that follow each other those before the first with a queue offset of ``end``.
 
     Raises:

@@ -9,9 +9,10 @@ use that may alternate but not overlap:
   ``receive_frame`` are the same without the encoding, for loops that make their own bytes.
 
 Nothing is read ahead of ``receive`` but what one ``recv`` brings; at most one frame of
-``FRAME_BYTES_MAX`` is buffered. Requests that the broker sends to its clients are dropped: nobody
-here is a registered client. After a time-out or a loss the connection is closed, since a response
-may still be on its way; make a new one.
+``FRAME_BYTES_MAX`` is buffered, in a buffer of ``RECEIVE_BYTES`` that grows for larger ones.
+Requests that the broker sends to its clients are dropped: nobody here is a registered client. After
+a time-out or a loss the connection is closed, since a response may still be on its way; make a new
+one.
 
 An instance belongs to one thread.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import socket
 import ssl
 import time
@@ -42,6 +44,12 @@ from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
+
+KEPT_BYTES_MAX = 4 * RECEIVE_BYTES
+"""A larger buffer, which a large frame has made, is given back when it is empty."""
+
+SEND_BYTES = 256 * 1024
+"""Bytes given to the socket at once while it may not take all."""
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
@@ -73,7 +81,8 @@ class BlockingConnection:
         self._signer = None if credentials is None else Signer(credentials)
         self._opaques = itertools.count(1)
         self._buffer = bytearray()
-        self._start = 0
+        # What has arrived and is not taken yet.
+        self._start = self._end = 0
         try:
             place = split_address(address)
         except ValueError as error:
@@ -169,6 +178,38 @@ class BlockingConnection:
         except OSError as error:
             raise self._lost(str(error)) from error
 
+    def send_and_keep_answers(self, data: bytes | bytearray, timeout_seconds: float = 3.0) -> None:
+        """As :meth:`send_frames`, for large amounts while answers are on their way.
+
+        A peer that can't get rid of its answers stops reading. So what arrives is read while the
+        peer takes no bytes, and kept for :meth:`receive_frame`. The caller bounds it, by how many
+        requests it has open.
+        """
+        self._check_open()
+        sock = self._socket
+        sock.settimeout(0)
+        view = memoryview(data)
+        try:
+            while view:
+                try:
+                    view = view[sock.send(view[:SEND_BYTES]) :]
+                except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                    self._read_until_writable(timeout_seconds)
+        except OSError as error:
+            raise self._lost(str(error)) from error
+
+    def _read_until_writable(self, timeout_seconds: float) -> None:
+        """Keep what arrives until bytes can be sent, or as many have arrived as one read takes."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | select.POLLOUT)
+        ready = poll.poll(timeout_seconds * 1000)
+        if not ready:
+            self.close()
+            raise RequestTimeoutError(f"{self.address} took no bytes for {timeout_seconds:g} s")
+        if ready[0][1] & ~select.POLLOUT:
+            with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self._read_some()
+
     def receive_frame(self, timeout_seconds: float = 3.0) -> bytes:
         """The next frame without its length field, a response or not."""
         self._check_open()
@@ -181,13 +222,29 @@ class BlockingConnection:
             deadline = deadline or now + timeout_seconds
             self._fill(deadline - now, timeout_seconds)
 
+    def receive_frames(self, timeout_seconds: float = 3.0) -> list[bytes]:
+        """The next frame as :meth:`receive_frame` gives it, and all that are there behind it."""
+        frames = [self.receive_frame(timeout_seconds)]
+        while (frame := self._take_frame()) is not None:
+            frames.append(frame)
+        return frames
+
+    def is_quiet(self) -> bool:
+        """Nothing has arrived that was not received, and the peer has not closed: a connection
+        whose answers have all come can be used for other requests."""
+        if self.closed or self._end > self._start:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | select.POLLPRI)
+        return not poll.poll(0)
+
     def close(self) -> None:
         """Close the socket. Idempotent."""
         self.closed = True
         with contextlib.suppress(OSError):
             self._socket.close()
-        self._buffer.clear()
-        self._start = 0
+        self._buffer = bytearray()
+        self._start = self._end = 0
 
     def _encrypt(self, secure: ssl.SSLContext, host: str, deadline: float, seconds: float) -> None:
         """Speak TLS from now on."""
@@ -207,11 +264,11 @@ class BlockingConnection:
             raise ConnectError(f"no TLS connection to {self.address}: {reason}") from error
 
     def _take_frame(self) -> bytes | None:
-        buffer, start = self._buffer, self._start
-        held = len(buffer) - start
+        start = self._start
+        held = self._end - start
         if held < LENGTHS.size:
             return None
-        size, word = LENGTHS.unpack_from(buffer, start)
+        size, word = LENGTHS.unpack_from(self._buffer, start)
         header_size = word & HEADER_SIZE_MASK
         if not 4 <= size <= FRAME_BYTES_MAX or not is_header_size(header_size, size):
             self.close()
@@ -221,22 +278,20 @@ class BlockingConnection:
             )
         if held < 4 + size:
             return None
-        with memoryview(buffer) as view:
+        with memoryview(self._buffer) as view:
             frame = bytes(view[start + 4 : start + 4 + size])
         self._start = start + 4 + size
-        if self._start == len(buffer):
-            buffer.clear()
-            self._start = 0
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > KEPT_BYTES_MAX:
+                self._buffer = bytearray()
         return frame
 
     def _fill(self, remaining_seconds: float, timeout_seconds: float) -> None:
-        if self._start:
-            del self._buffer[: self._start]
-            self._start = 0
         try:
             # A zero time-out would mean "non-blocking"; what has arrived is still taken.
             self._socket.settimeout(max(remaining_seconds, 0.001))
-            data = self._socket.recv(RECEIVE_BYTES)
+            self._read_some()
         except TimeoutError as error:
             self.close()
             raise RequestTimeoutError(
@@ -244,9 +299,26 @@ class BlockingConnection:
             ) from error
         except OSError as error:
             raise self._lost(str(error)) from error
-        if not data:
+
+    def _read_some(self) -> None:
+        """Keep what one read brings.
+
+        Raises:
+            ConnectionLostError: the peer closed the connection.
+            OSError: as the socket raises it.
+        """
+        buffer, held = self._buffer, self._end - self._start
+        if self._start:
+            buffer[:held] = buffer[self._start : self._end]
+            self._start, self._end = 0, held
+        if len(buffer) - held < RECEIVE_BYTES // 2:
+            # Twice as much each time, so that a large frame is not moved often.
+            buffer.extend(bytes(max(RECEIVE_BYTES, held)))
+        with memoryview(buffer) as view:
+            count = self._socket.recv_into(view[held : held + RECEIVE_BYTES])
+        if not count:
             raise self._lost("the peer closed it")
-        self._buffer += data
+        self._end += count
 
     def _check_open(self) -> None:
         if self.closed:

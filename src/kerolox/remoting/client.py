@@ -3,7 +3,8 @@
 Requests of all callers share the connection and are paired with their responses by opaque. A
 connection that closes ends its open requests with :class:`ConnectionLostError`; the next request
 opens a new one. Nothing is sent twice here: whether a request may be repeated is for the caller
-to know. :mod:`kerolox.remoting.client_connection` has the connection.
+to know. :mod:`kerolox.remoting.client_connection` has the connection, ``remoting/core`` what it
+decides.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 from kerolox import owners
 from kerolox.addresses import split_address
 from kerolox.codec.choice import send_codec
-from kerolox.codec.sending import SendCodec
+from kerolox.codec.sending import SendCodec, Sender, SendFuture
 from kerolox.errors import (
     ClientClosedError,
     ClientError,
@@ -29,14 +30,10 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client_connection import (
     OPEN_CALLS_MAX,
     ClientConnection,
-    Queued,
     RequestHandler,
 )
-from kerolox.remoting.connection import (
-    IdleWatch,
-    Opaques,
-    Shared,
-)
+from kerolox.remoting.connection import IdleWatch, Shared
+from kerolox.remoting.core.line import Queued
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error
 
@@ -115,7 +112,7 @@ class RemotingClient:
         self._secure = context_of(tls)
         self.codec: SendCodec = send_codec()
         """What makes and reads plain sends."""
-        self._opaques = Opaques()
+        self._opaques = self.codec.Opaques()
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._shared: Shared = None  # type: ignore[assignment]  # until used
@@ -166,11 +163,11 @@ class RemotingClient:
         queued: Queued | None = None
         if ahead or connection.has_room():
             data = command.encode()
-            future = connection.calls.open(opaque, deadline, what)
+            future = connection.wait_for(opaque, deadline, what)
             connection.write(data)
+            del data  # thousands may wait
         else:
-            queued = connection.queue(command, deadline, what)
-            future = queued.future
+            future, queued = connection.queue(command, deadline, what)
         try:
             response = await future
         except RequestTimeoutError:
@@ -206,14 +203,16 @@ class RemotingClient:
             return
         what = f"one-way request {command.code} to {address}"
         try:
-            await connection.queue(command, deadline, what).future
+            future, _queued = connection.queue(command, deadline, what)
+            await future
         finally:
             connection.forget(command.opaque)
 
     @property
     def is_plain(self) -> bool:
-        """Requests travel as they are, with JSON headers and unsigned, and no hook sees them."""
-        return not self._prepares and self._rpc_hook is None
+        """Requests may be encoded elsewhere: they have JSON headers, and no hook sees them. Where
+        there are credentials, their connection signs them as they leave."""
+        return self._serialize_type is SerializeType.JSON and self._rpc_hook is None
 
     @property
     def closed(self) -> bool:
@@ -238,6 +237,10 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is not None:
             connection.close()
+
+    def sends_of(self, sender: Sender) -> list[SendFuture]:
+        """The futures of a producer's plain sends that wait for an answer."""
+        return [f for each in self._connections.values() for f in each.sends.futures(sender)]
 
     async def drain(self, timeout_seconds: float) -> None:
         """Wait until no request is without a response, for a bounded time."""
@@ -286,7 +289,7 @@ class RemotingClient:
             for task in list(self._shared.tasks):
                 task.cancel()
         for connection in list(self._connections.values()):
-            connection.fail_all()
+            connection.requests.fail()
 
     # -- connections --------------------------------------------------------------------------
     async def _ready(self, address: str, timeout_seconds: float) -> tuple[ClientConnection, float]:
@@ -351,6 +354,8 @@ class RemotingClient:
                         self._forget,
                         self._open_calls_max,
                         codec=self.codec,
+                        opaques=self._opaques,
+                        seal=None if self._signer is None else self._signer.sign_frames,
                     ),
                     host,
                     port,
@@ -389,8 +394,9 @@ class RemotingClient:
 
     def opaque_for(self, connection: ClientConnection) -> int:
         """One that no request has which is open on the connection."""
+        is_open = connection.requests.is_open
         opaque = self._opaques.allocate()
-        while connection.is_open(opaque):
+        while is_open(opaque):
             opaque = self._opaques.allocate()
         return opaque
 

@@ -3,7 +3,8 @@
 :class:`FrameConnection` is the protocol of one socket. Chunks land in a read buffer that all
 connections of a server or client share, and are fed at once. Frames for Python become commands:
 
-- a response completes the open call that has its opaque (:class:`OpenCalls`);
+- a response completes the open call that has its opaque (``remoting/core`` has the requests of
+  either end, and decides about them);
 - a request goes to the handler. The handler's coroutine is run on the spot up to its first wait;
   only one that does wait becomes a task. So **until its first wait a handler runs outside any
   task**: ``asyncio.timeout``, ``TaskGroup`` and ``current_task`` work only after it
@@ -26,23 +27,22 @@ import logging
 import socket
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Generic, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from kerolox.addresses import join_address
 from kerolox.errors import (
     BrokerError,
-    ConnectionLostError,
     KeroloxError,
     LocalProtocolError,
     RemoteProtocolError,
-    RequestTimeoutError,
 )
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
+from kerolox.remoting.core.requests import Requests
 
 READ_BUFFER_BYTES = 256 * 1024
 """Size of the read buffer that the connections of one server or client share."""
@@ -71,13 +71,6 @@ do not."""
 TURN_SECONDS_MAX = 0.002
 """How long the frames of one connection may be handled before the others get their turn."""
 
-FAILED_AT_ONCE_MAX = 200
-"""Calls that end with an error in one turn of the loop, when a connection with thousands closes."""
-
-OVERDUE = "no response in time to {}; it is stopped, overloaded or out of reach"
-
-_TIMER_SECONDS_MIN, _TIMER_SECONDS_PER_CALL = 0.01, 1e-6
-
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
 PAUSED_BY_HANDLERS = 4
@@ -88,125 +81,6 @@ Handling = Coroutine[object, None, RemotingCommand | None]
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-
-
-class Opaques:
-    """Request ids: counted up from 0, wrapping as a signed 32-bit number does."""
-
-    def __init__(self, first: int = 0) -> None:
-        self._next = first
-
-    def allocate(self) -> int:
-        """The next id."""
-        value = self._next
-        self._next = value + 1 if value < 0x7FFFFFFF else -0x80000000
-        return value
-
-
-class OpenCalls(Generic[_Result]):
-    """Requests that wait for a response, or for their turn, by opaque, each with a deadline.
-
-    One timer serves them all: it is armed for the earliest deadline and looks at every call when
-    it fires, which is rare, since most calls are answered long before. Where they are many it
-    fires seldomer, so that those that come due one by one cost no more than a tenth of the loop.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, overdue: str = OVERDUE) -> None:
-        """``overdue``: the text of the error of one whose time is over; ``{}`` is the request."""
-        self._loop = loop
-        self._overdue = overdue
-        self._calls: dict[int, tuple[asyncio.Future[_Result], float, str]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def __contains__(self, opaque: int) -> bool:
-        return opaque in self._calls
-
-    def open(self, opaque: int, deadline: float, what: str) -> asyncio.Future[_Result]:
-        """A future for the response. ``deadline`` is a ``loop.time()``, ``what`` for errors."""
-        future: asyncio.Future[_Result] = self._loop.create_future()
-        self._calls[opaque] = (future, deadline, what)
-        if self._timer is None or deadline < self._timer_at:
-            self._arm(deadline)
-        return future
-
-    def complete(self, opaque: int, response: _Result) -> None:
-        """Hand a response to its call; one that nobody waits for (too late) is dropped."""
-        call = self._calls.pop(opaque, None)
-        if call is not None and not call[0].done():
-            call[0].set_result(response)
-
-    def hand_over(self, opaque: int, others: OpenCalls[_Result]) -> None:
-        """Let a call wait among others from now on, with the same future and deadline."""
-        call = others._calls[opaque] = self._calls.pop(opaque)
-        if others._timer is None or call[1] < others._timer_at:
-            others._arm(call[1])
-
-    @property
-    def opaques(self) -> Mapping[int, object]:
-        """Those of the calls that are open, at any time: the keys."""
-        return self._calls
-
-    def is_waiting(self, opaque: int) -> bool:
-        """A call that its caller has not given up, and whose time is not over."""
-        call = self._calls.get(opaque)
-        return call is not None and not call[0].done() and call[1] > self._loop.time()
-
-    def refuse(self, opaque: int, error: Exception) -> None:
-        """End one call with an error."""
-        call = self._calls.pop(opaque, None)
-        if call is not None and not call[0].done():
-            call[0].set_exception(error)
-
-    def futures(self) -> list[asyncio.Future[_Result]]:
-        """Those of the calls that are open."""
-        return [call[0] for call in self._calls.values()]
-
-    def drop(self, opaque: int) -> None:
-        """Forget a call whose caller went away."""
-        self._calls.pop(opaque, None)
-
-    def fail(self, make_error: Callable[[str], KeroloxError]) -> None:
-        """End all calls with an error made from what each one was."""
-        calls = list(self._calls.values())
-        self._calls.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._fail_some(calls, make_error)
-
-    def _fail_some(
-        self,
-        calls: list[tuple[asyncio.Future[_Result], float, str]],
-        make_error: Callable[[str], KeroloxError],
-    ) -> None:
-        """Those who called go on; where they are thousands, others have turns in between."""
-        for future, _deadline, what in calls[:FAILED_AT_ONCE_MAX]:
-            if not future.done():
-                future.set_exception(make_error(what))
-        if len(calls) > FAILED_AT_ONCE_MAX:
-            self._loop.call_soon(self._fail_some, calls[FAILED_AT_ONCE_MAX:], make_error)
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        least = max(_TIMER_SECONDS_MIN, len(self._calls) * _TIMER_SECONDS_PER_CALL)
-        self._timer_at = max(deadline, self._loop.time() + least)
-        self._timer = self._loop.call_at(self._timer_at, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        overdue = [opaque for opaque, call in self._calls.items() if call[1] <= now]
-        self._fail_some(
-            [self._calls.pop(opaque) for opaque in overdue],
-            lambda what: RequestTimeoutError(self._overdue.format(what)),
-        )
-        if self._calls:
-            self._arm(min(call[1] for call in self._calls.values()))
 
 
 @dataclass(slots=True)
@@ -226,6 +100,8 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     _handler: Callable[[RemotingCommand, Self], Handling]
     """Answers requests of the peer; set by whoever inherits."""
+    requests: Requests
+    """Our own; made by whoever inherits, with the actions that stand here."""
 
     def __init__(self, shared: Shared) -> None:
         self.loop: asyncio.AbstractEventLoop = shared.loop
@@ -237,7 +113,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.active: bool = True
         """Set by every read and write, cleared by :class:`IdleWatch`."""
         self.idle_since: float = 0.0
-        self.calls: OpenCalls[RemotingCommand] = OpenCalls(loop)
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
         self.blocked: bool = False
@@ -251,6 +126,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._waiting: deque[bytes] = deque()
         self._drains_soon = False
         self._paused = 0
+        self._deadline_timer: asyncio.TimerHandle | None = None
 
     # -- the protocol's side ------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -277,13 +153,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Called by the loop: the socket is closed; open calls end with an error."""
         self.closed = True
         self._waiting.clear()
-        reason = self._why_lost(exc)
-        address = self.remote_address
-        self.calls.fail(
-            lambda what: ConnectionLostError(
-                f"connection to {address} closed{reason} during {what}"
-            )
-        )
+        self.requests.lost(self.remote_address, self._why_lost(exc))
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
         self.resume_writing()
         if not self.gone.done():
             self.gone.set_result(None)
@@ -311,6 +184,28 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._resume(PAUSED_BY_WRITES)
         if self._waiting and not self._drains_soon and not self.closed:
             self._drain_soon()
+
+    # -- our own requests: their actions ------------------------------------------------------
+    def wait_for(self, opaque: int, deadline: float, what: str) -> asyncio.Future[RemotingCommand]:
+        """A future for the response to a request; ``what`` it is, for errors."""
+        future: asyncio.Future[RemotingCommand] = self.loop.create_future()
+        self.requests.calls.wait(future, opaque, deadline, what)
+        return future
+
+    def _arm(self, deadline: float) -> None:
+        """The earliest deadline is this one."""
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        when = self.requests.look_at(deadline, self.loop.time())
+        self._deadline_timer = self.loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_timer = None
+        self.requests.expire(self.loop.time())
+
+    def _another_turn(self) -> None:
+        """Requests that end with an error do so in several turns."""
+        self.loop.call_soon(self.requests.go_on)
 
     # -- what users of a connection call ------------------------------------------------------
     def send(self, data: bytes) -> None:
@@ -349,13 +244,17 @@ class FrameConnection(asyncio.BufferedProtocol):
         transport.close()
         if is_secure or not is_sent:
             seconds = LEAVE_SECONDS_MAX if is_secure and is_sent else CLOSE_SECONDS_MAX
-            timer = self.loop.call_later(seconds, transport.abort)
+            timer = self.loop.call_later(seconds, self._cut_off)
             self.gone.add_done_callback(lambda _: timer.cancel())
 
     def abort(self) -> None:
         """Close at once; what is buffered is lost."""
         self.closed = True
-        if self._transport is not None:
+        self._cut_off()
+
+    def _cut_off(self) -> None:
+        # asyncio's transport raises when it closed by itself after it sent what it had.
+        if self._transport is not None and not self.gone.done():
             self._transport.abort()
 
     # -- pausing ------------------------------------------------------------------------------
@@ -426,7 +325,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             answers.append(answer)
 
     def _take_response(self, response: RemotingCommand) -> None:
-        self.calls.complete(response.opaque, response)
+        self.requests.complete(response)
 
     async def _finish(
         self,

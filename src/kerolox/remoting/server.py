@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kerolox.addresses import join_address
+from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
 from kerolox.kernel import FED_MORE, FED_READY, ConnectionKernel
 from kerolox.message import pack_host
@@ -26,9 +27,9 @@ from kerolox.remoting.connection import (
     FrameConnection,
     Handling,
     IdleWatch,
-    Opaques,
     Shared,
 )
+from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.listening import listening_sockets
 from kerolox.remoting.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
@@ -64,6 +65,7 @@ class ServerConnection(FrameConnection):
 
     def __init__(self, server: RemotingServer, shared: Shared, connection_id: int) -> None:
         super().__init__(shared)
+        self.requests = Requests(self._arm, self._another_turn)
         self.connection_id = connection_id
         self.is_counted = False
         self.memory_before = 0
@@ -141,12 +143,12 @@ class ServerConnection(FrameConnection):
             raise ConnectionLostError(f"connection to {self.remote_address} closed before {what}")
         command.opaque = self._opaques.allocate()
         data = command.encode()
-        future = self.calls.open(command.opaque, self.loop.time() + timeout_seconds, what)
+        future = self.wait_for(command.opaque, self.loop.time() + timeout_seconds, what)
         try:
             self.send(data)
             return await future
         finally:
-            self.calls.drop(command.opaque)
+            self.requests.calls.drop(command.opaque)
 
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request that gets no response. Sets its opaque and its one-way flag."""

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.client.core.sending.send import (
     SendHeader,
+    SendResult,
+    SendStatus,
     outgoing_batch,
     outgoing_message,
     send_result,
 )
-from kerolox.codec.choice import send_codec
-from kerolox.codec.sending import SendCodec, SendEncoder
+from kerolox.codec.python_frames import FrameHead, json_text, property_text
+from kerolox.codec.sending import SendCodec
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
+from tests.unit.codec.rig import CODECS, HEAD, NAMES, Rig
 
-NAMES = ["python"]
-if importlib.util.find_spec("kerolox_kernel") is not None:
-    NAMES.append("native")
-CODECS = [send_codec(name) for name in NAMES]
-ID = "7F0000010ABC18B4AAC2000000000001"
+ID = f"{HEAD}0000"
 OPAQUE = 77
 
 TEXTS = st.text(st.characters(), max_size=20)
@@ -53,33 +50,11 @@ HEADERS = st.builds(
 INTS = st.integers(-(2**31), 2**31 - 1)
 
 
-def encoder(codec: SendCodec, header: SendHeader) -> SendEncoder:
-    return codec.SendEncoder(
-        header.group,
-        "T-1",
-        header.create_topic_key,
-        header.default_topic_queue_nums,
-        header.unit_mode,
-    )
-
-
 def encoded(
     codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int, now_ms: int
 ) -> bytes | None:
-    made = encoder(codec, header)
-    keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
-    return made.encode(
-        queue_id,
-        opaque,
-        now_ms,
-        ID,
-        message.body,
-        keys,
-        message.tags,
-        message.wait_store_ok,
-        message.flag,
-        message.properties,
-    )
+    rig = Rig(codec, header, queue_ids=(queue_id,), first_opaque=opaque, now_ms=now_ms)
+    return None if rig.begin(message) is None else rig.channel.take()
 
 
 def in_general(
@@ -102,6 +77,49 @@ def test_a_codec_makes_the_frame_of_the_general_way_or_declines(
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
+@given(HEADERS, MESSAGES, INTS, INTS)
+def test_a_codec_makes_the_one_way_frame_of_the_general_way_or_declines(
+    codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int
+) -> None:
+    rig = Rig(codec, header, queue_ids=(queue_id,), first_opaque=opaque, now_ms=12)
+    count = rig.lane.write_oneway(message, None)
+    frame = rig.channel.take()
+    assert count == bool(frame)
+    assert len(rig.channel) == rig.sender.open_count == 0
+    if frame:
+        outgoing = outgoing_message(message, ID, compress_bytes_min=2**31, compress_level=5)
+        command = header.request(outgoing, queue_id, 12, oneway=True)
+        command.opaque = opaque
+        assert frame == command.encode()
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES)
+def test_one_way_messages_take_turns_while_there_is_room(codec: SendCodec) -> None:
+    rig = Rig(codec, queue_ids=(3, 5), turn_bytes_max=400)
+    message, other = Message("T-1", b"x"), MessageQueue("T-1", "b", 9)
+    assert [rig.lane.write_oneway(message, None) for _ in range(2)] == [1, 2]
+    assert rig.lane.write_oneway(message, rig.queues[1]) == 1, "the turn before was full"
+    assert (rig.turns_begun, rig.checks, len(rig.flushed)) == (2, 2, 1)
+    frames = b"".join([*rig.flushed, rig.channel.take()])
+    seen = [RemotingCommand.decode(each) for each in FrameDecoder().feed(memoryview(frames))]
+    assert [(each.is_oneway, each.ext_fields["e"]) for each in seen] == [
+        (True, "3"),
+        (True, "5"),
+        (True, "5"),
+    ]
+    assert rig.lane.write_oneway(message, other) == 0
+    assert rig.lane.write_oneway(Message("T-1", b"x", delay_level=1), None) == 0
+    rig.channel.blocked = True
+    assert rig.lane.write_oneway(message, None) == 0
+    rig.channel.blocked = False
+    rig.waiting[1] = None
+    assert rig.lane.write_oneway(message, None) == 0
+    batching = Rig(codec, batching=True)
+    assert batching.lane.write_oneway(message, None) == 0
+    assert not batching.channel.take()
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @given(PLAIN, PLAIN, st.dictionaries(NAMES_OF_USERS, VALUES_OF_USERS, max_size=3))
 def test_a_codec_takes_every_text_that_is_legal(
     codec: SendCodec, tags: str, keys: str, properties: dict[str, str]
@@ -120,28 +138,48 @@ def test_a_codec_makes_the_batch_of_the_general_way_or_declines(
     opaque: int,
     wait: bool,
 ) -> None:
-    ids = [f"{ID}{index}" for index in range(len(messages))]
-    made = encoder(codec, header)
-    items = [
-        made.item(
-            message_id,
-            message.body,
-            str(message.keys),
-            message.tags,
-            wait,
-            message.flag,
-            message.properties,
-        )
-        for message_id, message in zip(ids, messages, strict=True)
-    ]
-    whole = [item for item in items if item is not None]
-    if len(whole) < len(items):
+    rig = Rig(codec, header, queue_ids=(queue_id,), first_opaque=opaque, now_ms=12)
+    batch = rig.batch(wait=wait)
+    if not all(batch.add(message) for message in messages):
         return
     for message in messages:
         message.wait_store_ok = wait
-    command = header.request(outgoing_batch(messages, ids), queue_id, 12)
+    assert batch.message_ids == [f"{HEAD}{index:04X}" for index in range(len(messages))]
+    command = header.request(outgoing_batch(messages, batch.message_ids), queue_id, 12)
     command.opaque = opaque
-    assert made.batch(queue_id, opaque, 12, wait, whole) == command.encode()
+    assert batch.body == command.body
+    assert batch.post(0, 3_000, 10.0)
+    assert rig.channel.take() == command.encode()
+
+
+LONG = st.integers(1, 300).map("k".__mul__)
+PROPERTIES = st.dictionaries(NAMES_OF_USERS, VALUES_OF_USERS, max_size=2)
+
+
+ODD_KEYS = st.sampled_from(["", "a\1", "a\2b", '"', "\\", "\x7f", "\ud800"])
+HEAD_OF_FRAMES = FrameHead(310, "g", "T-1", "TBW102", 4, False)
+
+
+@given(TEXTS | LONG | ODD_KEYS, TEXTS | LONG, PROPERTIES, st.integers(0, 3))
+def test_a_header_from_remembered_parts_is_the_one_that_would_be_made(
+    keys: str, tags: str, properties: dict[str, str], number: int
+) -> None:
+    start = HEAD_OF_FRAMES.start(number)
+    message = Message("T-1", b"x", tags, keys, number, properties, wait_store_ok=number > 1)
+    try:
+        made = HEAD_OF_FRAMES.message(start, 7, 100 + number, ID, keys, message)
+    except UnicodeEncodeError:
+        made = None
+    try:
+        text = property_text(ID, keys, tags, number > 1, properties)
+        properties_text = None if text is None else json_text(text)
+    except UnicodeEncodeError:
+        properties_text = None
+    if properties_text is None:
+        assert made is None
+    else:
+        flag, now_ms = number, 100 + number
+        assert made == HEAD_OF_FRAMES.frame(start, 7, now_ms, flag, properties_text, b"x")
 
 
 ODD_MESSAGES = {
@@ -156,6 +194,10 @@ ODD_MESSAGES = {
 @pytest.mark.parametrize("why", ODD_MESSAGES)
 def test_a_codec_leaves_what_is_illegal_to_the_general_way(codec: SendCodec, why: str) -> None:
     header = SendHeader("g", "TBW102", 4)
+    rig = Rig(codec, header)
+    assert rig.begin(ODD_MESSAGES[why]) is None
+    assert (len(rig.channel), rig.channel.turn_bytes, rig.sender.open_count) == (0, 0, 0)
+    assert rig.batch().add(ODD_MESSAGES[why]) is None or why == "a body that no frame holds"
     assert encoded(codec, header, ODD_MESSAGES[why], 0, 1, 2) is None
     with pytest.raises((KeroloxError, UnicodeEncodeError)):
         in_general(header, ODD_MESSAGES[why], 0, 1, 2)
@@ -174,7 +216,7 @@ ANSWERS = st.builds(
         {"queueId": VALUES, "msgId": VALUES, "queueOffset": VALUES},
         optional={"MSG_REGION": VALUES, "TRACE_ON": st.sampled_from(["true", "false"])},
     ),
-    opaque=st.sampled_from([OPAQUE, 5, -1]),
+    opaque=st.integers(OPAQUE, OPAQUE + 3) | st.sampled_from([5, -1]),
     flag=st.sampled_from([1, 1, 1, 0, 3]),
     remark=st.sampled_from([None, "", "as\tit is"]),
     body=st.binary(max_size=8),
@@ -182,35 +224,36 @@ ANSWERS = st.builds(
         [SerializeType.JSON, SerializeType.JSON, SerializeType.ROCKETMQ]
     ),
 )
-QUEUE = MessageQueue("T-1", "b", 3)
-SENT = outgoing_message(Message("T-1", b"x"), ID, compress_bytes_min=2**31, compress_level=5)
 
 
-def check_answers(codec: SendCodec, data: bytes, cuts: list[int]) -> int:
-    """Feed a stream in parts; how many plain answers it had."""
-    decoder, plain, others, at = codec.SendDecoder(), [], [], 0
+def check_answers(codec: SendCodec, data: bytes, cuts: list[int]) -> None:
+    """Feed a stream in parts to a channel with four open sends."""
+    rig = Rig(codec, queue_ids=(3,), first_opaque=OPAQUE)
+    futures = {OPAQUE + number: rig.begin(Message("T-1", b"x")) for number in range(4)}
+    others, at = [], 0
     for end in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
-        part = bytearray(data[at:end])
-        answers, frames, fault = decoder.feed(part + b"rest", len(part), {OPAQUE: None})
+        frames, fault = rig.feed(data[at:end])
         assert fault is None
-        plain += answers
         others += frames
         at = end
-    expected = iter(plain)
+    stored = 0
     for frame in FrameDecoder().feed(data):
         if others and others[0] == frame:
             del others[0]
             continue
         command = RemotingCommand.decode(frame)
-        assert command.opaque == OPAQUE
         assert command.is_response
-        result = send_result(command, SENT.message_id, QUEUE, "a:1")
-        numbers = (OPAQUE, result.queue.queue_id, result.queue_offset)
-        texts = (result.offset_message_id, result.region, result.is_traced)
-        assert (*numbers, *texts) == next(expected)
+        future = futures.pop(command.opaque)  # one for each
+        assert future is not None
+        queue = rig.queues[0]
+        message_id = f"{HEAD}{command.opaque - OPAQUE:04X}"
+        assert future.result == send_result(command, message_id, queue, "a:1")
+        assert type(future.result) is SendResult
+        assert type(future.result.queue) is MessageQueue
+        stored += 1
     assert not others
-    assert next(expected, None) is None
-    return len(plain)
+    assert not any(future.is_done for future in futures.values() if future)
+    assert len(rig.channel) == rig.sender.open_count == 4 - stored
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
@@ -256,31 +299,53 @@ def test_an_odd_answer_is_read_as_the_general_way_reads_it_or_left_to_it(
     try:
         RemotingCommand.decode(frame)
     except RemoteProtocolError:
-        fed = codec.SendDecoder().feed(bytearray(data), len(data), {OPAQUE: None})
-        assert fed == ([], [frame], None)
+        rig = Rig(codec)
+        assert rig.begin(Message("T-1", b"x"))
+        assert rig.feed(data) == ([frame], None)
+        assert len(rig.channel) == 1
     else:
         check_answers(codec, data, [])
 
 
+def framed(header: bytes) -> tuple[bytes, bytes]:
+    """A frame, and the same with its length."""
+    frame = len(header).to_bytes(4, "big") + header
+    return frame, len(frame).to_bytes(4, "big") + frame
+
+
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 def test_what_brokers_write_is_a_plain_answer_to_an_open_send_only(codec: SendCodec) -> None:
-    frame = len(JAVA).to_bytes(4, "big") + JAVA
-    data = bytearray(len(frame).to_bytes(4, "big") + frame)
-    answer = (77, 3, 12, "0A0000010000277A0000000000000000", "DefaultRegion", True)
-    assert codec.SendDecoder().feed(data, len(data), {77: None}) == ([answer], [], None)
-    assert codec.SendDecoder().feed(data, len(data), {76: None}) == ([], [frame], None)
-    assert codec.SendDecoder().feed(data, len(data), {}) == ([], [frame], None)
+    frame, data = framed(JAVA)
+    rig = Rig(codec, queue_ids=(3,))
+    assert rig.feed(data) == ([frame], None)
+    future = rig.begin(Message("T-1", b"x"))
+    assert future is not None
+    assert rig.feed(data) == ([], None)
+    id_of_broker = "0A0000010000277A0000000000000000"
+    queue = MessageQueue("T-1", "b", 3)
+    answer = (SendStatus.SEND_OK, ID, id_of_broker, queue, 12, "DefaultRegion", True)
+    assert future.result == answer
+    assert rig.feed(data) == ([frame], None)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES)
+def test_a_message_in_another_queue_than_asked_for_is_said_to_be_there(codec: SendCodec) -> None:
+    rig = Rig(codec, queue_ids=(8,))
+    future = rig.begin(Message("T-1", b"x"))
+    rig.feed(framed(JAVA)[1])
+    assert future is not None
+    assert future.result.queue == MessageQueue("T-1", "b", 3)
+    assert type(future.result.queue) is MessageQueue
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 def test_a_stream_ends_at_a_length_that_no_frame_has(codec: SendCodec) -> None:
     good = bytes([0, 0, 0, 6, 0, 0, 0, 2]) + b"{}"
-    decoder = codec.SendDecoder()
-    data = bytearray(good + b"\xff" * 8)
-    answers, frames, fault = decoder.feed(data, len(data), {})
-    assert (answers, frames) == ([], [good[4:]])
+    rig = Rig(codec)
+    frames, fault = rig.feed(good + b"\xff" * 8)
+    assert frames == [good[4:]]
     assert fault is not None
-    assert decoder.feed(bytearray(1), 1, {}) == ([], [], fault)
-    _, _, fault = codec.SendDecoder().feed(bytearray(b"GET / HTTP/1.1"), 14, {})
+    assert rig.feed(b"x") == ([], fault)
+    _, fault = Rig(codec).feed(b"GET / HTTP/1.1")
     assert fault is not None
     assert "this is HTTP" in fault

@@ -35,6 +35,16 @@ def test_a_frame_of_the_largest_size_is_taken() -> None:
     assert FrameDecoder().feed(frame(payload)) == [payload]
 
 
+def test_an_unfinished_frame_lacks_its_lengths_first_and_then_the_rest() -> None:
+    decoder = FrameDecoder()
+    whole = frame(b"\0\0\0\0body")
+    seen = [decoder.lacking_bytes]
+    for at in range(len(whole)):
+        decoder.feed(whole[at : at + 1])
+        seen.append(decoder.lacking_bytes)
+    assert seen == [0, *range(7, 0, -1), *range(4, -1, -1)]
+
+
 BAD = {
     "too long": struct.pack(">iI", FRAME_BYTES_MAX + 1, 0),
     "negative": struct.pack(">iI", -1, 0),

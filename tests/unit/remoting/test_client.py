@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.up import deaf_address
+from tests.unit.codec.rig import CODECS, NAMES
 
+from kerolox.codec.sending import SendCodec
 from kerolox.errors import (
     ClientClosedError,
     ClientError,
@@ -21,7 +23,6 @@ from kerolox.errors import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import ClientConnection, RemotingClient
-from kerolox.remoting.connection import Opaques
 from kerolox.remoting.server import RemotingServer, ServerConnection
 
 ECHO, NOTHING, HANG_UP, ASK_BACK = 1, 2, 3, 4
@@ -234,7 +235,7 @@ async def test_a_silent_connection_is_closed_and_opened_again_on_use() -> None:
 
 
 async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) -> None:
-    monkeypatch.setattr("kerolox.remoting.client_connection.SILENT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.1)
     async with pair() as (server, client, address):
         # The peer's machine is gone: nothing that is written comes to a reader, nobody says so.
         assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
@@ -250,7 +251,7 @@ async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) 
 async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_shortly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.client_connection.SILENT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.3)
     async with pair() as (server, client, address):
         assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
         [dead] = server.connections
@@ -264,7 +265,7 @@ async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_
 
 
 async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypatch) -> None:
-    monkeypatch.setattr("kerolox.remoting.client_connection.SILENT_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.05)
     monkeypatch.setattr("kerolox.remoting.client_connection._SECOND_LOOK_SECONDS", 0.0)
     async with pair() as (server, client, address):
         slow = asyncio.ensure_future(
@@ -282,8 +283,9 @@ async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypa
         assert len(server.connections) == 1
 
 
-def test_opaques_wrap_as_a_signed_int() -> None:
-    opaques = Opaques(0x7FFFFFFE)
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES)
+def test_opaques_wrap_as_a_signed_int(codec: SendCodec) -> None:
+    opaques = codec.Opaques(0x7FFFFFFE)
     assert [opaques.allocate() for _ in range(3)] == [0x7FFFFFFE, 0x7FFFFFFF, -0x80000000]
 
 
@@ -291,8 +293,8 @@ async def test_an_opaque_that_is_still_open_is_not_given_again() -> None:
     async with pair() as (_, client, address):
         waiting = asyncio.ensure_future(client.invoke(address, RemotingCommand.request(NOTHING)))
         await asyncio.sleep(0)
-        await until(lambda: any(len(c.calls) for c in client._connections.values()))
-        client._opaques = Opaques(0)
+        await until(lambda: any(len(c.requests.calls) for c in client._connections.values()))
+        client._opaques = client.codec.Opaques(0)
         answers = [await client.invoke(address, RemotingCommand.request(ECHO)) for _ in range(2)]
         assert [answer.opaque for answer in answers] == [1, 2]
         waiting.cancel()

@@ -202,7 +202,7 @@ async def test_as_many_requests_are_unanswered_as_are_allowed_and_no_more() -> N
 
     async def note(command: RemotingCommand, connection: ServerConnection) -> RemotingCommand:
         [mine] = client._connections.values()
-        open_at_once.append(len(mine.calls))
+        open_at_once.append(len(mine.requests.calls))
         await asyncio.sleep(0)
         return command.response()
 
@@ -214,6 +214,28 @@ async def test_as_many_requests_are_unanswered_as_are_allowed_and_no_more() -> N
         assert len(await asyncio.gather(*asked)) == 50
     await server.stop()
     assert max(open_at_once) == 3
+
+
+async def test_a_request_that_waits_for_its_answer_keeps_nothing_of_its_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed: list[int] = []
+
+    class Frame(bytes):
+        def __del__(self) -> None:
+            freed.append(len(self))
+
+    encode = RemotingCommand.encode
+    monkeypatch.setattr(RemotingCommand, "encode", lambda command: Frame(encode(command)))
+    async with standing() as (peer, client):
+        asked = asyncio.ensure_future(
+            client.invoke(peer.address, request(bytes(KIB)), timeout_seconds=PATIENT)
+        )
+        await until(lambda: freed)
+        assert freed[0] > KIB
+        assert not asked.done()
+        peer.reads.set()
+        await asked
 
 
 async def test_one_that_no_frame_holds_fails_alone_while_it_waits() -> None:
@@ -266,6 +288,19 @@ async def test_requests_that_wait_for_room_end_with_their_connection() -> None:
         ends: list[KeroloxError] = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(end) for end in ends] == [ConnectionLostError] * 3
         assert "before request 1" in str(ends[2])
+
+
+async def test_a_client_that_closes_with_unsent_bytes_ends_when_its_peer_takes_them() -> None:
+    async with standing() as (peer, client):
+        asked = await ask_too_much(client, peer)
+        connection = connection_of(client, peer.address)
+        await until(lambda: connection.blocked)
+        connection.close()
+        peer.reads.set()
+        await until(connection.gone.done)
+        connection.abort()  # asyncio's transport would raise
+        ends = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(end) for end in ends} == {ConnectionLostError}
 
 
 async def test_a_loop_of_one_way_requests_lets_others_have_their_turns() -> None:

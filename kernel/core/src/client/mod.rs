@@ -2,7 +2,14 @@
 //!
 //! All of it is free to decline: whoever calls takes the general way in Python then.
 
+pub mod answer;
+pub mod channel;
+pub mod pull_answer;
 pub mod pulled;
+pub mod rows;
 pub mod send;
 pub mod sent;
 pub mod stream;
+
+#[cfg(test)]
+mod tests;

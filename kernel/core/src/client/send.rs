@@ -1,13 +1,18 @@
 //! Frames of plain sends: `SEND_MESSAGE_V2` with a JSON header, as the general way writes them.
 
 use crate::protocol::{
-    FRAME_BYTES_MAX, ITEM_END, JSON_TAIL, NAME_END, PROPERTIES_BYTES_MAX, property, request,
+    FLAG_ONEWAY, FRAME_BYTES_MAX, ITEM_END, JSON_TAIL, NAME_END, PROPERTIES_BYTES_MAX, property,
+    request,
 };
 use crate::wire::answer::push_decimal;
+use crate::wire::swar;
 
 /// Property names that a send writes by itself, behind the user's own.
 const OWN_NAMES: [&[u8]; 4] =
     [property::KEYS, property::TAGS, property::WAIT, property::UNIQUE_KEY];
+
+/// Longer keys and tags take the general way, which knows how long a property text may be.
+const PLAIN_BYTES_MAX: usize = 1_024;
 
 /// A batch's item without body and properties.
 const BATCH_ITEM_BYTES: usize = 22;
@@ -17,6 +22,39 @@ const BATCH_ITEM_BYTES: usize = 22;
 pub struct SendHead {
     head: Vec<u8>,
     middle: Vec<u8>,
+    names: OwnNames,
+}
+
+/// Names and separators of the properties that a send writes by itself, escaped.
+#[derive(Debug)]
+struct OwnNames {
+    keys: Vec<u8>,
+    tags: Vec<u8>,
+    next: Vec<u8>,
+    /// Of WAIT and its value, false or true, up to the value of the id.
+    waits: [Vec<u8>; 2],
+}
+
+/// What a send says of a message that has no properties of its user.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnProperties<'a> {
+    /// Its keys as one text.
+    pub keys: &'a str,
+    /// Its tags.
+    pub tags: &'a str,
+    /// Its WAIT.
+    pub is_waiting: bool,
+    /// Its id.
+    pub message_id: &'a str,
+}
+
+impl OwnProperties<'_> {
+    /// The property text is short, and has nothing to escape but what ends names and values.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let mut texts = [self.keys, self.tags, self.message_id].into_iter().map(str::as_bytes);
+        texts.all(|text| text.len() <= PLAIN_BYTES_MAX && find_escaped(text, 0) == text.len())
+    }
 }
 
 /// What is a frame's own.
@@ -33,7 +71,8 @@ pub struct Numbers {
 }
 
 impl SendHead {
-    /// The fixed parts of the headers of single messages, or of batches.
+    /// The fixed parts of the headers of single messages, of those that nobody answers, or of
+    /// batches.
     #[must_use]
     pub fn new(
         group: &str,
@@ -42,6 +81,7 @@ impl SendHead {
         queues: i64,
         is_unit: bool,
         is_batch: bool,
+        is_oneway: bool,
     ) -> Self {
         let code = if is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
         let mut head = b"{\"code\":".to_vec();
@@ -59,23 +99,45 @@ impl SendHead {
         head.extend_from_slice(b"\",\"e\":\"");
         let word = |is: bool| if is { "true" } else { "false" };
         let middle = format!(
-            "\",\"j\":\"0\",\"k\":\"{}\",\"m\":\"{}\"}},\"flag\":0,\"language\":\"PYTHON\",\"opaque\":",
+            "\",\"j\":\"0\",\"k\":\"{}\",\"m\":\"{}\"}},\"flag\":{},\"language\":\"PYTHON\",\"opaque\":",
             word(is_unit),
             word(is_batch),
+            if is_oneway { FLAG_ONEWAY } else { 0 },
         );
-        Self { head, middle: middle.into_bytes() }
+        Self { head, middle: middle.into_bytes(), names: OwnNames::new() }
     }
 
-    /// Writes lengths and header of a request with a body of so many bytes to a buffer; None: no
-    /// frame holds it.
-    pub fn write(
+    /// Appends a request to a buffer; None: no frame holds it, and the buffer is as before.
+    pub fn push(
         &self,
         out: &mut Vec<u8>,
         numbers: Numbers,
         properties: &[u8],
-        body_bytes: usize,
+        body: &[u8],
     ) -> Option<()> {
-        out.clear();
+        self.push_frame(out, numbers, body, |out| push_escaped(out, properties))
+    }
+
+    /// As [`SendHead::push`], with properties that are plain.
+    pub fn push_plain(
+        &self,
+        out: &mut Vec<u8>,
+        numbers: Numbers,
+        own: OwnProperties<'_>,
+        body: &[u8],
+    ) -> Option<()> {
+        self.push_frame(out, numbers, body, |out| self.names.push(out, own))
+    }
+
+    #[inline]
+    fn push_frame(
+        &self,
+        out: &mut Vec<u8>,
+        numbers: Numbers,
+        body: &[u8],
+        push_properties: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<()> {
+        let start = out.len();
         out.extend_from_slice(&[0; 8]); // the lengths
         out.extend_from_slice(&self.head);
         push_decimal(out, numbers.queue_id);
@@ -84,18 +146,53 @@ impl SendHead {
         out.extend_from_slice(b"\",\"h\":\"");
         push_decimal(out, numbers.flag);
         out.extend_from_slice(b"\",\"i\":\"");
-        push_escaped(out, properties);
+        push_properties(out);
         out.extend_from_slice(&self.middle);
         push_decimal(out, numbers.opaque);
         out.extend_from_slice(JSON_TAIL);
-        let header = out.len() - 8;
-        let size = 4 + header + body_bytes;
+        let header = out.len() - start - 8;
+        let size = 4 + header + body.len();
         if size > FRAME_BYTES_MAX {
+            out.truncate(start);
             return None;
         }
-        out[..4].copy_from_slice(&(size as u32).to_be_bytes());
-        out[4..8].copy_from_slice(&(header as u32).to_be_bytes());
+        out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
+        out[start + 4..start + 8].copy_from_slice(&(header as u32).to_be_bytes());
+        out.extend_from_slice(body);
         Some(())
+    }
+}
+
+impl OwnNames {
+    fn new() -> Self {
+        let escaped = |parts: &[&[u8]]| {
+            let mut out = Vec::new();
+            push_escaped(&mut out, &parts.concat());
+            out
+        };
+        let (name_end, next): (&[u8], &[u8]) = (&[NAME_END], &[ITEM_END]);
+        let wait = |value: &[u8]| {
+            escaped(&[property::WAIT, name_end, value, next, property::UNIQUE_KEY, name_end])
+        };
+        Self {
+            keys: escaped(&[property::KEYS, name_end]),
+            tags: escaped(&[property::TAGS, name_end]),
+            next: escaped(&[next]),
+            waits: [wait(b"false"), wait(b"true")],
+        }
+    }
+
+    /// Appends a property text, inside JSON quotes.
+    fn push(&self, out: &mut Vec<u8>, own: OwnProperties<'_>) {
+        for (name, value) in [(&self.keys, own.keys), (&self.tags, own.tags)] {
+            if !value.is_empty() {
+                out.extend_from_slice(name);
+                out.extend_from_slice(value.as_bytes());
+                out.extend_from_slice(&self.next);
+            }
+        }
+        out.extend_from_slice(&self.waits[usize::from(own.is_waiting)]);
+        out.extend_from_slice(own.message_id.as_bytes());
     }
 }
 
@@ -185,24 +282,38 @@ fn is_splitting(text: &[u8]) -> bool {
 /// Text inside JSON quotes, with the escapes of the Python encoder.
 fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     let mut start = 0;
-    for (index, byte) in text.iter().enumerate() {
+    loop {
+        let at = find_escaped(text, start);
+        out.extend_from_slice(&text[start..at]);
+        let Some(&byte) = text.get(at) else { return };
+        start = at + 1;
         let short = match byte {
-            b'"' | b'\\' => *byte,
+            b'"' | b'\\' => byte,
             8 => b'b',
             b'\t' => b't',
             b'\n' => b'n',
             12 => b'f',
             b'\r' => b'r',
-            0..=0x1F => b'u',
-            _ => continue,
+            _ => {
+                let digit = b"0123456789abcdef"[usize::from(byte & 15)];
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', b'0' + (byte >> 4), digit]);
+                continue;
+            }
         };
-        out.extend_from_slice(&text[start..index]);
-        start = index + 1;
         out.extend_from_slice(&[b'\\', short]);
-        if short == b'u' {
-            let digit = b"0123456789abcdef"[usize::from(byte & 15)];
-            out.extend_from_slice(&[b'0', b'0', b'0' + (byte >> 4), digit]);
-        }
     }
-    out.extend_from_slice(&text[start..]);
+}
+
+/// Where the first byte that JSON has to escape is, from a place on; the length if there is none.
+fn find_escaped(text: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(word) = swar::word_at(text, at) {
+        let marks = swar::equal(word, b'"') | swar::equal(word, b'\\') | swar::below(word, 0x20);
+        if marks != 0 {
+            return at + swar::first(marks);
+        }
+        at += 8;
+    }
+    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..=0x1F);
+    at + text[at..].iter().take_while(is_plain).count()
 }

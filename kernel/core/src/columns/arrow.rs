@@ -9,7 +9,7 @@ pub const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
 #[derive(Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the buffers are named as Arrow does
 pub enum Column {
-    /// Integers of 32 or 64 bits.
+    /// Integers of 32 or 64 bits, or truths of one.
     Fixed(Vec<u8>),
     /// Texts or bytes.
     Variable {
@@ -47,7 +47,7 @@ pub enum ColumnError {
     TooLarge {
         column: &'static str,
     },
-    /// What was asked about an odd body failed; it knows why.
+    /// What was asked about an odd body or a topic failed; it knows why.
     Refused,
 }
 
@@ -92,4 +92,10 @@ impl Offsets {
         self.bytes.extend_from_slice(&end.to_le_bytes());
         Ok(())
     }
+}
+
+/// Room for rows that are about as long as the first one, which `data` holds. No value is longer
+/// than its record, so that is at most what the records have together.
+pub(super) fn reserve_alike(data: &mut Vec<u8>, rows: usize) {
+    data.reserve(data.len().saturating_mul(rows.saturating_sub(1)).min(COLUMN_BYTES_MAX));
 }

@@ -10,7 +10,7 @@ use std::io::Read;
 
 use flate2::bufread::ZlibDecoder;
 
-use super::arrow::{Column, ColumnError, Offsets};
+use super::arrow::{Column, ColumnError, Offsets, reserve_alike};
 
 /// A body as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ pub(super) struct Bodies {
     offsets: Offsets,
     data: Vec<u8>,
     bytes_max: usize,
+    /// About so many there will be.
+    rows: usize,
 }
 
 enum Inflated {
@@ -53,8 +55,9 @@ enum Inflated {
 }
 
 impl Bodies {
-    pub(super) fn new(offsets: Offsets, bytes_max: usize) -> Self {
-        Self { validity: None, offsets, data: Vec::new(), bytes_max }
+    pub(super) fn new(column: &'static str, rows: usize, bytes_max: usize) -> Self {
+        let offsets = Offsets::new(column, rows);
+        Self { validity: None, offsets, data: Vec::new(), bytes_max, rows }
     }
 
     /// Adds a row; false, and nothing is added, when the column would become too large.
@@ -72,6 +75,9 @@ impl Bodies {
                 return Ok(false);
             }
             self.data.extend_from_slice(stored.bytes);
+            if row == 0 {
+                reserve_alike(&mut self.data, self.rows);
+            }
         } else {
             match inflate(stored, room.min(INFLATED_BYTES_MAX), &mut self.data) {
                 Inflated::Whole => {}

@@ -1,6 +1,6 @@
 //! Columns in the making.
 
-use super::arrow::{Column, ColumnError, Offsets};
+use super::arrow::{Column, ColumnError, Offsets, reserve_alike};
 use super::bodies::{Bodies, OddBody};
 use super::hosts::{push_hex, push_host};
 use super::items::Items;
@@ -11,8 +11,19 @@ use crate::record::RecordView;
 
 /// A column in the making.
 pub(super) enum Filler {
-    Int { get: fn(&RecordView<'_>) -> i32, data: Vec<u8> },
-    Long { get: fn(&RecordView<'_>) -> i64, data: Vec<u8> },
+    Int {
+        get: fn(&RecordView<'_>) -> i32,
+        data: Vec<u8>,
+    },
+    Long {
+        get: fn(&RecordView<'_>) -> i64,
+        data: Vec<u8>,
+    },
+    /// A bit per row.
+    Truth {
+        get: fn(&RecordView<'_>) -> bool,
+        data: Vec<u8>,
+    },
     Text(Texts),
     Body(Bodies),
     Properties(Maps),
@@ -21,6 +32,8 @@ pub(super) enum Filler {
 /// A column of texts in the making.
 pub(super) struct Texts {
     kind: Kind,
+    /// About so many there will be.
+    rows: usize,
     /// A bit per row, kept where a row may be null.
     validity: Vec<u8>,
     has_null: bool,
@@ -36,10 +49,12 @@ impl Filler {
         match kind {
             Kind::Int(get) => Self::Int { get, data: Vec::with_capacity(4 * rows) },
             Kind::Long(get) => Self::Long { get, data: Vec::with_capacity(8 * rows) },
+            Kind::Truth(get) => Self::Truth { get, data: Vec::with_capacity(rows.div_ceil(8)) },
             Kind::Properties => Self::Properties(Maps::new(name, rows)),
-            Kind::Body => Self::Body(Bodies::new(Offsets::new(name, rows), body_bytes_max)),
+            Kind::Body => Self::Body(Bodies::new(name, rows, body_bytes_max)),
             _ => Self::Text(Texts {
                 kind,
+                rows,
                 validity: Vec::new(),
                 has_null: false,
                 offsets: Offsets::new(name, rows),
@@ -64,6 +79,14 @@ impl Filler {
         match self {
             Self::Int { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
             Self::Long { get, data } => data.extend_from_slice(&get(record).to_le_bytes()),
+            Self::Truth { get, data } => {
+                if row.is_multiple_of(8) {
+                    data.push(0);
+                }
+                if let Some(last) = data.last_mut() {
+                    *last |= u8::from(get(record)) << (row % 8);
+                }
+            }
             Self::Text(texts) => texts.add(row, record, text, items)?,
             Self::Body(bodies) => return bodies.add(row, &stored_body(record), odd),
             Self::Properties(maps) => maps.add(text, items)?,
@@ -73,7 +96,9 @@ impl Filler {
 
     pub(super) fn finish(self) -> Column {
         match self {
-            Self::Int { data, .. } | Self::Long { data, .. } => Column::Fixed(data),
+            Self::Int { data, .. } | Self::Long { data, .. } | Self::Truth { data, .. } => {
+                Column::Fixed(data)
+            }
             Self::Text(texts) => Column::Variable {
                 validity: texts.has_null.then_some(texts.validity),
                 offsets: texts.offsets.bytes,
@@ -113,7 +138,10 @@ impl Texts {
                     _ => self.has_null = true,
                 }
             }
-            Kind::Int(_) | Kind::Long(_) | Kind::Body | Kind::Properties => {}
+            Kind::Int(_) | Kind::Long(_) | Kind::Truth(_) | Kind::Body | Kind::Properties => {}
+        }
+        if row == 0 {
+            reserve_alike(&mut self.data, self.rows);
         }
         self.offsets.push(self.data.len())
     }

@@ -7,6 +7,7 @@ use crate::record::RecordView;
 pub(super) enum Kind {
     Int(fn(&RecordView<'_>) -> i32),
     Long(fn(&RecordView<'_>) -> i64),
+    Truth(fn(&RecordView<'_>) -> bool),
     Topic,
     MessageId,
     BornHost,
@@ -16,7 +17,7 @@ pub(super) enum Kind {
     Properties,
 }
 
-pub(super) const COLUMNS: [(&str, Kind); 18] = [
+pub(super) const COLUMNS: [(&str, Kind); 20] = [
     ("topic", Kind::Topic),
     ("queueId", Kind::Int(|record| record.queue_id)),
     ("queueOffset", Kind::Long(|record| record.queue_offset)),
@@ -33,9 +34,15 @@ pub(super) const COLUMNS: [(&str, Kind); 18] = [
     ("storeHost", Kind::StoreHost),
     ("reconsumeTimes", Kind::Int(|record| record.reconsume_times)),
     ("preparedTransactionOffset", Kind::Long(|record| record.prepared_transaction_offset)),
+    ("size", Kind::Int(|record| record.size as i32)),
+    ("crcOk", Kind::Truth(is_crc_right)),
     ("body", Kind::Body),
     ("properties", Kind::Properties),
 ];
+
+fn is_crc_right(record: &RecordView<'_>) -> bool {
+    record.is_crc_right()
+}
 
 /// The names of all columns.
 #[must_use]

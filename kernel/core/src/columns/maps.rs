@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::arrow::{Column, ColumnError, Offsets};
+use super::arrow::{Column, ColumnError, Offsets, reserve_alike};
 use super::items::{Item, Items};
 
 /// Up to this many items, a name is compared with those before it; above, it is looked up.
@@ -10,6 +10,8 @@ pub(super) const FEW_ITEMS: usize = 32;
 
 /// The column of all properties in the making.
 pub(super) struct Maps {
+    /// About so many there will be.
+    rows: usize,
     offsets: Offsets,
     key_offsets: Offsets,
     value_offsets: Offsets,
@@ -23,6 +25,7 @@ pub(super) struct Maps {
 impl Maps {
     pub(super) fn new(column: &'static str, rows: usize) -> Self {
         Self {
+            rows,
             offsets: Offsets::new(column, rows),
             key_offsets: Offsets::new(column, rows * 4),
             value_offsets: Offsets::new(column, rows * 4),
@@ -58,6 +61,10 @@ impl Maps {
             self.key_offsets.push(self.key_data.len())?;
             self.value_data.extend_from_slice(item.value(text));
             self.value_offsets.push(self.value_data.len())?;
+        }
+        if self.count == 0 {
+            reserve_alike(&mut self.key_data, self.rows);
+            reserve_alike(&mut self.value_data, self.rows);
         }
         self.count += self.items.len();
         self.offsets.push(self.count)

@@ -13,17 +13,20 @@ mod items;
 mod kinds;
 mod maps;
 mod record;
+mod scan;
 #[cfg(test)]
 mod tests;
 
 pub use self::arrow::{COLUMN_BYTES_MAX, Column, ColumnError};
 pub use self::kinds::names;
+pub use self::scan::{Scan, Scanned, TopicChoice, scan_columns};
 
 use self::bodies::OddBody;
 use self::fillers::Filler;
 use self::items::Items;
 use self::kinds::{COLUMNS, Kind};
 use self::record::record_at;
+use crate::record::RecordView;
 
 /// Which records of the data are decoded.
 #[derive(Clone, Copy, Debug)]
@@ -63,59 +66,97 @@ pub fn decode_columns(
     window: Window,
     odd: &mut OddBody<'_>,
 ) -> Result<Decoded, ColumnError> {
-    let mut wanted = columns
-        .iter()
-        .map(|column| {
-            let found = COLUMNS.iter().find(|(name, _)| name == column);
-            found.ok_or_else(|| ColumnError::UnknownColumn {
-                name: (*column).into(),
-                known: names(),
-            })
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    // Bodies come first: they decide whether a row still has its place.
-    let body_at = wanted.iter().position(|(_, kind)| matches!(kind, Kind::Body));
-    wanted[..body_at.map_or(0, |at| at + 1)].rotate_right(usize::from(body_at.is_some()));
-    let make = |hint: usize| -> Vec<Filler> {
-        let new = |(name, kind): &&(&'static str, Kind)| {
-            Filler::new(name, *kind, hint, window.body_bytes_max)
-        };
-        wanted.iter().map(new).collect()
-    };
-    let has_text =
-        wanted.iter().any(|(_, kind)| matches!(kind, Kind::Property(_) | Kind::Properties));
-    let mut fillers: Vec<Filler> = Vec::new();
-    let mut items = Items::default();
-    let mut rows = 0;
+    let mut making = Making::new(columns, window.body_bytes_max)?;
     let mut position = window.start;
-    'records: while position < data.len() {
+    while position < data.len() {
         let malformed = |reason| ColumnError::Malformed { position, reason };
         let record = record_at(&data[position..]).map_err(malformed)?;
-        if fillers.is_empty() {
-            // Records are mostly alike: room for all of them at once.
-            fillers = make((data.len() - position) / record.size);
+        // Records are mostly alike: room for all of them at once.
+        if !making.add(&record, (data.len() - position) / record.size, odd)? {
+            break;
+        }
+        position += record.size;
+    }
+    Ok(making.finish(position))
+}
+
+/// Columns in the making.
+struct Making {
+    wanted: Vec<&'static (&'static str, Kind)>,
+    /// Bodies come first: they decide whether a row still has its place.
+    body_at: Option<usize>,
+    body_bytes_max: usize,
+    has_text: bool,
+    /// Empty until the first row.
+    fillers: Vec<Filler>,
+    items: Items,
+    rows: usize,
+}
+
+impl Making {
+    fn new(columns: &[&str], body_bytes_max: usize) -> Result<Self, ColumnError> {
+        let mut wanted = columns
+            .iter()
+            .map(|column| {
+                let found = COLUMNS.iter().find(|(name, _)| name == column);
+                found.ok_or_else(|| ColumnError::UnknownColumn {
+                    name: (*column).into(),
+                    known: names(),
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let body_at = wanted.iter().position(|(_, kind)| matches!(kind, Kind::Body));
+        wanted[..body_at.map_or(0, |at| at + 1)].rotate_right(usize::from(body_at.is_some()));
+        let has_text =
+            wanted.iter().any(|(_, kind)| matches!(kind, Kind::Property(_) | Kind::Properties));
+        let (fillers, items) = (Vec::new(), Items::default());
+        Ok(Self { wanted, body_at, body_bytes_max, has_text, fillers, items, rows: 0 })
+    }
+
+    /// Adds a row; false when its body has no place any more. `rows_hint` is how many there will be.
+    #[inline]
+    fn add(
+        &mut self,
+        record: &RecordView<'_>,
+        rows_hint: usize,
+        odd: &mut OddBody<'_>,
+    ) -> Result<bool, ColumnError> {
+        if self.fillers.is_empty() {
+            self.make_fillers(rows_hint);
         }
         let repaired;
         let mut text = record.properties;
-        if has_text {
+        if self.has_text {
             if std::str::from_utf8(text).is_err() {
                 repaired = String::from_utf8_lossy(text).into_owned();
                 text = repaired.as_bytes();
             }
-            items.find(text);
+            self.items.find(text);
         }
-        for filler in &mut fillers {
-            if !filler.add(rows, &record, text, &items, odd)? {
-                break 'records;
+        for filler in &mut self.fillers {
+            if !filler.add(self.rows, record, text, &self.items, odd)? {
+                return Ok(false);
             }
         }
-        rows += 1;
-        position += record.size;
+        self.rows += 1;
+        Ok(true)
     }
-    if fillers.is_empty() {
-        fillers = make(0);
+
+    fn make_fillers(&mut self, rows: usize) {
+        let new = |(name, kind): &&(&'static str, Kind)| {
+            Filler::new(name, *kind, rows, self.body_bytes_max)
+        };
+        self.fillers = self.wanted.iter().map(new).collect();
     }
-    fillers[..body_at.map_or(0, |at| at + 1)].rotate_left(usize::from(body_at.is_some()));
-    let columns = fillers.into_iter().map(Filler::finish).collect();
-    Ok(Decoded { rows, columns, end: position })
+
+    fn finish(mut self, end: usize) -> Decoded {
+        if self.fillers.is_empty() {
+            self.make_fillers(0);
+        }
+        let mut fillers = self.fillers;
+        fillers[..self.body_at.map_or(0, |at| at + 1)]
+            .rotate_left(usize::from(self.body_at.is_some()));
+        let columns = fillers.into_iter().map(Filler::finish).collect();
+        Decoded { rows: self.rows, columns, end }
+    }
 }

@@ -7,6 +7,7 @@
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
 mod connection;
+mod halves;
 mod hold;
 mod path;
 mod peers;
@@ -22,6 +23,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
+pub use self::halves::{HalfRun, HalvesEnded};
 pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;

@@ -5,7 +5,7 @@
 //! any more; then another name may get it. Connections remember slots too, but only to look there
 //! first: they compare the name.
 
-use crate::protocol::GROUP_READS_MAX;
+use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC};
 use std::ops::{Deref, DerefMut};
 
 use hashbrown::HashMap;
@@ -244,6 +244,8 @@ pub struct Tables {
     pub identity: Option<Identity>,
     /// False: every send takes the slow path.
     pub writable: bool,
+    /// Slot of the half topic; None: half messages take the slow path.
+    half_topic: Option<u32>,
     /// `diskFallRecorded`: keep how far behind the end of the log each read was.
     pub disk_fall_recorded: bool,
     /// The store's handle epoch of the cached handles.
@@ -363,6 +365,17 @@ impl Tables {
                 self.got_count -= before - group.got.len();
             }
         }
+    }
+
+    /// Whether half messages may be fast.
+    pub fn set_halves(&mut self, fast: bool) {
+        self.half_topic = if fast { self.topics.intern(HALF_TOPIC) } else { None };
+    }
+
+    /// The slot of the half topic when half messages may be fast.
+    #[inline]
+    pub fn half_topic(&self) -> Option<u32> {
+        self.topics.find(HALF_TOPIC, self.half_topic?)
     }
 
     /// Puts a group into the table, or changes it; as with a topic.

@@ -4,8 +4,10 @@
 
 use super::state::State;
 use crate::protocol::{
-    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, PERM_WRITE, PROPERTIES_BYTES_MAX, TRANSACTION_MASK,
+    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, PERM_WRITE, PROPERTIES_BYTES_MAX,
+    TRANSACTION_MASK, TRANSACTION_PREPARED,
 };
+use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
 use crate::wire::answer::push_as_flush_timeout;
@@ -43,7 +45,6 @@ pub fn send(
         || topic.perm & PERM_WRITE == 0
         || !(0..topic.write_queues).contains(&fields.queue_id)
         || fields.sys_flag < 0
-        || fields.sys_flag & TRANSACTION_MASK != 0
         || !(1..=state.max_message_bytes).contains(&body.len())
         || !state.tables.writable
         || !core.is_writable()
@@ -52,7 +53,8 @@ pub fn send(
         return None;
     }
     let inspected = properties::inspect(fields.properties)?;
-    let stored = append(state, core, sender, slot, &fields, &inspected, body)?;
+    let place = place(state, slot, &fields, &inspected)?;
+    let stored = append(state, core, sender, place, &fields, &inspected, body)?;
     state.flush_wanted = state.flush_wanted.max(stored.end);
     state.answered_puts += 1;
     if header.flag & FLAG_ONEWAY != 0 {
@@ -97,33 +99,58 @@ struct Stored {
     queue_offset: i64,
 }
 
+/// Slot of the topic and the queue that a send is stored in: its own, or those of half messages.
+/// What such a message is for is in `state.batch.target` then.
+fn place(
+    state: &mut State,
+    slot: u32,
+    fields: &SendFields<'_>,
+    inspected: &Inspected<'_>,
+) -> Option<(u32, i32)> {
+    let kind = fields.sys_flag & TRANSACTION_MASK;
+    if !inspected.is_half {
+        return (kind == 0).then_some((slot, fields.queue_id));
+    }
+    if kind != TRANSACTION_PREPARED || fields.reconsume_times != 0 || inspected.names_target {
+        return None;
+    }
+    let half_topic = state.tables.half_topic()?;
+    properties::target_text(fields.topic, fields.queue_id, &mut state.batch.target);
+    Some((half_topic, HALF_QUEUE))
+}
+
 fn append(
     state: &mut State,
     core: &mut Core,
     sender: &Sender<'_>,
-    slot: u32,
+    (slot, queue_id): (u32, i32),
     fields: &SendFields<'_>,
     inspected: &Inspected<'_>,
     body: &[u8],
 ) -> Option<Stored> {
-    let queue = state.tables.writing(core, slot, fields.queue_id)?;
+    let queue = state.tables.writing(core, slot, queue_id)?;
     let State { tables, batch, .. } = state;
     let identity = tables.identity.as_ref()?;
     let common = NewBatch {
-        sys_flag: fields.sys_flag,
+        sys_flag: fields.sys_flag & !TRANSACTION_MASK,
         born_timestamp: fields.born_timestamp,
         born_host: sender.born_host,
         store_host: &identity.store_host,
         reconsume_times: fields.reconsume_times,
     };
     if !fields.batch {
-        let (flag, properties) = (fields.flag, inspected.stored(&identity.cluster_item));
+        let flag = fields.flag;
+        let properties = if inspected.is_half {
+            Text { parts: [inspected.whole, &identity.cluster_item, &batch.target, &[]] }
+        } else {
+            inspected.stored(&identity.cluster_item)
+        };
         if properties.len() > PROPERTIES_BYTES_MAX {
             return None;
         }
         let item = BatchItem { flag, body, properties, marks: Some(inspected.marks), bit_map: &[] };
-        let appended = core.append(queue, &item.of(&common, fields.sys_flag)).ok()?;
-        state.note_append(core, slot, fields.queue_id, appended.tags_code);
+        let appended = core.append(queue, &item.of(&common, common.sys_flag)).ok()?;
+        state.note_append(core, slot, queue_id, appended.tags_code);
         return Some(Stored {
             start: appended.physical_offset,
             end: appended.end_offset(),
@@ -131,11 +158,14 @@ fn append(
         });
     }
     properties::batch_suffix(inspected.whole, &identity.cluster_item, &mut batch.suffix);
+    if inspected.is_half {
+        batch.suffix.extend_from_slice(&batch.target);
+    }
     let items = batch_items(body, &batch.suffix)?;
     let (offsets, codes) = (&mut batch.physical_offsets, &mut batch.tags_codes);
     let appended = core.append_batch(queue, &common, &items, offsets, codes).ok()?;
     for index in 0..state.batch.tags_codes.len() {
-        state.note_append(core, slot, fields.queue_id, state.batch.tags_codes[index]);
+        state.note_append(core, slot, queue_id, state.batch.tags_codes[index]);
     }
     Some(Stored { start: 0, end: appended.end_offset, queue_offset: appended.queue_offset })
 }

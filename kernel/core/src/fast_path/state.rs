@@ -21,6 +21,8 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct BatchBuffers {
     pub suffix: Vec<u8>,
+    /// Where half messages are for.
+    pub target: Vec<u8>,
     pub physical_offsets: Vec<i64>,
     pub tags_codes: Vec<i64>,
 }

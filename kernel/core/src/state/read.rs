@@ -5,7 +5,7 @@ use crate::index::key_hash;
 use crate::log::commit_log::CommitLog;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
-use crate::record::java_hash;
+use crate::record::{RecordView, java_hash};
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
 
@@ -126,6 +126,12 @@ impl Core {
         }
         let entry = queue.entry(offset).ok().flatten()?;
         (entry.physical_offset < readable || entry.is_pre_blank()).then_some(entry)
+    }
+
+    /// The record that an entry of a queue names; `None` when there is none.
+    pub fn queued_record(&mut self, queue: QueueHandle, offset: i64) -> Option<RecordView<'_>> {
+        let entry = self.entry(queue, offset)?;
+        self.log.record(entry.physical_offset).map(|(view, _)| view)
     }
 
     /// The record that starts at a physical offset, appended to `answer`; false when none does.

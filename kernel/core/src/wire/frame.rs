@@ -119,6 +119,14 @@ pub fn cut(data: &[u8]) -> Result<Cut<'_>, FrameError> {
     Ok(Cut::Frame(Frame { bytes, serialize_type: (word >> 24) as u8, header, body }))
 }
 
+/// The parts of a frame that was cut before, without its length; None: it is none.
+#[must_use]
+pub fn split(bytes: &[u8]) -> Option<Frame<'_>> {
+    let word = u32_at(bytes, 0)?;
+    let (header, body) = bytes[4..].split_at_checked((word & HEADER_SIZE_MASK) as usize)?;
+    Some(Frame { bytes, serialize_type: (word >> 24) as u8, header, body })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +150,9 @@ mod tests {
         assert_eq!(found.serialize_type, 1);
         assert_eq!((found.header, found.body), (&b"head"[..], &b"body!"[..]));
         assert_eq!(found.bytes, &data[4..size]);
+        assert_eq!(split(found.bytes), Some(found));
+        assert_eq!(split(&data[4..10]), None);
+        assert_eq!(split(&data[4..7]), None);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Items are key 0x01 value, with 0x02 between them (and, from 4.6 clients, after the last).
 
-use crate::protocol::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX, property};
+use crate::protocol::{ITEM_END, NAME_END, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, property};
 use hashbrown::HashSet;
 
+use super::answer::push_decimal;
 use super::swar;
 use crate::record::{Marks, Text};
 
@@ -21,6 +22,10 @@ pub struct Inspected<'a> {
     pub whole: &'a [u8],
     /// Whether the sender waits for the flush.
     pub waits: bool,
+    /// Whether it is a half message of a transaction.
+    pub is_half: bool,
+    /// Whether it names a topic or queue that a half message is for.
+    pub names_target: bool,
     pub marks: Marks<'a>,
 }
 
@@ -37,6 +42,66 @@ impl<'a> Inspected<'a> {
         };
         Text { parts: [before, after, cluster, &[]] }
     }
+}
+
+/// What the ends in bulk must know of a half message's text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HalfText<'a> {
+    pub group: &'a [u8],
+    /// `KEROLOX_SINK`; empty: it has none.
+    pub sink: &'a [u8],
+    /// Topic and queue that it is for; None: it needs the handler in Python.
+    pub target: Option<(&'a [u8], i32)>,
+    pub marks: Marks<'a>,
+}
+
+/// Walks the text of a half message.
+#[must_use]
+pub fn inspect_half(text: &[u8]) -> HalfText<'_> {
+    let mut found = HalfText::default();
+    let (mut topic, mut queue): (&[u8], &[u8]) = (b"", b"");
+    let mut names = 0u64;
+    let mut is_plain = true;
+    let mut start = 0;
+    for (count, item) in text.split(|byte| *byte == ITEM_END).enumerate() {
+        let name_end = separator(item, 0);
+        let (name, value) = (&item[..name_end], item.get(name_end + 1..).unwrap_or_default());
+        if name.is_empty() || value.is_empty() || value.contains(&NAME_END) || count >= FEW_ITEMS {
+            is_plain = false;
+        }
+        let bit = 1 << name_bit(name);
+        is_plain = is_plain && !(names & bit != 0 && is_named(&text[..start], name));
+        names |= bit;
+        start += item.len() + 1;
+        if name.is_empty() || value.is_empty() {
+            continue;
+        }
+        match name {
+            property::PRODUCER_GROUP => found.group = value,
+            property::SINK => found.sink = value,
+            property::REAL_TOPIC => topic = value,
+            property::REAL_QUEUE_ID => queue = value,
+            property::TAGS => found.marks.tags = Some(value),
+            property::KEYS => found.marks.keys = Some(value),
+            property::UNIQUE_KEY => found.marks.uniq_key = Some(value),
+            property::DELAY
+            | property::INNER_MULTI_DISPATCH
+            | property::TRANSACTION_CHECK_TIMES
+            | property::TRANSACTION_PREPARED_QUEUE_OFFSET => is_plain = false,
+            _ => {}
+        }
+    }
+    if is_plain && (1..=TOPIC_BYTES_MAX).contains(&topic.len()) {
+        found.target = small_number(queue).map(|queue| (topic, queue));
+    }
+    found
+}
+
+/// A number of up to five digits.
+fn small_number(text: &[u8]) -> Option<i32> {
+    let is_number = (1..=5).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    let value = || text.iter().fold(0, |value, digit| value * 10 + i32::from(digit - b'0'));
+    is_number.then(value)
 }
 
 /// Walks a property text; None when it is malformed, names an item twice, or has one that is not
@@ -84,6 +149,8 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
                     [&whole[..start.saturating_sub(1)], &[]]
                 };
             }
+            property::TRANSACTION_PREPARED if value == b"true" => found.is_half = true,
+            property::REAL_TOPIC | property::REAL_QUEUE_ID => found.names_target = true,
             property::DELAY
             | property::TRANSACTION_PREPARED
             | property::CLUSTER
@@ -128,6 +195,19 @@ fn is_named(text: &[u8], name: &[u8]) -> bool {
 fn has_distinct_names(text: &[u8]) -> bool {
     let mut names = HashSet::new();
     text.split(|byte| *byte == ITEM_END).all(|item| names.insert(&item[..separator(item, 0)]))
+}
+
+/// What the text of a half message ends with: where it is for.
+pub fn target_text(topic: &[u8], queue_id: i32, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(ITEM_END);
+    out.extend_from_slice(property::REAL_TOPIC);
+    out.push(NAME_END);
+    out.extend_from_slice(topic);
+    out.push(ITEM_END);
+    out.extend_from_slice(property::REAL_QUEUE_ID);
+    out.push(NAME_END);
+    push_decimal(out, i64::from(queue_id));
 }
 
 /// The text that is added to each item of a batch: the batch's own items and the cluster, with a
@@ -226,6 +306,49 @@ mod tests {
         assert!(inspect(&text(&twice)).is_none());
         assert!(inspect(b"a\0b\x01c\0d\x02e\x01\0").is_some());
         assert!(inspect(&text(&[("INNER_MULTI_DISPATCH", "q")])).is_none());
+    }
+
+    #[test]
+    fn a_half_message_is_told_apart() {
+        let half = text(&[("TRAN_MSG", "true"), ("WAIT", "false")]);
+        let found = inspect(&half).unwrap();
+        assert!(found.is_half && !found.waits && !found.names_target);
+        assert!(inspect(&text(&[("TRAN_MSG", "TRUE")])).is_none());
+        assert!(inspect(&text(&[("TRAN_MSG", "true"), ("REAL_QID", "1")])).unwrap().names_target);
+        let mut out = Vec::new();
+        target_text(b"T", 12, &mut out);
+        assert_eq!(out, b"\x02REAL_TOPIC\x01T\x02REAL_QID\x0112");
+    }
+
+    #[test]
+    fn the_text_of_a_half_names_its_target_when_nothing_is_unusual() {
+        let items = [("PGROUP", "g"), ("KEROLOX_SINK", "q/1/2/3"), ("REAL_TOPIC", "T")];
+        let plain = [&items[..], &[("REAL_QID", "7"), ("TAGS", "x")]].concat();
+        let plain_text = text(&plain);
+        let found = inspect_half(&plain_text);
+        assert_eq!((found.group, found.sink), (&b"g"[..], &b"q/1/2/3"[..]));
+        assert_eq!(found.target, Some((&b"T"[..], 7)));
+        assert_eq!(found.marks.tags, Some(&b"x"[..]));
+        let unusual = [
+            ("TAGS", "y"),
+            ("a", ""),
+            ("", "b"),
+            ("DELAY", "1"),
+            ("TRANSACTION_CHECK_TIMES", "1"),
+            ("TRAN_PREPARED_QUEUE_OFFSET", "1"),
+            ("c", "d\u{1}e"),
+            ("REAL_QID", "8"),
+        ];
+        for item in unusual {
+            let items = text(&[&plain[..], &[item]].concat());
+            let found = inspect_half(&items);
+            assert_eq!((found.group, found.target), (&b"g"[..], None), "{item:?}");
+        }
+        for queue in ["", "123456", "-1", "x"] {
+            let items = text(&[&items[..], &[("REAL_QID", queue)]].concat());
+            assert_eq!(inspect_half(&items).target, None, "{queue}");
+        }
+        assert!(inspect_half(b"").target.is_none());
     }
 
     #[test]

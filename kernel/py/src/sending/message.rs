@@ -1,0 +1,158 @@
+//! Messages of Python as they travel.
+
+use kerolox_core::client::send::{OwnProperties, PropertyText};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::{PyTraverseError, ffi, intern};
+
+use crate::sending::counters::Id;
+use crate::sending::sender::Sender;
+
+/// What is read of a plain message.
+pub struct Parts<'py> {
+    /// Its body, neither empty nor too long.
+    pub body: Bound<'py, PyBytes>,
+    /// Whether it waits until it is stored.
+    pub wait: bool,
+    /// Its flag.
+    pub flag: i64,
+    keys: Bound<'py, PyString>,
+    tags: Bound<'py, PyString>,
+    properties: Bound<'py, PyDict>,
+}
+
+/// How the members of messages are read.
+///
+/// To look each up by its name is most of what reading a message costs, so the places of slots are
+/// found once.
+pub struct Members {
+    class: Py<PyType>,
+    /// Where an instance keeps each of `NAMES`, in bytes from its start; None: they are no slots.
+    slots: Option<[usize; NAMES.len()]>,
+}
+
+/// What is read of a message.
+const NAMES: [&str; 7] =
+    ["body", "delay_level", "wait_store_ok", "flag", "keys", "tags", "properties"];
+
+impl Members {
+    /// Those of a class.
+    pub fn of(class: &Bound<'_, PyType>) -> PyResult<Self> {
+        let mut slots = [0; NAMES.len()];
+        for (name, slot) in NAMES.iter().zip(&mut slots) {
+            let Some(found) = place_of(class, name)? else {
+                return Ok(Self { class: class.clone().unbind(), slots: None });
+            };
+            *slot = found;
+        }
+        Ok(Self { class: class.clone().unbind(), slots: Some(slots) })
+    }
+
+    /// Reads a message; None: it is of another class, or lacks one.
+    fn read<'py>(&self, message: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; NAMES.len()]> {
+        if message.get_type_ptr() != self.class.as_ptr().cast() {
+            return None;
+        }
+        let member = |index: usize| {
+            let Some(slots) = &self.slots else { return message.getattr(NAMES[index]).ok() };
+            // SAFETY: the thread is attached. The message is an instance of the class itself, all of
+            // whose instances have a slot at this place: a reference that it owns, or null.
+            unsafe {
+                let slot = message.as_ptr().byte_add(slots[index]).cast::<*mut ffi::PyObject>();
+                Bound::from_borrowed_ptr_or_opt(message.py(), slot.read())
+            }
+        };
+        let (body, delay, wait, flag) = (member(0)?, member(1)?, member(2)?, member(3)?);
+        Some([body, delay, wait, flag, member(4)?, member(5)?, member(6)?])
+    }
+
+    pub fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.class)
+    }
+}
+
+/// Where the instances of a class keep a slot; None: it is none.
+fn place_of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<usize>> {
+    let py = class.py();
+    let slot = class.getattr(name)?;
+    if !slot.get_type().is(&py.import("types")?.getattr("MemberDescriptorType")?) {
+        return Ok(None);
+    }
+    let size: usize = class.getattr("__basicsize__")?.extract()?;
+    let object_type = py.get_type::<PyAny>();
+    let (probe, mark) = (object_type.call_method1("__new__", (class,))?, object_type.call0()?);
+    slot.call_method1("__set__", (&probe, &mark))?;
+    let first = size_of::<ffi::PyObject>();
+    let last = size.saturating_sub(size_of::<*mut ffi::PyObject>());
+    Ok((first..=last).step_by(align_of::<*mut ffi::PyObject>()).find(|at| {
+        // SAFETY: an instance has `size` bytes, which are zeroed when it is made, and begins at a
+        // multiple of a pointer's alignment. What is read is compared, not followed.
+        unsafe { probe.as_ptr().byte_add(*at).cast::<*mut ffi::PyObject>().read() == mark.as_ptr() }
+    }))
+}
+
+impl<'py> Parts<'py> {
+    /// Reads a message; None: it is not plain, or is made of odd things.
+    pub fn of(sender: &Sender, message: &Bound<'py, PyAny>) -> Option<Self> {
+        let [body, delay, wait, flag, keys, tags, properties] = sender.members.read(message)?;
+        let body = body.cast_into_exact::<PyBytes>().ok()?;
+        let size = body.as_bytes().len();
+        if size == 0 || size > sender.body_bytes_max || delay.is_truthy().ok()? {
+            return None;
+        }
+        Some(Self {
+            body,
+            wait: wait.is_truthy().ok()?,
+            flag: whole_number(&flag)?,
+            keys: joined(keys)?,
+            tags: tags.cast_into_exact().ok()?,
+            properties: properties.cast_into_exact().ok()?,
+        })
+    }
+
+    /// Its properties, if they are plain.
+    pub fn plain_properties<'a>(&'a self, message_id: &'a str) -> Option<OwnProperties<'a>> {
+        if !self.properties.is_empty() {
+            return None;
+        }
+        let (keys, tags) = (self.keys.to_str().ok()?, self.tags.to_str().ok()?);
+        let own = OwnProperties { keys, tags, is_waiting: self.wait, message_id };
+        own.is_plain().then_some(own)
+    }
+
+    /// Appends the property text; None: it can't be made here.
+    pub fn push_properties(&self, out: &mut Vec<u8>, id: &Id) -> Option<usize> {
+        let mut text = PropertyText::begin(out);
+        if !self.properties.is_empty() {
+            for (name, value) in self.properties.iter() {
+                text.user(text_of(&name)?, text_of(&value)?)?;
+            }
+        }
+        text.end(self.keys.to_str().ok()?, self.tags.to_str().ok()?, self.wait, id.as_str())
+    }
+}
+
+/// Keys as one text. What can be gone through only once is left alone.
+fn joined(keys: Bound<'_, PyAny>) -> Option<Bound<'_, PyString>> {
+    let keys = match keys.cast_into_exact::<PyString>() {
+        Ok(text) => return Some(text),
+        Err(error) => error.into_inner(),
+    };
+    if !keys.is_exact_instance_of::<PyList>() && !keys.is_exact_instance_of::<PyTuple>() {
+        return None;
+    }
+    let py = keys.py();
+    let text = intern!(py, " ").call_method1(intern!(py, "join"), (keys,)).ok()?;
+    text.cast_into_exact().ok()
+}
+
+/// An `int` that is nothing more special.
+fn whole_number(value: &Bound<'_, PyAny>) -> Option<i64> {
+    value.cast_exact::<PyInt>().ok()?.extract().ok()
+}
+
+/// The text of a `str` that has no half of a surrogate pair.
+fn text_of<'a>(value: &'a Bound<'_, PyAny>) -> Option<&'a str> {
+    value.cast_exact::<PyString>().ok()?.to_str().ok()
+}

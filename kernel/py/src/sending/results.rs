@@ -1,0 +1,129 @@
+//! Results of sends, and how their futures get them.
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyType};
+
+use crate::sending::channel::{Kind, Send};
+use crate::sending::sender::Sender;
+
+/// Members of a result.
+pub const RESULT_MEMBERS: usize = 7;
+
+static OPEN_SEND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// What an answer says beside the offsets.
+pub struct Stored<'py> {
+    pub queue: Bound<'py, PyAny>,
+    pub region: Bound<'py, PyString>,
+    pub is_traced: bool,
+}
+
+impl<'py> Stored<'py> {
+    /// The result of one message.
+    pub fn result(
+        &self,
+        sender: &Sender,
+        message_id: Bound<'py, PyString>,
+        offset_id: Bound<'py, PyString>,
+        queue_offset: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.queue.py();
+        let members: [Bound<'py, PyAny>; RESULT_MEMBERS] = [
+            sender.status.bind(py).clone(),
+            message_id.into_any(),
+            offset_id.into_any(),
+            self.queue.clone(),
+            queue_offset.into_pyobject(py)?.into_any(),
+            self.region.clone().into_any(),
+            self.is_traced.into_pyobject(py)?.to_owned().into_any(),
+        ];
+        // SAFETY: the thread is attached, and `Sender` has made sure that the type is a subclass of
+        // tuple. `tuple.__new__` makes such an instance in the same way. Nobody else has seen it
+        // while its members are set, each of which is an owned reference.
+        unsafe {
+            let class = sender.result_type.bind(py).as_type_ptr();
+            let result = ffi::PyType_GenericAlloc(class, RESULT_MEMBERS as ffi::Py_ssize_t);
+            let result = Bound::from_owned_ptr_or_err(py, result)?;
+            for (index, member) in members.into_iter().enumerate() {
+                ffi::PyTuple_SetItem(result.as_ptr(), index as ffi::Py_ssize_t, member.into_ptr());
+            }
+            // It can be part of no cycle: texts, numbers, and a queue and a status that know nothing.
+            // Where thousands of sends are open, collections are half of what each costs.
+            ffi::PyObject_GC_UnTrack(result.as_ptr().cast());
+            Ok(result)
+        }
+    }
+}
+
+/// Completes a future, unless it was cancelled.
+pub fn set_result(future: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    // SAFETY: the thread is attached, the arguments are borrowed references that live through the
+    // call, and a null pointer ends them. `call_method1` would make a bound method and a tuple.
+    let done = unsafe {
+        ffi::PyObject_CallMethodObjArgs(
+            future.as_ptr(),
+            intern!(py, "set_result").as_ptr(),
+            result.as_ptr(),
+            std::ptr::null_mut::<ffi::PyObject>(),
+        )
+    };
+    // SAFETY: it is null with an error set, or an owned reference.
+    match unsafe { Bound::from_owned_ptr_or_err(py, done) } {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            if is_done(future) {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A future is done or cancelled.
+pub fn is_done(future: &Bound<'_, PyAny>) -> bool {
+    let name = intern!(future.py(), "done");
+    future.call_method0(name).and_then(|done| done.is_truthy()).unwrap_or(true)
+}
+
+/// A send that is open no more, as Python's `OpenSend`.
+pub fn open_send<'py>(py: Python<'py>, send: &Send, deadline: f64) -> PyResult<Bound<'py, PyAny>> {
+    let class = OPEN_SEND.import(py, "kerolox.codec.sending", "OpenSend")?;
+    let lane = send.lane.get();
+    let sender = lane.sender.get();
+    let go_on = sender.go_on.bind(py);
+    let none = || py.None().into_bound(py);
+    let queue = lane.queues[send.index].queue.bind(py);
+    let (future, go_on, message, batch, id) = match &send.kind {
+        Kind::Awaited(future, id) => {
+            let id = id.bind(py).clone().into_any();
+            (future.bind(py).clone(), none(), none(), none(), id)
+        }
+        Kind::Submitted(future, id, message) => {
+            let id = id.bind(py).clone().into_any();
+            let message = message.bind(py).clone();
+            (future.bind(py).clone(), go_on.clone(), message, none(), id)
+        }
+        Kind::Batch(batch) => {
+            let ids = batch.get().message_ids(py)?;
+            let id = intern!(py, ",").call_method1(intern!(py, "join"), (ids,))?;
+            (none(), go_on.clone(), none(), batch.bind(py).clone().into_any(), id)
+        }
+    };
+    class.call1((
+        future,
+        go_on,
+        message,
+        batch,
+        id,
+        queue,
+        send.is_given,
+        send.asked_at,
+        deadline,
+        send.timeout_ms,
+    ))
+}

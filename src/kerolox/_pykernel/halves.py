@@ -1,0 +1,185 @@
+"""Half messages in bulk, record by record; see :class:`kerolox.kernel.HalfKernel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.kernel import (
+    HALF_QUEUE,
+    HALF_RUNS_MAX,
+    OP_PROPERTIES,
+    REMOVE_TAG,
+    HalfRun,
+    HalvesEnded,
+    Record,
+)
+from kerolox.kernel.status import PutMessageStatus
+from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
+from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
+from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_BYTES_MAX
+from kerolox.protocol.records import RecordView, parse_record
+
+if TYPE_CHECKING:
+    from kerolox.kernel import RecordStore
+
+_OP_PROPERTIES = OP_PROPERTIES.encode()
+_REMOVE_TAG = REMOVE_TAG.encode()
+_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+_PUT_OK = int(PutMessageStatus.PUT_OK)
+_NUMBER_BYTES_MAX = 19
+_ITEMS_MAX = 64
+"""A half with more properties needs the handler in Python."""
+_ITEM_END, _NAME_END = ITEM_END.encode(), NAME_END.encode()
+_ODD_NAMES = frozenset(
+    name.encode()
+    for name in (
+        PropertyKey.DELAY,
+        PropertyKey.INNER_MULTI_DISPATCH,
+        PropertyKey.TRANSACTION_CHECK_TIMES,
+        PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
+    )
+)
+"""A half with one of them needs the handler in Python."""
+
+
+class _Half(NamedTuple):
+    record: RecordView
+    data: bytes
+
+    def value(self, name: str) -> str:
+        """A property; empty when it is missing."""
+        return (property_value(self.record.properties, name) or b"").decode(errors="replace")
+
+
+class HalvesOfStore:
+    """``HalfKernel`` on the store of a native kernel that is older than it."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    def set_halves(self, fast: bool) -> None:
+        """All sends of half messages are slow."""
+
+    def half_runs(
+        self, group: str, start: int, end: int, max_bytes: int
+    ) -> tuple[int, list[HalfRun]]:
+        """See ``HalfKernel``."""
+        return half_runs(self._store, group, start, end, max_bytes)
+
+    def half_ops(self, start: int, end: int) -> list[int]:
+        """See ``HalfKernel``."""
+        return half_ops(self._store, start, end)
+
+    def end_halves(
+        self, first: int, count: int, commit: bool, now_ms: int, host: bytes
+    ) -> HalvesEnded:
+        """See ``HalfKernel``."""
+        return end_halves(self._store, first, count, commit, now_ms, host)
+
+
+def half_runs(
+    store: RecordStore, group: str, start: int, end: int, max_bytes: int
+) -> tuple[int, list[HalfRun]]:
+    """See ``HalfKernel``."""
+    runs: list[HalfRun] = []
+    offset, bytes_read = start, 0
+    while offset < end and bytes_read < max_bytes:
+        half = _half(store, offset)
+        bytes_read += len(half.data) if half else 0
+        sink = half.value(PropertyKey.SINK) if half else ""
+        if half and sink and half.value(PropertyKey.PRODUCER_GROUP) == group:
+            is_plain = _target(half.record) is not None
+            last = runs[-1] if runs else None
+            if last and last[0::3] == (sink, is_plain) and last.first + last.count == offset:
+                runs[-1] = last._replace(count=last.count + 1)
+            elif len(runs) == HALF_RUNS_MAX:
+                break
+            else:
+                runs.append(HalfRun(sink, offset, 1, is_plain))
+        offset += 1
+    return offset, runs
+
+
+def half_ops(store: RecordStore, start: int, end: int) -> list[int]:
+    """See ``HalfKernel``."""
+    return [_half_of(store, offset) for offset in range(start, end)]
+
+
+def end_halves(
+    store: RecordStore, first: int, count: int, commit: bool, now_ms: int, host: bytes
+) -> HalvesEnded:
+    """See ``HalfKernel``."""
+    first_op = 0
+    for number in range(count):
+        offset = first + number
+        half = _half(store, offset)
+        target = None if half is None else _target(half.record)
+        if half is None or target is None:
+            return HalvesEnded(number, first_op)
+        if commit and store.append(_final(half, *target)).status != _PUT_OK:
+            return HalvesEnded(number, first_op)
+        done = store.append(
+            Record(
+                OP_HALF_TOPIC.encode(), HALF_QUEUE, 0, 0, now_ms, host, host, 0, 0, b"%d" % offset,
+                _OP_PROPERTIES,
+            )
+        )  # fmt: skip
+        if done.status != _PUT_OK:
+            return HalvesEnded(number, first_op, unnoted=commit)
+        if number == 0:
+            first_op = done.queue_offset
+    return HalvesEnded(count, first_op)
+
+
+def _half(store: RecordStore, offset: int) -> _Half | None:
+    entry = store.queue_entry(HALF_TOPIC, HALF_QUEUE, offset)
+    data = None if entry is None else store.lookup(entry[0])
+    record = None if data is None else parse_record(data, 0, len(data))
+    return None if record is None or data is None else _Half(record, data)
+
+
+def _half_of(store: RecordStore, op_offset: int) -> int:
+    entry = store.queue_entry(OP_HALF_TOPIC, HALF_QUEUE, op_offset)
+    data = None if entry is None else store.lookup(entry[0])
+    record = None if data is None else parse_record(data, 0, len(data))
+    if data is None or record is None:
+        return -1
+    text = data[record.body_start : record.body_end]
+    is_number = len(text) <= _NUMBER_BYTES_MAX and text.isdigit()
+    is_end = property_value(record.properties, PropertyKey.TAGS) == _REMOVE_TAG
+    return int(text) if is_number and is_end else -1
+
+
+def _target(record: RecordView) -> tuple[bytes, int] | None:
+    """Topic and queue that a plain half is for; None: it is not plain."""
+    items = [item.split(_NAME_END) for item in record.properties.split(_ITEM_END)]
+    if len(items) > _ITEMS_MAX or any(
+        len(item) != 2 or not item[0] or not item[1] for item in items
+    ):
+        return None
+    properties = {name: value for name, value in items}
+    if len(properties) != len(items) or not _ODD_NAMES.isdisjoint(properties):
+        return None
+    topic = properties.get(PropertyKey.REAL_TOPIC.encode(), b"")
+    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID.encode(), b"")
+    is_queue = 0 < len(queue_text) < 6 and queue_text.isdigit()
+    if not 0 < len(topic) <= TOPIC_BYTES_MAX or not is_queue:
+        return None
+    return topic, int(queue_text)
+
+
+def _final(half: _Half, topic: bytes, queue_id: int) -> Record:
+    record, data = half
+    return Record(
+        topic,
+        queue_id,
+        record.flag,
+        record.sys_flag & ~(TRANSACTION_MASK | HOST_V6_MASK) | _COMMIT,
+        record.born_timestamp,
+        data[record.born_host_start : record.store_time_start],
+        data[record.store_time_start + 8 : record.store_host_end],
+        record.reconsume_times,
+        record.physical_offset,
+        data[record.body_start : record.body_end],
+        record.properties,
+    )

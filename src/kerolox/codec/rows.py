@@ -1,0 +1,44 @@
+"""Rows of a table as messages of batches: whose encoder this process uses."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Protocol, cast
+
+from kerolox.codec import row_twin
+from kerolox.codec.row_twin import RowColumns, RowIds, RowRules, TextColumn
+from kerolox.kernel.choice import kernel_name, load_kernel
+
+
+class RowCodec(Protocol):
+    """What differs between the native encoder and its twin in Python."""
+
+    @staticmethod
+    def first_fault(columns: RowColumns, start: int, stop: int, rules: RowRules) -> int:
+        """See :func:`kerolox.codec.row_twin.first_fault`."""
+
+    @staticmethod
+    def encode_rows(
+        columns: RowColumns, start: int, stop: int, rules: RowRules, ids: RowIds
+    ) -> tuple[bytes, bytes]:
+        """See :func:`kerolox.codec.row_twin.encode_rows`."""
+
+    @staticmethod
+    def hash_texts(texts: TextColumn, count: int) -> bytes:
+        """See :func:`kerolox.codec.row_twin.hash_texts`."""
+
+
+@cache
+def row_codec(name: str | None = None) -> RowCodec:
+    """The encoder of a kernel, of the one that is in use when none is named.
+
+    Raises:
+        ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
+    """
+    chosen = kernel_name() if name is None else name
+    if chosen == "native":
+        kernel = load_kernel(chosen)
+        # A native kernel that was built before it had an encoder of rows has none.
+        if hasattr(kernel, "encode_rows"):
+            return cast("RowCodec", kernel)
+    return cast("RowCodec", row_twin)

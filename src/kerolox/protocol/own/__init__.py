@@ -1,0 +1,1 @@
+"""Requests of Kerolox's own, which no release of RocketMQ has."""
