@@ -132,7 +132,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupt_when(condition):
     def wait():
-        while not condition():
+        while not condition():  # the program has a deadline
             time.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
     threading.Thread(target=wait, daemon=True).start()

@@ -1,64 +1,73 @@
-"""The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``."""
+"""The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``.
 
-from kerolox.client.aio.connection import Connection, connect
-from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
-from kerolox.client.aio.consumers.pull_consumer import PullConsumer
-from kerolox.client.aio.consumers.push.listening import MessageListener, OneMessageListener
-from kerolox.client.aio.consumers.push.owning.queue_events import (
-    QueueChangeCallback,
-    QueuesCallback,
-)
-from kerolox.client.aio.consumers.push_consumer import PushConsumer
-from kerolox.client.aio.producers.open_transaction import Transaction
-from kerolox.client.aio.producers.preparing import QueueSelector
-from kerolox.client.aio.producers.producer import Producer
-from kerolox.client.aio.producers.transaction import (
-    LocalTransaction,
-    TransactionCheck,
-    TransactionProducer,
-)
-from kerolox.client.aio.settings import (
-    ClientSettings,
-    LitePullConsumerSettings,
-    ProducerSettings,
-    PullConsumerSettings,
-    PushConsumerSettings,
-)
-from kerolox.client.core.consuming.offsets import OffsetStorage
-from kerolox.client.core.consuming.outcome import AckIndex, ConsumeStatus, Outcome
-from kerolox.client.core.consuming.pull import PullResult, PullStatus
-from kerolox.client.core.consuming.rebalance import (
-    AllocationStrategy,
-    QueueChange,
-    allocate_by_consistent_hash,
-)
-from kerolox.client.core.consuming.strategies import (
-    allocate_by_config,
-    allocate_by_machine_room,
-    allocate_nearby,
-)
-from kerolox.client.core.hooks import (
-    ConsumeContext,
-    ConsumeHook,
-    EndTransactionContext,
-    EndTransactionHook,
-    RpcHook,
-    SendContext,
-    SendHook,
-)
-from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
-from kerolox.client.core.sending.selectors import (
-    select_by_hash,
-    select_by_machine_room,
-    select_by_random,
-)
-from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
-from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
-from kerolox.client.core.tracing.trace import TraceView
-from kerolox.message import ConsumeFromWhere, MessageModel
-from kerolox.protocol.compression import CompressionType
-from kerolox.security.credentials import Credentials
-from kerolox.security.tls import Tls, TlsSettings
+The names are imported when they are first asked for. So modules of :mod:`kerolox.client.core` can
+be had without the clients, which commands and the workers of Spark start faster by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerolox.client.exported import (
+        AckIndex,
+        AllocationStrategy,
+        ClientSettings,
+        CompressionType,
+        Connection,
+        ConsumeContext,
+        ConsumeFromWhere,
+        ConsumeHook,
+        ConsumeStatus,
+        Credentials,
+        EndTransactionContext,
+        EndTransactionHook,
+        FilterClass,
+        LitePullConsumer,
+        LitePullConsumerSettings,
+        LocalTransaction,
+        MessageListener,
+        MessageModel,
+        OffsetStorage,
+        OneMessageListener,
+        Outcome,
+        Producer,
+        ProducerSettings,
+        PullConsumer,
+        PullConsumerSettings,
+        PullResult,
+        PullStatus,
+        PushConsumer,
+        PushConsumerSettings,
+        QueueChange,
+        QueueChangeCallback,
+        QueuesCallback,
+        QueueSelector,
+        ReplyMessage,
+        RpcHook,
+        SendContext,
+        SendHook,
+        SendResult,
+        SendStatus,
+        Tls,
+        TlsSettings,
+        TraceView,
+        Transaction,
+        TransactionCheck,
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+        allocate_by_config,
+        allocate_by_consistent_hash,
+        allocate_by_machine_room,
+        allocate_nearby,
+        connect,
+        create_reply,
+        select_by_hash,
+        select_by_machine_room,
+        select_by_random,
+        split_batches,
+    )
 
 __all__ = [
     "AckIndex",
@@ -73,6 +82,7 @@ __all__ = [
     "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
+    "FilterClass",
     "LitePullConsumer",
     "LitePullConsumerSettings",
     "LocalTransaction",
@@ -118,3 +128,16 @@ __all__ = [
     "select_by_random",
     "split_batches",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """A public name, imported now."""
+    if name in __all__:
+        from kerolox.client import exported
+
+        return getattr(exported, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -31,11 +31,14 @@ class Subscription:
     codes: tuple[int, ...] = ()
     version: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     class_filter_mode: bool = False
+    class_source: str = ""
+    """That of the filter class whose name ``expression`` is (``filterClassSource``)."""
 
     @property
     def tag_codes(self) -> tuple[int, ...] | None:
         """The codes to match; None when every message matches."""
-        return None if self.expression in ("", ALL_TAGS) else self.codes
+        matches_all = self.class_filter_mode or self.expression in ("", ALL_TAGS)
+        return None if matches_all else self.codes
 
     def matches(self, tags: str | None) -> bool:
         """The exact check by text that the client makes after the broker's check by code."""

@@ -144,8 +144,8 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer_of(broker: Broker) -> AsyncIterator[Peer]:
-    """A client with a connection of its own."""
+async def peer_at(address: str) -> AsyncIterator[Peer]:
+    """A client of the broker at an address, with a connection of its own."""
     peer: Peer
 
     async def on_request(command: RemotingCommand, connection: object) -> RemotingCommand | None:
@@ -155,5 +155,12 @@ async def peer_of(broker: Broker) -> AsyncIterator[Peer]:
         return command.response(0, "from the client", {"seen": command.code}, body=b"{}")
 
     async with RemotingClient(on_request=on_request) as client:
-        peer = Peer(f"127.0.0.1:{broker.port}", client)
+        peer = Peer(address, client)
+        yield peer
+
+
+@asynccontextmanager
+async def peer_of(broker: Broker) -> AsyncIterator[Peer]:
+    """A client with a connection of its own."""
+    async with peer_at(f"127.0.0.1:{broker.port}") as peer:
         yield peer

@@ -1,10 +1,17 @@
-"""Topics and messages for the Spark tests, made over blocking connections; their Spark."""
+"""Topics and messages for the Spark tests, made over blocking connections; their Spark.
+
+``python -m tests.support.clients.spark`` makes :data:`SHARED_CLASSES`, with which each Spark starts
+faster.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
+import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -15,12 +22,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import kerolox
 from kerolox.errors import RemotingError
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
+from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
 from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 
@@ -39,7 +49,10 @@ __all__ = [
     "Sending",
     "Sent",
     "Topics",
+    "limited",
+    "needs_limits",
     "read_to_end",
+    "share_classes",
     "spark_variables",
 ]
 
@@ -48,12 +61,21 @@ IN_FLIGHT_MAX = 256
 SECONDS_OF_SPARK = 240
 """A deadline for what takes Spark some seconds on a machine that does nothing else."""
 
+_CACHE = Path(__file__).resolve().parents[3] / ".cache"
+_HOME = _CACHE / f"spark-{version('pyspark')}"
+
+SHARED_CLASSES = _HOME / "classes.jsa"
+"""Spark's classes as Java has loaded them once; Java does without where they do not fit."""
+
+_JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
+)
+
 QUICK = {
     # Quickly compiled code, no second look at the jars' bytecode: a session lives for a minute.
-    "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-    ),
+    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -XX:SharedArchiveFile={SHARED_CLASSES}",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
@@ -64,25 +86,73 @@ QUICK = {
 }
 """Settings of a Spark session that costs little."""
 
-_CACHE = Path(__file__).resolve().parents[3] / ".cache"
+needs_limits = pytest.mark.skipif(not HAS_READ_LIMITS, reason="PySpark 4.1 bounds no micro-batches")
+
+
+def limited(**options: str) -> dict[str, str]:
+    """Options that bound micro-batches, none of them where PySpark can't."""
+    return options if HAS_READ_LIMITS else {}
 
 
 def spark_variables() -> dict[str, str]:
     """Variables of a driver: this interpreter, this package, and a ``SPARK_HOME`` without PySpark's
     archive. Of that each of Spark's Python processes, one per stream and more per batch, compiles
     what it imports: a second and a half. Without it they import the installed PySpark, compiled."""
-    home = _CACHE / f"spark-{version('pyspark')}"
-    home.mkdir(parents=True, exist_ok=True)
+    _HOME.mkdir(parents=True, exist_ok=True)
     for part in ("bin", "jars", "sbin"):
         with contextlib.suppress(FileExistsError):
-            (home / part).symlink_to(str(files("pyspark") / part))
+            (_HOME / part).symlink_to(str(files("pyspark") / part))
     source = str(Path(kerolox.__file__).parents[1])
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def share_classes() -> None:
+    """Make :data:`SHARED_CLASSES`, once for a checkout: each Spark after that needs half the
+    processor's time to start. Whoever comes while another makes them returns at once."""
+    if SHARED_CLASSES.exists():
+        return
+    environment = os.environ | spark_variables()
+    with (_HOME / "classes.lock").open("w") as lock, contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if SHARED_CLASSES.exists():
+            return
+        made = SHARED_CLASSES.with_suffix(".new")
+        made.unlink(missing_ok=True)
+        options = f"{_JAVA_OPTIONS} -XX:ArchiveClassesAtExit={made}"
+        program = [sys.executable, "-W", "ignore", "-c", _LOADING]
+        settings = json.dumps(QUICK | {"spark.driver.extraJavaOptions": options})
+        # Without them all works as well.
+        subprocess.run(
+            [*program, settings], env=environment, capture_output=True, timeout=SECONDS_OF_SPARK
+        )
+        if made.exists():
+            made.rename(SHARED_CLASSES)
+
+
+_LOADING = """
+import json, sys, tempfile
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.master("local[2]").config(map=json.loads(sys.argv[1])).getOrCreate()
+with tempfile.TemporaryDirectory() as folder:
+    rows = session.range(0, 9, 1, 2).selectExpr("id", "id % 3 AS rest")
+    rows.write.parquet(f"{folder}/rows")
+    rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("rest").count().collect()
+    stream = session.readStream.schema(rows.schema).parquet(f"{folder}/rows")
+    writer = stream.writeStream.foreachBatch(lambda frame, batch: frame.collect())
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    writer.start().awaitTermination()
+java = session.sparkContext._gateway.proc
+session.stop()
+java.stdin.close()
+java.wait(120)
+"""
+"""Loads the classes of usual queries, and ends when Java has ended."""
 
 
 @dataclass
@@ -265,3 +335,7 @@ def _request(topic: str, message: Sent) -> RemotingCommand:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    share_classes()

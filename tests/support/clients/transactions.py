@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kerolox.broker.services.transactions import TRANSACTION_GROUP
+from kerolox.broker.services.op_queue import TRANSACTION_GROUP
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message

@@ -12,7 +12,7 @@ import pytest
 
 import kerolox
 from kerolox import client, errors
-from kerolox.client import sync
+from kerolox.client import exported, sync
 from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.client.core.validate import check_body
 from kerolox.errors import ConfigError, MessageRejectedError
@@ -50,6 +50,21 @@ def test_importing_kerolox_imports_no_client() -> None:
     code = "import sys, kerolox; print([m for m in sys.modules if m.startswith('kerolox.client')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_decides_in_the_clients_is_imported_without_the_clients() -> None:
+    code = (
+        "import sys, kerolox.client.core.routes; print('kerolox.client.aio.client' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_package_of_the_clients_has_the_names_of_its_exports() -> None:
+    assert client.__all__ == exported.__all__
+    assert set(client.__all__) <= set(dir(client))
+    with pytest.raises(AttributeError, match="Consumer"):
+        client.Consumer  # type: ignore[attr-defined]  # noqa: B018
 
 
 # -- choices and keywords -----------------------------------------------------------------------

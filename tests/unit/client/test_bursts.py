@@ -13,6 +13,7 @@ from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.client_connection import TURN_BYTES_MAX
 from kerolox.remoting.connection import WRITE_HIGH_WATER_BYTES
+from kerolox.remoting.core.line import QueuedSend
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
@@ -33,7 +34,7 @@ async def test_a_burst_of_sends_is_stored_whole_and_in_order() -> None:
         broker.routes["T"] = route_body({"a": broker.address}, queues=1)
         async with Producer("group", broker.address, settings=settings()) as producer:
             await producer.send(Message("T", b"first"))
-            producer._open_cluster().remoting.connection(broker.address)._open_calls_max = 100
+            producer._open_cluster().remoting.connection(broker.address).sends.calls_max = 100
             many = [Message("T", b"%04d" % index + bytes(1_020)) for index in range(3_000)]
             results = await asyncio.gather(*map(producer.send, many))
         assert [each.body for each in broker.seen[SEND][1:]] == [each.body for each in many]
@@ -61,7 +62,9 @@ async def test_a_burst_to_a_broker_that_reads_nothing_leaves_little_unsent(batch
             assert unsent < WRITE_HIGH_WATER_BYTES + TURN_BYTES_MAX + MIB
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
             assert {type(each) for each in outcomes} == {RequestTimeoutError}
-            assert len(connection.sends) == len(connection._queued_sends) == 0
+            assert len(connection.sends) == 0
+            waiting = connection.requests.line.entries.values()
+            assert not any(isinstance(each, QueuedSend) for each in waiting)
             server._transport.resume_reading()
             assert (await producer.send(Message("T", b"last"))).is_ok
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from kerolox.client.core.consuming.flow import FlowControl, FlowLimits
+from kerolox.client.core.consuming.flow import FlowControl, FlowLimits, Hold
+from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.errors import ConfigError
 from kerolox.protocol.codes import PullSysFlag
 from kerolox.protocol.fastjson import dumps
@@ -75,7 +74,19 @@ class QueueBrokerStub:
     address = "127.0.0.1:1"
 
 
-async def test_a_consumer_has_at_most_its_limit_and_one_pull_for_each_queue() -> None:
+async def test_a_consumer_has_at_most_its_limit_and_one_pull_for_each_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: set[int] = set()
+    hold = FlowControl.hold
+
+    def noted(self: FlowControl, topic: str, queue: ProcessQueue, **named: bool) -> Hold | None:
+        found = hold(self, topic, queue, **named)
+        if found is not None:
+            held.add(id(queue))
+        return found
+
+    monkeypatch.setattr(FlowControl, "hold", noted)
     async with QueueBroker(count=200) as broker:
         broker.routes["T"] = route_body({"a": broker.address}, queues=10)
         consumer = Consumer(broker, cached_messages_in_all_max=30, pull_batch_size=10)
@@ -83,10 +94,9 @@ async def test_a_consumer_has_at_most_its_limit_and_one_pull_for_each_queue() ->
         async with consumer:
             assert consumer._parts is not None
             flow = consumer._parts.pulling.flow
-            await until(lambda: flow.everything.messages >= 100)
-            for _ in range(20):
-                await asyncio.sleep(0.001)
-                assert flow.everything.messages <= 30 + 10 * 10
+            # A queue that is held has no pull, and nothing leaves a queue before the gate opens.
+            await until(lambda: len(held) == 10)
+            assert 100 <= flow.everything.messages <= 30 + 10 * 10
             consumer.gate.set()
             await until(lambda: len(consumer.got) == 2_000)
         assert flow.everything.messages == 0

@@ -12,7 +12,7 @@ import pytest_asyncio
 from kerolox.client import ConsumeStatus, MessageModel, Outcome
 from kerolox.client.aio.consumers.push import orderly
 from kerolox.message import MessageExt, MessageQueue, decode_properties
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import PullSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps, loads
 from tests.support.eventually import until
@@ -375,3 +375,40 @@ async def test_what_is_cancelled_anywhere_leaves_an_ordered_queue_read_once_and_
 
     assert await each_await(attempt) >= 1
     await nothing_is_left(broker)
+
+
+async def test_pulls_of_an_ordered_queue_bring_no_offset_along(broker: LockBroker) -> None:
+    broker.count = 100
+    consumer = Orderly(broker)
+    async with consumer:
+        await until(lambda: len(consumer.seen) == 100)
+    pulls = [c.ext_fields for c in broker.seen[RequestCode.PULL_MESSAGE]]
+    ordered = [fields for fields in pulls if fields["topic"] == "T"]
+    assert len(ordered) > 1
+    assert not any(int(each["sysFlag"]) & PullSysFlag.COMMIT_OFFSET for each in ordered)
+    assert broker.committed["T", 0] == 100
+
+
+async def test_a_queue_that_goes_stores_its_offset_after_a_store_under_way(
+    broker: LockBroker,
+) -> None:
+    answered = asyncio.Event()
+
+    async def slow(command: RemotingCommand) -> RemotingCommand:
+        stored.append(int(command.ext_fields["commitOffset"]))
+        await answered.wait()
+        return await broker.note(command)
+
+    stored: list[int] = []
+    broker.answers[UPDATE], broker.count = slow, 1
+    async with Orderly(broker, persist_interval_ms=10) as consumer:
+        await until(lambda: bool(stored))
+        broker.add(1)
+        table = consumer._running.offsets.table
+        await until(lambda: table.read(T0) == 2)
+        going = asyncio.ensure_future(consumer._running.ownership.give_up([T0]))
+        await until(lambda: consumer._assignments[T0].process_queue.is_dropped)
+        assert stored == [1]
+        answered.set()
+        await going
+        assert stored == [1, 2]

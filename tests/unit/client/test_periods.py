@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import pytest
 import pytest_asyncio
@@ -32,21 +32,35 @@ KINDS = (ProducerSettings, PushConsumerSettings, PullConsumerSettings)
 class HandClock:
     """Stands for ``asyncio`` in the module of periodic tasks: they sleep as long as it says."""
 
-    ensure_future = staticmethod(asyncio.ensure_future)
     current_task = staticmethod(asyncio.current_task)
     gather = staticmethod(asyncio.gather)
 
     def __init__(self) -> None:
         self.now = 0.0
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+        self._busy: set[asyncio.Task[None] | None] = set()
+
+    def ensure_future(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(coroutine)
+        self._busy.add(task)
+        task.add_done_callback(self._busy.discard)
+        return task
 
     async def sleep(self, seconds: float) -> None:
         waiting = asyncio.get_running_loop().create_future()
         self._sleepers.append((self.now + seconds, waiting))
+        task = asyncio.current_task()
+        self._busy.discard(task)
         await waiting
+        self._busy.add(task)
+
+    def is_idle(self) -> bool:
+        """All periodic tasks sleep: they know how late it is."""
+        return not self._busy
 
     async def turn_to(self, seconds: float) -> None:
-        """Wake all whose time has come by then, one after the other."""
+        """Wake all whose time has come by then, one after the other, when all others sleep."""
+        await until(self.is_idle)
         while due := [each for each in self._sleepers if each[0] <= seconds]:
             at, waiting = min(due, key=lambda each: each[0])
             self._sleepers.remove((at, waiting))

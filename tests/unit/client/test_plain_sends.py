@@ -16,6 +16,7 @@ from kerolox.errors import BrokerError, ClientError, MessageRejectedError, Reque
 from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.message import Message, MessageQueue, decode_properties
 from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.client_connection import ONEWAY_PER_TURN_MAX
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
@@ -100,6 +101,51 @@ async def test_a_plain_send_needs_no_request_of_the_general_way(
         assert (result.status, result.queue_offset) == (SendStatus.SEND_OK, 2)
         assert result.offset_message_id.endswith("00000002")
         assert not no_general_way
+
+
+async def test_a_lone_send_is_written_at_once_and_the_next_with_its_turn() -> None:
+    async with sending() as (producer, (broker,)):
+        gathered = connection_to(producer, broker).sends
+        lone = producer.submit(Message("T", b"lone"))
+        assert (len(gathered), gathered.turn_frames) == (1, 0)
+        others = [producer.submit(Message("T", b"other")) for _ in range(2)]
+        assert (len(gathered), gathered.turn_frames) == (3, 2)
+        results = await asyncio.gather(lone, *others)
+        assert [result.status for result in results] == [SendStatus.SEND_OK] * 3
+
+
+async def test_one_way_sends_need_no_request_of_the_general_way_and_give_others_turns(
+    no_general_way: list[object],
+) -> None:
+    async with sending() as (producer, (broker,)):
+        no_general_way.clear()
+        turns: list[None] = []
+
+        async def other() -> None:
+            while True:
+                turns.append(await asyncio.sleep(0))
+
+        beside = asyncio.ensure_future(other())
+        for number in range(5 * ONEWAY_PER_TURN_MAX):
+            await producer.send_oneway(Message("T", b"%d" % number))
+        assert len(turns) >= 4
+        beside.cancel()
+        await until(lambda: len(broker.seen[SEND]) == 5 * ONEWAY_PER_TURN_MAX)
+        assert all(command.is_oneway for command in broker.seen[SEND])
+        bodies = [command.body for command in broker.seen[SEND]]
+        assert bodies == [b"%d" % number for number in range(5 * ONEWAY_PER_TURN_MAX)]
+        assert not no_general_way
+
+
+async def test_a_one_way_send_without_room_waits_in_the_general_way() -> None:
+    async with sending() as (producer, (broker,)):
+        connection = connection_to(producer, broker)
+        connection.pause_writing()
+        waiting = asyncio.ensure_future(producer.send_oneway(Message("T", b"later")))
+        await until(lambda: connection.requests.line)
+        connection.resume_writing()
+        await waiting
+        await until(lambda: [command.body for command in broker.seen[SEND]] == [b"later"])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +250,7 @@ async def test_a_cancelled_plain_send_leaves_nothing_and_gives_way_to_the_next()
         await broker.connections[-1].loop.create_task(_answer(broker, second))
         assert [(await send).queue_offset for send in sends[2:]] == [2, 3]
         connection = connection_to(producer, broker)
-        assert len(connection.sends) == len(connection._queued_sends) == 0
+        assert len(connection.sends) == len(connection.requests.line) == 0
         await until(connection.has_room)
 
 

@@ -145,7 +145,7 @@ def test_an_interrupt_of_a_thread_that_closes_leaves_the_close_to_others(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("kerolox.client.sync._portal._Call.wait", interrupted)
+        patched.setattr("kerolox.client.sync._waits.TaskCall.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             portal.shut(close)
     assert portal.is_open

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
+from kerolox.client.core.consuming.process_queue import MIB, Backlog, ProcessQueue
 from kerolox.message import MessageExt
 
 
@@ -52,6 +52,27 @@ def test_an_older_message_takes_its_place_in_order() -> None:
     assert (queue.first_offset, queue.last_offset, queue.span) == (3, 5, 2)
     assert queue.first is not None
     assert queue.first.queue_offset == 3
+
+
+def test_whole_pulls_leave_with_the_bytes_that_they_came_with() -> None:
+    everything = Backlog()
+    queue = ProcessQueue((everything,))
+    pulls = [[message(o) for o in range(start, start + 3)] for start in (0, 3, 6)]
+    for pull in pulls:
+        queue.put(pull)
+    pulls[0][1].body = b"a listener wrote more than there was"
+    assert queue.remove(pulls[0] + pulls[1][:1]) == 4
+    assert (queue.message_bytes, everything.body_bytes, everything.messages) == (25, 25, 5)
+    assert queue.remove(pulls[1][1:] + pulls[2]) == 9
+    assert (queue.message_bytes, everything.body_bytes, everything.messages) == (0, 0, 0)
+
+
+def test_a_pull_that_overlaps_what_is_here_adds_what_is_new() -> None:
+    queue = ProcessQueue()
+    queue.put([message(o) for o in (0, 1, 2)])
+    assert [m.queue_offset for m in queue.put([message(o) for o in (2, 1, 3, 3)])] == [3]
+    assert queue.remove([message(0), message(2)]) == 1
+    assert queue.remove([message(1), message(3)]) == 4
 
 
 def test_a_dropped_queue_is_empty() -> None:
@@ -107,8 +128,22 @@ class ProcessQueueMachine(RuleBasedStateMachine):
             self.model.pop(offset, None)
         assert result == (-1 if was_empty else min(self.model, default=self.newest + 1))
 
+    @rule(count=st.integers(0, 12), skipped=st.integers(0, 3))
+    def remove_what_was_given(self, count: int, skipped: int) -> None:
+        """As consumers do: the very messages that were put, mostly those of whole pulls."""
+        was_empty = not self.model
+        given = self.queue.oldest(count + skipped)[skipped:]
+        result = self.queue.remove(given)
+        for each in given:
+            self.model.pop(each.queue_offset)
+        assert result == (-1 if was_empty else min(self.model, default=self.newest + 1))
+
     @invariant()
     def sizes_agree(self) -> None:
+        oldest = self.queue.oldest(100)
+        assert [each.queue_offset for each in oldest] == sorted(self.model)
+        first = self.queue.first
+        assert first is (oldest[0] if oldest else None)
         assert len(self.queue) == len(self.model)
         assert self.queue.message_bytes == sum(self.model.values())
         assert self.queue.first_offset == min(self.model, default=None)

@@ -294,7 +294,7 @@ async def test_large_bodies_are_compressed_and_batches_are_not(
     assert plain.ext_fields["f"] == "0"
     assert sorted(len(zlib.decompress(c.body)) for c in sent.values()) == [5000, 300_000]
     assert {c.ext_fields["f"] for c in sent.values()} == {"769"}
-    [batch] = a.seen[320] + b.seen[320]
+    [batch] = a.seen[RequestCode.SEND_BATCH_MESSAGE] + b.seen[RequestCode.SEND_BATCH_MESSAGE]
     assert (batch.ext_fields["f"], batch.ext_fields["m"]) == ("0", "true")
     assert len(batch.body) > 10_000
 

@@ -502,6 +502,22 @@ async def test_a_group_that_no_broker_knows_any_more_keeps_its_queues_and_is_mad
         assert len(consumer.assigned_queues) == 1
 
 
+async def test_a_refused_list_of_members_is_told_and_not_taken_for_an_empty_one(
+    broker: QueueBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(command: RemotingCommand) -> RemotingCommand:
+        return command.response(1, "org.apache.rocketmq.acl.common.AclException: No accessKey")
+
+    async with Consumer(broker) as consumer:
+        beats = len(broker.seen[RequestCode.HEART_BEAT])
+        broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = refuse
+        await consumer.rebalance()
+        assert len(consumer.assigned_queues) == 1
+        assert len(broker.seen[RequestCode.HEART_BEAT]) == beats
+    assert "No accessKey" in caplog.text
+    assert "look at credentials" in caplog.text
+
+
 async def test_a_rebalance_that_failed_is_repeated_soon(broker: QueueBroker) -> None:
     async def fails(command: RemotingCommand) -> RemotingCommand:
         return command.response(1, "not now")

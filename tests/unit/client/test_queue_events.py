@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kerolox.client import PushConsumerSettings, QueueChange, sync
-from kerolox.client.aio.consumers.push.owning import ownership, queue_events
+from kerolox.client.aio.consumers import queue_events
+from kerolox.client.aio.consumers.push.owning import ownership
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until

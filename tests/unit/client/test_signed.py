@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,12 +19,17 @@ from kerolox.client import (
     TransactionProducer,
     TransactionState,
 )
+from kerolox.client.core.sending.send import SendHeader
 from kerolox.errors import BrokerSystemError, ConfigError, RemoteProtocolError
+from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.message import Message, MessageExt
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.security.credentials import Signer
+from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker, route_body
+from tests.unit.client.test_batches import BatchBroker
+from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
 ACCOUNT = Credentials("rocketmq2", "12345678", "a-token")
 
@@ -72,6 +78,42 @@ async def test_every_request_of_a_client_is_signed(broker: FakeBroker, serialize
     }
     assert [command for command in seen if not is_signed(command)] == []
     assert {command.serialize_type for command in seen} == {SerializeType[serialize_type]}
+
+
+@pytest.mark.parametrize("kernel", ["python", "native"])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_sends_that_a_codec_makes_are_signed(
+    kernel: str, batching: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel == "native":
+        pytest.importorskip("kerolox_kernel")
+    monkeypatch.setenv(KERNEL_VARIABLE, kernel)
+    given = ProducerSettings(credentials=ACCOUNT, batching=batching)
+    async with BatchBroker() as broker:
+        broker.routes["T"] = route_body({"a": broker.address}, queues=1)
+        async with Producer("G", broker.address, settings=given) as producer:
+            await producer.send(Message("T", b"first"))
+            monkeypatch.setattr(SendHeader, "request", None)  # the general way
+            sends = (producer.send(Message("T", b"x" * n, keys='"\u00e9')) for n in range(1, 50))
+            results = await asyncio.gather(*sends)
+    assert all(result.is_ok for result in results)
+    code = RequestCode.SEND_BATCH_MESSAGE if batching else RequestCode.SEND_MESSAGE_V2
+    sent = broker.seen[code]
+    assert len(sent) == (1 if batching else 50)
+    assert all(is_signed(command) for command in sent)
+
+
+async def test_pulls_that_a_codec_makes_are_signed() -> None:
+    async with QueueBroker() as broker:
+        async with Consumer(broker, credentials=ACCOUNT) as consumer:
+            broker.add(3)
+            await until(lambda: len(consumer.got) == 3)
+            connection = consumer._open_cluster().remoting.connection(broker.address)
+            assert connection is not None
+            await until(lambda: len(connection.requests.pulls))
+        pulls = broker.seen[RequestCode.PULL_MESSAGE]
+        assert len(pulls) > 1
+        assert all(is_signed(command) for command in pulls)
 
 
 async def test_what_a_hook_adds_is_signed_too(broker: FakeBroker) -> None:

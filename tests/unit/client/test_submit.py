@@ -13,14 +13,20 @@ import pytest
 
 from kerolox.client import Producer, ProducerSettings
 from kerolox.client import sync as blocking
-from kerolox.client.sync._handover import STARTED_AT_ONCE_MAX, Handover
-from kerolox.errors import BrokerError, ClientClosedError, MessageRejectedError
-from kerolox.message import Message
+from kerolox.errors import (
+    BrokerError,
+    ClientClosedError,
+    MessageRejectedError,
+    RequestTimeoutError,
+    SubmitsFullError,
+)
+from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from tests.support.eventually import SECONDS_MAX, until
+from tests.support.eventually import SECONDS_MAX, until, wait_until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
 if TYPE_CHECKING:
+    from kerolox.client.core.sending.send import SendResult
     from kerolox.protocol.command import RemotingCommand
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -94,6 +100,64 @@ async def test_a_cancelled_future_withdraws_its_send() -> None:
         await until(lambda: not connection.waiting())
 
 
+@pytest.mark.parametrize("kind", ["plain", "delayed", "batched"])
+async def test_submits_are_refused_while_as_many_as_allowed_have_no_outcome(kind: str) -> None:
+    async with producing(submits_max=3, batching=kind == "batched") as (producer, broker):
+        gate = asyncio.Event()
+
+        async def hold(command: RemotingCommand) -> RemotingCommand:
+            await gate.wait()
+            return broker.stored(command)
+
+        broker.answers[SEND] = broker.answers[RequestCode.SEND_BATCH_MESSAGE] = hold
+        queue = MessageQueue("T", "a", 0)
+        level = 1 if kind == "delayed" else 0
+        futures = []
+        for number in range(3):
+            message = Message("T", b"%d" % number, delay_level=level)
+            futures.append(producer.submit(message, queue=queue))
+            await until(lambda count=number + 2: count_of(broker) == count)
+        with pytest.raises(SubmitsFullError, match="submits_max is 3") as caught:
+            producer.submit(Message("T", b"more"))
+        assert isinstance(caught.value, BufferError)
+        gate.set()
+        await asyncio.gather(*futures)
+        assert (await producer.submit(Message("T", b"more"))).is_ok
+
+
+def count_of(broker: FakeBroker) -> int:
+    """Sends and batches that it has seen."""
+    return len(broker.seen[SEND]) + len(broker.seen[RequestCode.SEND_BATCH_MESSAGE])
+
+
+async def test_submits_that_wait_for_room_keep_their_order() -> None:
+    async with producing() as (producer, broker):
+        connection = producer._open_cluster().remoting.connection(broker.address)
+        assert connection is not None
+        connection.sends.calls_max = 2
+        futures = [producer.submit(Message("T", b"%d" % number)) for number in range(50)]
+        results = await asyncio.gather(*futures)
+        assert len(connection.requests.line) == len(connection.sends) == 0
+        assert [each.body for each in broker.seen[SEND][1:]] == [b"%d" % n for n in range(50)]
+        assert [each.queue_offset for each in results] == list(range(2, 52))
+
+
+async def test_a_submitted_send_that_finds_no_room_in_time_says_so() -> None:
+    async with producing() as (producer, broker):
+        broker.answers[SEND] = never
+        connection = producer._open_cluster().remoting.connection(broker.address)
+        assert connection is not None
+        connection.sends.calls_max = 1
+        first = producer.submit(Message("T", b"x"))
+        with pytest.raises(RequestTimeoutError, match="no room in time"):
+            await producer.submit(Message("T", b"x"), timeout_ms=50)
+        cancelled = producer.submit(Message("T", b"x"))
+        cancelled.cancel()
+        await until(lambda: not connection.requests.line)
+        first.cancel()
+        assert not connection.waiting()
+
+
 async def test_sends_of_many_threads_each_have_their_own_result() -> None:
     async with broker_of_t() as broker:
         offsets: list[int] = []
@@ -112,6 +176,38 @@ async def test_sends_of_many_threads_each_have_their_own_result() -> None:
 
         await asyncio.to_thread(run)
         assert sorted(offsets) == list(range(1, 161))
+
+
+async def test_threads_that_wait_for_sends_are_not_refused_like_submits() -> None:
+    async with broker_of_t() as broker:
+        loop, gate = asyncio.get_running_loop(), asyncio.Event()
+        results: list[SendResult] = []
+
+        async def hold(command: RemotingCommand) -> RemotingCommand:
+            await gate.wait()
+            return broker.stored(command)
+
+        def run() -> None:
+            given = settings(submits_max=1)
+            with blocking.Producer("group", broker.address, settings=given) as producer:
+                producer.send(Message("T", b"x"))
+                broker.answers[SEND] = hold
+
+                def work() -> None:
+                    results.append(producer.send(Message("T", b"y")))
+
+                threads = [threading.Thread(target=work) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                wait_until(lambda: len(broker.seen[SEND]) == 4)
+                with pytest.raises(SubmitsFullError):
+                    producer.submit(Message("T", b"z")).result(SECONDS_MAX)
+                loop.call_soon_threadsafe(gate.set)
+                for thread in threads:
+                    thread.join()
+
+        await asyncio.to_thread(run)
+        assert [result.is_ok for result in results] == [True] * 3
 
 
 async def test_a_submitted_send_of_a_thread_is_a_concurrent_future() -> None:
@@ -161,41 +257,3 @@ async def test_what_threads_wait_for_ends_with_the_close() -> None:
 
         await asyncio.to_thread(run)
         assert len(errors) == 1
-
-
-def test_calls_of_many_threads_wake_the_loop_once_and_begin_in_turns() -> None:
-    class Loop:
-        def __init__(self) -> None:
-            self.woken = 0
-            self.ready: list[tuple[Any, ...]] = []
-
-        def call_soon_threadsafe(self, *call: Any, context: object) -> None:
-            self.woken += 1
-            self.ready.append(call)
-
-        def call_soon(self, *call: Any) -> None:
-            self.ready.append(call)
-
-    class Call:
-        def start(self) -> None:
-            started.append(self)
-
-        def end(self) -> None:
-            raise AssertionError
-
-    started: list[Call] = []
-    handover, loop = Handover(), Loop()
-    calls = [Call() for _ in range(2 * STARTED_AT_ONCE_MAX + 1)]
-    for call in calls:
-        handover.put(call, loop)  # type: ignore[arg-type]
-    assert loop.woken == 1
-    for turn in (1, 2):
-        begin, *arguments = loop.ready.pop()
-        begin(*arguments)
-        assert len(started) == turn * STARTED_AT_ONCE_MAX
-    begin, *arguments = loop.ready.pop()
-    begin(*arguments)
-    assert started == calls
-    assert not loop.ready
-    handover.put(calls[0], loop)  # type: ignore[arg-type]
-    assert loop.woken == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -62,6 +63,25 @@ async def test_a_consumer_keeps_its_queues(
         broker.add(1)
         await until(lambda: len(consumer.got) == 2)
     assert broker.committed["T", 0] == 2
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+async def test_a_listener_is_overdue_and_counted_by_the_steady_clock(
+    broker: LockBroker, jump: Callable[[int], None], by_ms: int
+) -> None:
+    broker.count = 1
+    async with Consumer(broker, consume_concurrency=2) as consumer:
+        consumer.gate.clear()
+        await until(lambda: consumer.got)
+        jump(by_ms)
+        await consumer._clean_expired()
+        assert not broker.seen[RequestCode.CONSUMER_SEND_MSG_BACK]
+        consumer.gate.set()
+        await until(lambda: consumer._running.consuming.stats["T"].consumed.total)
+        answer = await broker.ask_client(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
+        assert b'"consumeOKTPS":0.01' in answer.body
+        [rate] = re.findall(rb'"consumeRT":([0-9.E+-]+)', answer.body)
+        assert 0 <= float(rate) < HOUR_MS // 2
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])

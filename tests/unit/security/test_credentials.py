@@ -9,8 +9,9 @@ import pytest
 
 from kerolox.client import ProducerSettings
 from kerolox.errors import ConfigError
-from kerolox.protocol.codes import RequestCode, SerializeType
+from kerolox.protocol.codes import FRAME_BYTES_MAX, RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.framing import FrameDecoder
 from kerolox.security.credentials import FILE_BYTES_MAX, Credentials, Signer, tool_credentials
 
 ACCOUNT = Credentials("rocketmq2", "12345678")
@@ -93,6 +94,51 @@ def test_binary_headers_leave_out_what_a_broker_would_read_as_null() -> None:
     Signer(ACCOUNT).sign(command)
     assert command.ext_fields.keys() == {"b", "AccessKey", "Signature"}
     assert command.ext_fields["Signature"] == signed({"b": "T"})
+
+
+def request_of(
+    fields: dict[str, str], body: bytes, encoding: SerializeType = SerializeType.JSON
+) -> RemotingCommand:
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, dict(fields), body)
+    command.serialize_type = encoding
+    return command
+
+
+@pytest.mark.parametrize("account", [ACCOUNT, WITH_TOKEN, Credentials('q"\\\u00e9', "secret-key")])
+def test_requests_that_are_frames_are_signed_as_others_are(account: Credentials) -> None:
+    signer = Signer(account)
+    odd = {"i": 'a"\\\u00e9\x01\n"extFields":{"Signature":"x', "zone": "\U0001f600"}
+    requests = [(SEND, b"hello"), (odd, b'"extFields":{' * 100), ({"b": ""}, b"\xff")]
+    frames = b"".join(request_of(*each).encode() for each in requests)
+    sealed = FrameDecoder().feed(memoryview(signer.sign_frames(frames)))
+    assert len(sealed) == len(requests)
+    for frame, (fields, body) in zip(sealed, requests, strict=True):
+        wanted, got = request_of(fields, body), RemotingCommand.decode(frame)
+        signer.sign(wanted)
+        assert got == wanted
+
+
+def test_frames_that_are_signed_or_no_json_travel_as_they_are() -> None:
+    signer = Signer(ACCOUNT)
+    signed, binary = request_of(SEND, b"a"), request_of(SEND, b"b", SerializeType.ROCKETMQ)
+    signer.sign(signed)
+    signer.sign(binary)
+    frames = (
+        signed.encode() + binary.encode() + request_of(SEND, b"b", binary.serialize_type).encode()
+    )
+    assert signer.sign_frames(frames) == frames
+    assert signer.sign_frames(b"") == b""
+    fieldless = request_of({}, b"").encode()
+    assert signer.sign_frames(fieldless) == fieldless
+
+
+def test_a_frame_that_is_as_large_as_one_may_be_is_not_made_larger() -> None:
+    signer, empty = Signer(ACCOUNT), len(request_of(SEND, b"").encode())
+    for spare, is_signed in ((-4, False), (200, True)):
+        frame = request_of(SEND, bytes(FRAME_BYTES_MAX - empty - spare)).encode()
+        sealed = signer.sign_frames(frame)
+        assert (sealed != frame) is is_signed
+        assert len(sealed) - 4 <= FRAME_BYTES_MAX
 
 
 def test_no_secret_is_shown() -> None:

@@ -207,6 +207,8 @@ class ProducerSettings(ClientSettings):
     (``holdMaxMs``)."""
     batch_bytes_max: int = 32 * 1024
     """Size at which a batch waits no longer (``batchMaxBytes``)."""
+    submits_max: int = 100_000
+    """Sends without an outcome from which on ``submit`` takes no further one."""
     vip_channel: bool = False
     """Sends go to the brokers' second port, two below the first (``vipChannelEnabled``)."""
     create_topic_key: str = AUTO_CREATE_TOPIC
@@ -241,6 +243,7 @@ class ProducerSettings(ClientSettings):
         self._check("message_bytes_max", 1, 15 * 1024 * 1024)
         self._check("linger_ms", 0, 60_000)
         self._check("batch_bytes_max", 1, 15 * 1024 * 1024)
+        self._check("submits_max", 1, 10_000_000)
         self._check("compress_bytes_min", 0, 2**31)
         self._check("compress_level", 0, 9)
         self._check("default_topic_queue_nums", 1, 65_535)

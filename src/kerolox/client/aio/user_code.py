@@ -55,6 +55,16 @@ def cancelled_within(function: object, error: asyncio.CancelledError) -> ClientE
     return failure
 
 
+def raised_in_thread(error: BaseException) -> Exception:
+    """What a function in a thread raised, for who waits for it: SystemExit and the like end no
+    thread of ours, and no future takes StopIteration."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    failure = ClientError(f"listener raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
 def _cancels() -> int:
     """How often the running task was cancelled; libraries that never uncancel leave some."""
     task = asyncio.current_task()

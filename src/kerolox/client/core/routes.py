@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kerolox.errors import RemoteProtocolError
@@ -58,6 +58,8 @@ class TopicRoute:
     brokers: tuple[BrokerAddresses, ...] = ()
     queues: tuple[QueueData, ...] = ()
     order_topic_conf: str = ""
+    filter_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses of filter servers by that of their broker (``filterServerTable``)."""
 
     @classmethod
     def parse(cls, data: bytes) -> TopicRoute:
@@ -77,11 +79,15 @@ class TopicRoute:
             ]
             queues = [_queue(members_of(q)) for q in items_of(value.get("queueDatas") or [])]
             order_topic_conf = str(value.get("orderTopicConf") or "")
+            filter_servers = {
+                str(broker): tuple(map(str, items_of(servers)))
+                for broker, servers in members_of(value.get("filterServerTable") or {}).items()
+            }
         except (KeyError, ValueError) as error:
             raise RemoteProtocolError(f"route has an unknown shape: {error!r}") from None
         brokers.sort(key=lambda broker: broker.broker_name)
         queues.sort(key=lambda queue: queue.broker_name)
-        return cls(tuple(brokers), tuple(queues), order_topic_conf)
+        return cls(tuple(brokers), tuple(queues), order_topic_conf, filter_servers)
 
     def broker(self, broker_name: str) -> BrokerAddresses | None:
         """The addresses of a broker; None when the route does not have it."""

@@ -59,6 +59,7 @@ from kerolox.client.sync._generated import (
     connect,
 )
 from kerolox.client.sync.transactions import Transaction
+from kerolox.filter.filter_class import FilterClass
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.compression import CompressionType
 from kerolox.security.credentials import Credentials
@@ -77,6 +78,7 @@ __all__ = [
     "Credentials",
     "EndTransactionContext",
     "EndTransactionHook",
+    "FilterClass",
     "LitePullConsumer",
     "LitePullConsumerSettings",
     "LocalTransaction",

@@ -32,6 +32,7 @@ from kerolox.client.core.sending.transaction import TransactionResult, Transacti
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.client.sync._portal import Portal
 from kerolox.client.sync.transactions import Transaction
+from kerolox.filter.filter_class import FilterClass
 from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import TRACE_TOPIC
@@ -283,7 +284,16 @@ class Producer(Client):
                 deliver_after=deliver_after,
                 round_up=round_up,
                 timeout_ms=timeout_ms,
-            )
+            ),
+            lambda: self._client.send(
+                message,
+                queue=queue,
+                selector=selector,
+                ordering_key=ordering_key,
+                deliver_after=deliver_after,
+                round_up=round_up,
+                timeout_ms=timeout_ms,
+            ),
         )
 
     def submit(
@@ -300,7 +310,11 @@ class Producer(Client):
         """As :meth:`send`, without waiting for it; arguments and errors are the same.
 
         Returns:
-            The future of its result. Many may be open; each message is kept until its own is done.
+            The future of its result. Each message is kept until its own is done; one that is
+            cancelled counts until its answer is there, or its time is over.
+
+        Raises:
+            SubmitsFullError: ``submits_max`` sends have no outcome yet; the message is not taken.
         """
         return self._portal.submit(
             lambda: self._client.submit(
@@ -331,8 +345,7 @@ class Producer(Client):
         Args:
             message: what to send.
             queue: where to.
-            selector: chooses the queue among those of the topic.
-            ordering_key, deliver_after, round_up: as of :meth:`send`.
+            selector, ordering_key, deliver_after, round_up: as of :meth:`send`.
 
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
@@ -738,7 +751,7 @@ class PushConsumer(Client):
     def subscribe(
         self,
         topic: str,
-        expression: str = ALL_TAGS,
+        expression: str | FilterClass = ALL_TAGS,
         listener: MessageListener | None = None,
         *,
         ordered: bool = False,
@@ -751,7 +764,8 @@ class PushConsumer(Client):
         Args:
             topic: what to read.
             expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
-                for those the brokers need ``enablePropertyFilter=true``.
+                for those the brokers need ``enablePropertyFilter=true``; or a
+                :class:`FilterClass`, for clusters that have filter servers.
             listener: a plain function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
                 CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
@@ -780,7 +794,7 @@ class PushConsumer(Client):
     def subscribe_each(
         self,
         topic: str,
-        expression: str,
+        expression: str | FilterClass,
         listener: OneMessageListener,
         *,
         ordered: bool = False,

@@ -2,6 +2,10 @@
 
 Whatever threads hand over between two looks of the loop costs one wake-up of it. A call begins in
 the loop, in its caller's context, and ends with a future that the loop completes.
+
+Where many calls end together, their threads are woken one by the other. Woken all at once, they
+would all try to get the interpreter's lock, again every 5 ms, and take it from those that run.
+Meanwhile the loop sleeps, and begins together what they hand over next.
 """
 
 from __future__ import annotations
@@ -9,16 +13,26 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import Context, copy_context
 from typing import Generic, Protocol, TypeVar
 
-from kerolox.errors import ClientClosedError
+from kerolox.client.sync._waits import Waited, closed_during_call
+from kerolox.errors import SubmitsFullError
 
 STARTED_AT_ONCE_MAX = 1_000
 """Calls that begin in one turn of the loop."""
+
+WOKEN_AT_ONCE_MAX = 4
+"""Threads that are woken together; more are woken one by the other."""
+
+WAKING_AT_ONCE = 2
+"""Threads that are on their way at any time, where one wakes the other."""
+
+LOOK_SECONDS = 0.002
+"""How often the loop looks after threads that wake each other: it begins what they handed over.
+One that was interrupted wakes nobody: then the loop wakes the others."""
 
 _Result = TypeVar("_Result")
 
@@ -33,14 +47,33 @@ class Handed(Protocol):
         """In the loop's thread: nothing will run it any more."""
 
 
-class Handover:
-    """The calls that wait for one loop to begin them."""
+class Waking(Protocol):
+    """A thread that waits."""
 
-    def __init__(self) -> None:
+    def wake(self) -> None:
+        """Let it go on; once."""
+
+
+class Handover:
+    """The calls that wait for one loop to begin them, and those whose threads are to be woken."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, calls: Collection[object] = ()) -> None:
+        """``calls``: all that are open, at any time."""
+        self._loop = loop
+        self._calls = calls
         self._queue: deque[Handed] = deque()
         self._is_waking = False
+        """The loop will look at the queue, whoever else says so."""
+        self._context = Context()
+        self._ended: deque[Waking] = deque()
+        self._is_over = False
+        self._wakes_soon = False
+        self._is_chain = False
+        """Threads wake each other; the loop looks after them."""
+        self._has_moved = False
+        self._look_handle: asyncio.TimerHandle | None = None
 
-    def put(self, call: Handed, loop: asyncio.AbstractEventLoop) -> None:
+    def put(self, call: Handed) -> None:
         """In the caller's thread.
 
         Raises:
@@ -49,67 +82,135 @@ class Handover:
         self._queue.append(call)
         # Appended before the look: the loop sees the call, or is woken, or both.
         if not self._is_waking:
-            self._is_waking = True
-            loop.call_soon_threadsafe(self._start, loop, context=Context())
+            self._wake_loop()
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_waking = False
+    def _wake_loop(self) -> None:
+        self._is_waking = True
+        self._loop.call_soon_threadsafe(self._start, context=self._context)
+
+    def _start(self) -> None:
+        if not self._is_chain:
+            self._is_waking = False
         queue = self._queue
         for _ in range(STARTED_AT_ONCE_MAX):
             if not queue:
                 return
             queue.popleft().start()
         self._is_waking = True
-        loop.call_soon(self._start, loop)
+        self._loop.call_soon(self._start, context=self._context)
+
+    # -- waking threads -----------------------------------------------------------------------
+    def ended(self, call: Waking) -> None:
+        """In the loop's thread: a thread may go on."""
+        if self._is_over or len(self._calls) == 1:
+            call.wake()
+            return
+        self._ended.append(call)
+        if not self._wakes_soon:
+            self._wakes_soon = True
+            self._loop.call_soon(self._wake_threads, context=self._context)
+
+    def _wake_threads(self) -> None:
+        """In the loop, when all that ended in this turn is there."""
+        self._wakes_soon = False
+        if self._is_chain:
+            return  # they are woken by those who wake each other already
+        if len(self._ended) <= WOKEN_AT_ONCE_MAX:
+            self._wake_rest()
+            return
+        self._is_waking = self._is_chain = True
+        if self._look_handle is None:
+            self._look_later()
+        for _ in range(WAKING_AT_ONCE):
+            self.woken()
+
+    def woken(self) -> None:
+        """In a thread that goes on: let the next one."""
+        if not self._is_chain:
+            return
+        self._has_moved = True
+        try:
+            following = self._ended.popleft()
+        except IndexError:
+            self._end_chain()
+        else:
+            following.wake()
+
+    def _end_chain(self) -> None:
+        """In any thread."""
+        self._is_chain = False
+        # After that: whoever ends now is woken by the loop, or here.
+        self._wake_rest()
+        self._is_waking = False
+        # After that: whoever hands over now wakes the loop itself, or it is done here.
+        if self._queue and not self._is_over:
+            with contextlib.suppress(RuntimeError):  # it is closed, and has ended all calls
+                self._wake_loop()
+
+    def _wake_rest(self) -> None:
+        while self._ended:
+            try:
+                following = self._ended.popleft()
+            except IndexError:
+                return  # another thread was faster
+            following.wake()
+
+    def _look_later(self) -> None:
+        self._look_handle = self._loop.call_later(LOOK_SECONDS, self._look, context=self._context)
+
+    def _look(self) -> None:
+        self._look_handle = None
+        if not self._is_chain:
+            return
+        if self._has_moved:
+            self._has_moved = False
+            self._look_later()
+        else:
+            self._end_chain()
+        self._start()
+
+    def end(self) -> None:
+        """In the loop's thread, when nothing runs there any more."""
+        self._is_over = True
+        self._is_chain = False
+        self._wake_rest()
 
 
-class WaitedCall(Generic[_Result]):
-    """A call whose thread waits on a lock, which is cheap."""
+class WaitedCall(Waited[_Result]):
+    """A call whose thread waits."""
 
-    __slots__ = ("_begin", "_context", "_done", "_error", "_future", "_is_ended", "_result")
+    __slots__ = ("_begin", "_context", "_future", "_handover", "_run")
 
-    def __init__(self, begin: Callable[[], asyncio.Future[_Result]]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], asyncio.Future[_Result]],
+        run: Callable[[], Coroutine[object, None, _Result]],
+        handover: Handover,
+    ) -> None:
+        super().__init__()
         self._begin = begin
+        self._run = run
+        self._handover = handover
         self._context = copy_context()
-        self._done = threading.Lock()
-        self._done.acquire()
-        self._is_ended = False
         self._future: asyncio.Future[_Result] | None = None
-        self._result: _Result | None = None
-        self._error: BaseException | None = None
 
     def start(self) -> None:
         """In the loop: begin."""
         if self._is_ended:
             return
         try:
-            self._future = future = self._context.run(self._begin)
+            try:
+                future = self._context.run(self._begin)
+            except SubmitsFullError:  # that is for those who do not wait
+                future = self._context.run(self._begin_task)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         else:
-            future.add_done_callback(self._finish)
+            self._future = future
+            future.add_done_callback(self.finish, context=self._context)
 
-    def _finish(self, future: asyncio.Future[_Result]) -> None:
-        if future.cancelled():
-            self.end()
-            return
-        error = future.exception()
-        if error is not None:
-            self._fail(error)
-        elif not self._is_ended:
-            self._result = future.result()
-            self._is_ended = True
-            self._done.release()
-
-    def _fail(self, error: BaseException) -> None:
-        if not self._is_ended:
-            self._is_ended = True
-            self._error = error
-            self._done.release()
-
-    def end(self) -> None:
-        """In the loop's thread: nothing will run it any more."""
-        self._fail(ClientClosedError("the client was closed during the call"))
+    def _begin_task(self) -> asyncio.Future[_Result]:
+        return asyncio.ensure_future(self._run())
 
     def cancel(self) -> None:
         """In the loop: the caller gave up."""
@@ -117,20 +218,11 @@ class WaitedCall(Generic[_Result]):
             self._future.cancel()
         self._is_ended = True
 
-    def wait(self, loop: asyncio.AbstractEventLoop) -> _Result:
-        """In the caller's thread: the result, or the error."""
-        try:
-            self._done.acquire()
-        except BaseException:  # an interrupt of the caller ends the call too
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(self.cancel)
-            raise
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # the traceback refers to us: no cycle
-        return self._result  # type: ignore[return-value]  # set before the lock is released
+    def _may_go_on(self) -> None:
+        self._handover.ended(self)
+
+    def _woken(self) -> None:
+        self._handover.woken()
 
 
 class SubmittedCall(Generic[_Result]):
@@ -160,7 +252,7 @@ class SubmittedCall(Generic[_Result]):
             self._forget(self)
             self.future.set_exception(error)
         else:
-            future.add_done_callback(self._finish)
+            future.add_done_callback(self._finish, context=self._context)
 
     def _finish(self, future: asyncio.Future[_Result]) -> None:
         self._forget(self)
@@ -178,4 +270,4 @@ class SubmittedCall(Generic[_Result]):
     def end(self) -> None:
         """In the loop's thread: nothing will run it any more."""
         if not self.future.done():
-            self.future.set_exception(ClientClosedError("the client was closed during the call"))
+            self.future.set_exception(closed_during_call())

@@ -23,11 +23,14 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kerolox import owners
+from kerolox.client.aio.user_code import raised_in_thread
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
+from kerolox.client.sync._listening import ThreadFunction
+from kerolox.client.sync._waits import Ended, TaskCall
 from kerolox.errors import ClientClosedError, ClientError
 
 STOP_SECONDS_MAX = 5.0
@@ -40,110 +43,44 @@ _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
 
 
-class _Call(Generic[_Result]):
-    """One coroutine on its way through the loop; the caller waits on a lock, which is cheap."""
-
-    __slots__ = ("_coroutine", "_done", "_error", "_is_ended", "_result", "_task")
-
-    def __init__(self, coroutine: Coroutine[object, None, _Result]) -> None:
-        self._coroutine = coroutine
-        self._done = threading.Lock()
-        self._done.acquire()
-        self._is_ended = False
-        self._task: asyncio.Task[_Result] | None = None
-        self._result: _Result | None = None
-        self._error: BaseException | None = None
-
-    def start(self) -> None:
-        """In the loop: run the coroutine as a task."""
-        self._task = asyncio.ensure_future(self._coroutine)
-        self._task.add_done_callback(self._finish)
-
-    def _finish(self, task: asyncio.Task[_Result]) -> None:
-        if self._is_ended:
-            return
-        if task.cancelled():
-            self.end()
-            return
-        self._error = task.exception()
-        if self._error is None:
-            self._result = task.result()
-        self._is_ended = True
-        self._done.release()
-
-    def end(self) -> None:
-        """In the loop's thread: nothing will run it any more."""
-        if not self._is_ended:
-            self._is_ended = True
-            self._error = ClientClosedError("the client was closed during the call")
-            if self._task is None:
-                self._coroutine.close()
-            self._done.release()
-
-    def cancel(self) -> None:
-        """In the loop: the caller gave up."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def wait(self, loop: asyncio.AbstractEventLoop) -> _Result:
-        """In the caller's thread: the result, or the error."""
-        try:
-            self._done.acquire()
-        except BaseException:  # an interrupt of the caller ends the call too
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(self.cancel)
-            raise
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # the traceback refers to us: no cycle
-        return self._result  # type: ignore[return-value]  # set before the lock is released
-
-
-class _Ended(Protocol):
-    """A call of any kind."""
-
-    def end(self) -> None:
-        """In the loop's thread: nothing will run it any more."""
-
-
 class _Calls:
     """The calls that are in a loop, or on their way into it. Each ends, if only with the loop."""
 
-    def __init__(self) -> None:
-        self._open: set[_Ended] = set()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._open: set[Ended] = set()
         self._are_over = False
-        self._handover = Handover()
+        self.handover = Handover(loop, self._open)
 
-    def hand_over(self, call: Handed, loop: asyncio.AbstractEventLoop) -> bool:
+    def hand_over(self, call: Handed) -> bool:
         """As :meth:`begin`, together with what other threads hand over."""
         self._open.add(call)
         if not self._are_over:
             with contextlib.suppress(RuntimeError):  # it is closed
-                self._handover.put(call, loop)
+                self.handover.put(call)
                 return True
         self._open.discard(call)
         return False
 
-    def begin(self, call: _Call[Any], loop: asyncio.AbstractEventLoop) -> bool:
+    def begin(self, call: TaskCall[Any]) -> bool:
         """In the caller's thread: False when the loop has ended."""
         # Added before the look: a call is seen by `end`, or sees it, or both.
         self._open.add(call)
         if not self._are_over:
             with contextlib.suppress(RuntimeError):  # it is closed
-                loop.call_soon_threadsafe(call.start)
+                self._loop.call_soon_threadsafe(call.start)
                 return True
         self._open.discard(call)
         return False
 
-    def done(self, call: _Ended) -> None:
+    def done(self, call: Ended) -> None:
         """It has its result."""
         self._open.discard(call)
 
     def end(self) -> None:
         """In the loop's thread, when nothing runs there any more."""
         self._are_over = True
+        self.handover.end()
         for call in list(self._open):
             call.end()
 
@@ -208,7 +145,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._threads: _Threads | None = None
-        self._calls = _Calls()
+        self._calls: _Calls = None  # type: ignore[assignment]  # until opened
         self._was_shut = False
         self._finalizer: weakref.finalize[..., Portal] | None = None
         self._changing = threading.Lock()
@@ -238,7 +175,7 @@ class Portal:
 
     def _begin(self) -> None:
         loop = _new_loop()
-        self._calls = _Calls()
+        self._calls = _Calls(loop)
         self._thread = threading.Thread(
             target=_run_loop, args=(loop, self._calls), name=f"{self._name}-loop", daemon=True
         )
@@ -292,8 +229,8 @@ class Portal:
         except BaseException:
             coroutine.close()
             raise
-        call = _Call(coroutine)
-        if not calls.begin(call, loop):
+        call = TaskCall(coroutine)
+        if not calls.begin(call):
             coroutine.close()
             raise ClientClosedError(f"{self._name} was closed by another thread")
         try:
@@ -301,11 +238,19 @@ class Portal:
         finally:
             calls.done(call)
 
-    def settle(self, begin: Callable[[], asyncio.Future[_Result]]) -> _Result:
-        """Begin in the loop what needs no task, and wait for it. Errors as those of :meth:`run`."""
-        loop, calls = self._running(), self._calls
-        call = WaitedCall(begin)
-        if not calls.hand_over(call, loop):
+    def settle(
+        self,
+        begin: Callable[[], asyncio.Future[_Result]],
+        run: Callable[[], Coroutine[object, None, _Result]],
+    ) -> _Result:
+        """Begin in the loop what needs no task, and wait for it. Errors as those of :meth:`run`.
+
+        ``run`` does the same in a task, when so much is submitted that ``begin`` takes no more.
+        """
+        calls = self._calls
+        loop = self._running()
+        call = WaitedCall(begin, run, calls.handover)
+        if not calls.hand_over(call):
             raise ClientClosedError(f"{self._name} was closed by another thread")
         try:
             return call.wait(loop)
@@ -316,9 +261,10 @@ class Portal:
         self, begin: Callable[[], asyncio.Future[_Result]]
     ) -> concurrent.futures.Future[_Result]:
         """As :meth:`settle`, without waiting."""
-        loop, calls = self._running(), self._calls
+        calls = self._calls
+        self._running()
         call = SubmittedCall(begin, calls.done)
-        if not calls.hand_over(call, loop):
+        if not calls.hand_over(call):
             raise ClientClosedError(f"{self._name} was closed by another thread")
         return call.future
 
@@ -440,10 +386,7 @@ class Portal:
                 try:
                     result = function(argument)
                 except BaseException as error:
-                    failure = error
-                    # SystemExit and the like end no thread of ours; no future takes StopIteration.
-                    if not isinstance(error, Exception) or isinstance(error, StopIteration):
-                        failure = ClientError(f"listener raised {type(error).__name__}: {error}")
+                    failure = raised_in_thread(error)
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                     loop.call_soon_threadsafe(finish, result, failure)
 
@@ -451,7 +394,17 @@ class Portal:
             result = await future
             return await result if inspect.isawaitable(result) else result
 
-        return listen
+        return ThreadFunction(function, listen, self)
+
+    def in_thread(self, action: Callable[[], None]) -> None:
+        """Called in the loop's thread only. Runs ``action`` when a listener thread is free."""
+        assert self._threads is not None
+        self._threads.submit(action)
+
+    def finished_in_thread(self) -> None:
+        """Called in the loop's thread only: such an action has ended."""
+        if self._threads is not None:
+            self._threads.finished()
 
     def _stop(self, deadline: float = math.inf) -> None:
         with self._joining:

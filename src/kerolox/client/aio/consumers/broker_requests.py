@@ -114,7 +114,7 @@ def _running_info(consumer: ConsumerView) -> bytes:
             for queue, process_queue in consumer.queues.items()
         },
         stats=consumer.stats,
-        now_ms=clock.now_ms(),
+        now_ms=clock.steady_ms(),
         locks=consumer.locks,
     )
 

@@ -6,8 +6,8 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.producers.producer import trace_producer
-from kerolox.client.aio.producers.tracing import TraceDispatcher
+from kerolox.client.aio.producers.producer import Producer
+from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def consume_tracing(
     if not settings.enable_trace:
         return None, settings.consume_hooks
     tracing = TraceDispatcher(
-        lambda: trace_producer(group, "CONSUME", ";".join(name_servers), settings),
+        lambda: trace_producer(Producer, group, "CONSUME", ";".join(name_servers), settings),
         settings.trace_topic,
     )
     ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))

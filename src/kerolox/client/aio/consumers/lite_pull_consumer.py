@@ -22,7 +22,7 @@ from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.lite.member import SUBSCRIBE, LiteMember
 from kerolox.client.aio.consumers.lite.topic_watch import TopicWatch
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets
-from kerolox.client.aio.consumers.push.owning.queue_events import QueuesCallback
+from kerolox.client.aio.consumers.queue_events import QueuesCallback
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import LitePullConsumerSettings
@@ -316,7 +316,7 @@ class LitePullConsumer(Client):
         if self._namespace:
             for message in messages:
                 message.topic = without_namespace(self._namespace, message.topic)
-        self._machine.queues[queue].process_queue.last_consume_ms = clock.now_ms()
+        self._machine.queues[queue].process_queue.last_consume_ms = clock.steady_ms()
         if self._hooks:
             context = ConsumeContext(self.group, self._namespace, self._shown(queue), messages)
             run_around_pull(self._hooks, context)

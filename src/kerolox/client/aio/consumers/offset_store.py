@@ -8,6 +8,7 @@ place. Clustering consumers use the brokers (the group shares its offsets), broa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping
@@ -130,6 +131,9 @@ class BrokerOffsets:
         self.table = OffsetTable()
         self._cluster = cluster
         self._group = group
+        self._storing = asyncio.Lock()
+        """So that what is stored last is what was asked for last: a Java broker has several
+        threads for offsets."""
 
     async def load(self, queue: MessageQueue) -> int:
         """Ask the broker."""
@@ -169,14 +173,15 @@ class BrokerOffsets:
             raise failure
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
-        """Send them one-way, or wait for the answers; to all brokers at the same time, and to none
-        for longer than one request may take."""
-        of_brokers: dict[str, list[tuple[MessageQueue, int]]] = {}
-        for queue, offset in self.table:
-            address = self._cluster.read_address(queue.broker_name) if queue in queues else None
-            if address is not None:
-                of_brokers.setdefault(address, []).append((queue, offset))
-        await asyncio.gather(*(self._send(*each, wait=wait) for each in of_brokers.items()))
+        """Send them one-way, or wait for the answers, after those that are waited for already; to
+        all brokers at the same time, and to none for longer than one request may take."""
+        async with self._storing if wait else contextlib.nullcontext():
+            of_brokers: dict[str, list[tuple[MessageQueue, int]]] = {}
+            for queue, offset in self.table:
+                address = self._cluster.read_address(queue.broker_name) if queue in queues else None
+                if address is not None:
+                    of_brokers.setdefault(address, []).append((queue, offset))
+            await asyncio.gather(*(self._send(*each, wait=wait) for each in of_brokers.items()))
 
     async def _send(
         self, address: str, offsets: list[tuple[MessageQueue, int]], *, wait: bool

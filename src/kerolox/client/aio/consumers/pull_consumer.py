@@ -309,6 +309,6 @@ class PullConsumer(Client):
                 subscriptions=self._subscriptions.values(),
                 queues={},
                 stats={},
-                now_ms=clock.now_ms(),
+                now_ms=clock.steady_ms(),
             )
         )

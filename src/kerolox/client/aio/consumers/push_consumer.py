@@ -36,17 +36,17 @@ from kerolox.client.aio.consumers.push.listening import (
 from kerolox.client.aio.consumers.push.orderly import Orderly
 from kerolox.client.aio.consumers.push.owning.own_offsets import OwnOffsets
 from kerolox.client.aio.consumers.push.owning.ownership import Ownership
-from kerolox.client.aio.consumers.push.owning.queue_events import (
-    QueueChangeCallback,
-    QueueEvents,
-    QueuesCallback,
-)
 from kerolox.client.aio.consumers.push.owning.queue_locks import QueueLocks
 from kerolox.client.aio.consumers.push.owning.rebalancing import Rebalancing
 from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
 from kerolox.client.aio.consumers.push.pulling import Pulling
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.push.stream import MessageStream
+from kerolox.client.aio.consumers.queue_events import (
+    QueueChangeCallback,
+    QueueEvents,
+    QueuesCallback,
+)
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
@@ -64,6 +64,7 @@ from kerolox.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.routes import TopicRoute
+    from kerolox.filter.filter_class import FilterClass
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -159,7 +160,7 @@ class PushConsumer(Client):
     def subscribe(
         self,
         topic: str,
-        expression: str = ALL_TAGS,
+        expression: str | FilterClass = ALL_TAGS,
         listener: MessageListener | None = None,
         *,
         ordered: bool = False,
@@ -172,7 +173,8 @@ class PushConsumer(Client):
         Args:
             topic: what to read.
             expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
-                for those the brokers need ``enablePropertyFilter=true``.
+                for those the brokers need ``enablePropertyFilter=true``; or a
+                :class:`FilterClass`, for clusters that have filter servers.
             listener: an async function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
                 CONSUME_SUCCESS finishes them; returning RECONSUME_LATER or raising has them
@@ -195,7 +197,7 @@ class PushConsumer(Client):
     def subscribe_each(
         self,
         topic: str,
-        expression: str,
+        expression: str | FilterClass,
         listener: OneMessageListener,
         *,
         ordered: bool = False,
@@ -543,7 +545,9 @@ class PushConsumer(Client):
         await self._instance.greet([*self._subscriptions.table, *more])
 
     async def _persist(self) -> None:
-        await self._running.offsets.persist(list(self._assignments))
+        ordered = {queue for queue, each in self._assignments.items() if each.orderly}
+        await self._running.offsets.persist(self._assignments.keys() - ordered)
+        await self._running.offsets.persist(ordered, wait=True)
 
     async def _clean_expired(self) -> None:
         await self._running.consuming.clean_expired(list(self._assignments.values()))

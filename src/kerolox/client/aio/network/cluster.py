@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kerolox.client.aio.network.access import Access, no_address, no_route
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
+    AccessDeniedError,
     BrokerSystemError,
     ClientClosedError,
     ClientError,
@@ -198,6 +199,7 @@ class Cluster(Access):
         """The client ids of a consumer group, as any broker of a topic knows them.
 
         Raises:
+            AccessDeniedError: the account may not ask.
             ClientError: the topic has no broker, or its answer is unreadable.
         """
         route = await self.route(topic)
@@ -209,6 +211,8 @@ class Cluster(Access):
             response = await self.ask(
                 address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
             )
+        except AccessDeniedError:
+            raise
         except BrokerSystemError:
             # The broker knows no member of the group at all.
             return []

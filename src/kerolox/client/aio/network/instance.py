@@ -18,6 +18,7 @@ from kerolox import owners
 from kerolox.client.aio.network.addressing import ADDRESS_FIRST_MS, ADDRESS_INTERVAL_MS
 from kerolox.client.aio.network.background import PeriodicTasks
 from kerolox.client.aio.network.cluster import Cluster, RouteListener
+from kerolox.client.aio.network.filter_classes import upload_filter_classes
 from kerolox.client.core.addressees import addressees
 from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
 from kerolox.errors import ClientError
@@ -266,6 +267,7 @@ class ClientInstance:
             topics=self.topics() if topics is None else topics,
             masters_only=not consumers,
         )
+        await upload_filter_classes(cluster, consumers)
 
     async def say_farewell(self, holder: object, cluster: Cluster) -> None:
         """Tell the brokers that a holder's member leaves its group: the rest takes over at once."""

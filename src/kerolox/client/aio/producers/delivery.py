@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kerolox import clock
 from kerolox.addresses import join_address, split_address
@@ -22,8 +22,11 @@ from kerolox.errors import (
     ConnectionLostError,
     KeroloxError,
 )
+from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.producers.plans import Plan
     from kerolox.client.aio.producers.time_limit import TimeLimit
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from kerolox.client.core.hooks import SendHook
     from kerolox.client.core.sending.latency import LatencyFaults
     from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
+    from kerolox.codec.sending import OpenSend, SendFuture
     from kerolox.message import MessageQueue
-    from kerolox.protocol.command import RemotingCommand
 
 VIP_PORTS_BELOW = 2
 """A broker's second port is so far below its first (``MixAll.brokerVIPChannel``)."""
@@ -74,13 +77,22 @@ class Delivery:
         """End the pauses between tries: there are no further ones."""
         self._closing.set()
 
-    async def drain(self, timeout_seconds: float) -> None:
-        """Wait until no send is without its outcome, for a bounded time."""
+    async def drain(self, timeout_seconds: float, plain: Callable[[], list[SendFuture]]) -> None:
+        """Wait until no send is without its outcome, for a bounded time.
+
+        ``plain`` gives the futures of those that were begun elsewhere.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while self.open_count:
-                    self.idle.clear()
-                    await self.idle.wait()
+                while True:
+                    if waiting := plain():
+                        await asyncio.wait(cast("list[asyncio.Future[object]]", waiting))
+                        await asyncio.sleep(0)  # whoever tries once more does so now
+                    elif self.open_count:
+                        self.idle.clear()
+                        await self.idle.wait()
+                    else:
+                        return
 
     async def deliver(
         self,
@@ -127,45 +139,42 @@ class Delivery:
             self.end()
         return tries.end(limit.ms)
 
-    def begin(self) -> None:
-        """A send has no outcome yet; :meth:`end` follows."""
-        self.open_count += 1
+    def begin(self, count: int = 1) -> None:
+        """So many sends have no outcome yet; :meth:`end` follows."""
+        self.open_count += count
 
-    async def counted(self, future: asyncio.Future[SendResult]) -> SendResult:
-        """Wait for the outcome of a send that is made elsewhere."""
-        self.begin()
-        try:
-            return await future
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """A send that was begun has its outcome."""
-        self.open_count -= 1
+    def end(self, count: int = 1) -> None:
+        """So many sends that were begun have their outcome."""
+        self.open_count -= count
         if not self.open_count:
             self.idle.set()
 
     def first_try(
         self,
         cluster: Cluster,
+        send: OpenSend,
         queue: MessageQueue | None,
-        target: MessageQueue,
         message_id: str,
-        answer: RemotingCommand | KeroloxError,
     ) -> Tries:
         """The tries of a send whose first one was made elsewhere, and what came of it.
 
-        ``message_id`` is the message's, or those of a batch.
+        ``queue`` is the one that the caller gave, ``message_id`` the message's, or those of a
+        batch.
         """
         tries = self._new_tries(queue)
+        target, answer = send.queue, send.answer
         tries.brokers.append(target.broker_name)
         try:
-            if isinstance(answer, KeroloxError):
+            if isinstance(answer, RemotingCommand):
+                address = cluster.master_address(target.broker_name) or target.broker_name
+                tries.answered(send_result(answer, message_id, target, address))
+            elif answer is not None:
                 raise answer
-            address = cluster.master_address(target.broker_name) or target.broker_name
-            tries.answered(send_result(answer, message_id, target, address))
         except KeroloxError as error:
             _note_failure(tries, target, error, cluster)
+        if queue is None:
+            seconds = asyncio.get_running_loop().time() - send.asked_at
+            self.note(target, seconds, failed=not tries.is_stored)
         return tries
 
     def _new_tries(self, queue: MessageQueue | None) -> Tries:

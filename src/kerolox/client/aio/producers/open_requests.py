@@ -7,19 +7,28 @@ get a timer: a request that is answered soon costs none, and one that is not end
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.errors import ClientError, RequestTimeoutError
+from kerolox import clock
+from kerolox.client.core.sending.request_reply import pushed_reply
+from kerolox.errors import ClientError, RemoteProtocolError, RequestTimeoutError
+from kerolox.message import PropertyKey
+from kerolox.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from kerolox.errors import KeroloxError
     from kerolox.message import MessageExt
+    from kerolox.protocol.command import RemotingCommand
 
 LOOK_INTERVAL_MS = 1_000
 """How often overdue requests are looked for."""
 
 REQUESTS_OPEN_MAX = 10_000
 """Requests of one producer that may wait for a reply at the same time; more are refused."""
+
+
+_log = logging.getLogger("kerolox.client.aio.producers.producer")
 
 
 class _Open(NamedTuple):
@@ -104,3 +113,21 @@ class OpenRequests:
         entry = self._open.get(correlation_id)
         if entry is not None and not entry.future.done():
             entry.future.set_exception(RequestTimeoutError(f"no reply in time to {entry.what}"))
+
+    def take_reply(self, command: RemotingCommand, address: str) -> RemotingCommand:
+        """A broker brings a reply; what it is answered."""
+        try:
+            reply = pushed_reply(command, now_ms=clock.now_ms())
+        except RemoteProtocolError as error:
+            _log.warning("from %s: %s", address, error)
+            return command.response(
+                ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
+            )
+        correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
+        if not self.complete(correlation_id, reply):
+            _log.warning(
+                "a reply from %s comes too late, or to no request of ours: %s",
+                reply.born_host,
+                correlation_id,
+            )
+        return command.response()

@@ -10,6 +10,8 @@ from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.errors import TopicRouteNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.producers.time_limit import TimeLimit
     from kerolox.client.aio.settings import ProducerSettings
@@ -28,6 +30,8 @@ class Plans:
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
         self._plans: dict[str, Plan] = {}
+        self.on_change: Callable[[str], object] = _ignore
+        """Called with a topic whose plan has changed."""
         self.get = self._plans.get
         """The plan of a topic, if there is one; a bound method of the table, for each send."""
 
@@ -70,7 +74,13 @@ class Plans:
         queues = publish_queues(topic, route)
         if not queues:
             self._plans.pop(topic, None)
+            self.on_change(topic)
             return None
         plan = Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
         self._plans[topic] = plan
+        self.on_change(topic)
         return plan
+
+
+def _ignore(topic: str) -> None:
+    """Nobody minds."""

@@ -9,41 +9,32 @@ and need no tasks.
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
 import os
 import secrets
 import time
 import uuid
 from asyncio import Future
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
 from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.producers.plain.sends import (
-    PlainSend,
-    PlainSends,
-    limit_of,
-    result_of,
-    seconds_since,
-    withdraw,
-)
+from kerolox.client.aio.producers.plain.sends import PlainSends
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
-from kerolox.client.aio.producers.submitting import Submits
+from kerolox.client.aio.producers.submitting import Submits, send_in_turn
 from kerolox.client.aio.producers.time_limit import TimeLimit
-from kerolox.client.aio.producers.tracing import TRACE_SEND_TIMEOUT_MS, TraceDispatcher, trace_group
-from kerolox.client.aio.settings import ClientSettings, ProducerSettings
+from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
+from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
 from kerolox.client.core.sending.delays import Duration
 from kerolox.client.core.sending.latency import LatencyFaults
-from kerolox.client.core.sending.request_reply import pushed_reply, reply_topic
+from kerolox.client.core.sending.request_reply import reply_topic
 from kerolox.client.core.sending.selectors import OrderingKey
 from kerolox.client.core.sending.send import (
     SendHeader,
@@ -54,36 +45,33 @@ from kerolox.client.core.sending.send import (
     split_batches,
 )
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
-from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX
 from kerolox.client.core.validate import (
     check_batch,
     check_producer_group,
 )
+from kerolox.codec.choice import send_codec
+from kerolox.codec.sending import OpenSend
 from kerolox.errors import (
     ClientClosedError,
     KeroloxError,
     MessageRejectedError,
-    PartlySentError,
-    RemoteProtocolError,
 )
-from kerolox.message import Message, MessageExt, MessageQueue, PropertyKey
-from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.remoting.client_connection import NotPlainError
+from kerolox.message import Message, MessageExt, MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.core.line import NotPlainError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.routes import TopicRoute
+    from kerolox.codec.sending import SendLane
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
-    from kerolox.remoting.client_connection import Answer
 
 BATCH_BYTES_MAX = 1024 * 1024
 """Most bytes of a batch that :meth:`Producer.send_batches` makes."""
 
 ROUTE_POLL_FIRST_MS = 10
 """When after the start routes are asked for for the first time."""
-
-_log = logging.getLogger(__name__)
 
 
 class Producer(Client):
@@ -116,7 +104,8 @@ class Producer(Client):
         """
         self.settings: ProducerSettings = settings or ProducerSettings()
         ip = self._introduce(group, name_server, check_producer_group)
-        self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
+        codec = send_codec()
+        self._ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32), codec.MessageIds)
         self._preparation = Preparation(self.settings, self._namespace, self._ids)
         self._header = SendHeader(
             self.group,
@@ -136,23 +125,28 @@ class Producer(Client):
         self._delivery = Delivery(
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
-        self._submits = Submits(self._delivery)
+        self._submits = Submits(self.settings.submits_max, self._delivery, self._submitted)
         self._plain: PlainSends | None = None
+        self._lanes: dict[str, SendLane] = {}
+        """What begins plain sends, by topic, where nothing stands against it."""
         is_ordinary = not self._namespace and not self._send_hooks
         if is_ordinary and not self.settings.vip_channel:
             self._plain = PlainSends(
                 self._header,
                 self.settings,
                 self._ids,
+                codec,
                 self._plans,
                 self._delivery,
                 self._open_cluster,
+                self._submits.go_on,
             )
+            self._lanes = self._plain.hot
 
     def _new_tracing(self, group: str) -> TraceDispatcher:
         name_servers = ";".join(self._name_servers)
         made = TraceDispatcher(
-            lambda: trace_producer(group, "PRODUCE", name_servers, self.settings),
+            lambda: trace_producer(Producer, group, "PRODUCE", name_servers, self.settings),
             self.settings.trace_topic,
         )
         hook = made.hook(self._ids)
@@ -193,7 +187,10 @@ class Producer(Client):
         if self._instance.is_last(self):
             await cluster.remoting.drain(SENDS_SECONDS_MAX)
         else:
-            await self._delivery.drain(SENDS_SECONDS_MAX)
+            plain = self._plain
+            await self._delivery.drain(
+                SENDS_SECONDS_MAX, lambda: [] if plain is None else plain.waiting(cluster)
+            )
         tracing = () if self._tracing is None else (self._tracing.close(),)
         await asyncio.gather(self._instance.say_farewell(self, cluster), *tracing)
 
@@ -231,33 +228,21 @@ class Producer(Client):
             message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         if ordering_key is not None or selector is not None:
             queue, selector = self._chosen(message, queue, selector, ordering_key)
-        if (plain := self._plain) is None or selector is not None:
-            return await self._send(message, queue, selector, self._time_limit(timeout_ms))
-        cluster = self._cluster or self._open_cluster()
-        is_batching = self.settings.batching
-        if is_batching and (shared := plain.gather(cluster, message, queue, timeout_ms)):
-            return await self._delivery.counted(shared)
-        send = None if is_batching else plain.begin(cluster, message, queue, timeout_ms)
-        if send is None:
-            return await self._send(message, queue, None, self._time_limit(timeout_ms))
-        (delivery := self._delivery).open_count += 1
+        lane = self._lanes.get(message.topic)
+        if lane is None or selector is not None:
+            return await self._send_slowly(message, queue, selector, timeout_ms)
+        future = lane.begin(message, queue, timeout_ms)
+        if future is None:
+            return await self._send_slowly(message, queue, None, timeout_ms)
+        opaque = lane.opaque
         try:
-            try:
-                answer: Answer | KeroloxError = await send[0]
-            except BaseException as error:
-                withdraw(send, error)
-                if not isinstance(error, KeroloxError):  # the caller was cancelled
-                    raise
-                answer = error
-            if isinstance(answer, tuple):
-                if self._faults is not None and queue is None:
-                    delivery.note(send[2].queue, seconds_since(send))
-                return result_of(send, answer)
-            return await self._send_on(cluster, message, send, queue, answer)
-        finally:
-            delivery.open_count -= 1
-            if not delivery.open_count:
-                delivery.idle.set()
+            outcome = await future
+        except BaseException:
+            lane.withdraw(opaque)
+            raise
+        if type(outcome) is SendResult:
+            return outcome
+        return await self._send_on(message, cast("OpenSend", outcome), queue)
 
     def submit(
         self,
@@ -273,21 +258,23 @@ class Producer(Client):
         """As :meth:`send`, without waiting for it; arguments and errors are the same.
 
         Returns:
-            The future of its result. Many may be open; each message is kept until its own is done.
+            The future of its result. Each message is kept until its own is done; one that is
+            cancelled counts until its answer is there, or its time is over.
+
+        Raises:
+            SubmitsFullError: ``submits_max`` sends have no outcome yet; the message is not taken.
         """
-        plain, cluster = self._plain, self._cluster or self._open_cluster()
-        is_chosen = selector is not None or ordering_key is not None
-        if plain is not None and not is_chosen and deliver_after is None:
-            if not self.settings.batching:
-                send = plain.begin(cluster, message, queue, timeout_ms)
-                if send is not None:
-                    return self._submits.follow(
-                        send,
-                        functools.partial(self._send_on, cluster, message, send, queue),
-                        is_noted=self._faults is not None and queue is None,
-                    )
-            elif shared := plain.gather(cluster, message, queue, timeout_ms):
-                return self._submits.count(shared)
+        plain = self._plain
+        self._submits.check(0 if plain is None else plain.open_count)
+        if selector is None and ordering_key is None and deliver_after is None:
+            lane = self._lanes.get(message.topic)
+            if lane is not None and (future := lane.submit(message, queue, timeout_ms)):
+                return cast("Future[SendResult]", future)
+            cluster = self._cluster or self._open_cluster()
+            if plain is not None and self._faults is None:
+                begun = plain.begin(cluster, message, queue, timeout_ms, is_submitted=True)
+                if begun is not None:
+                    return cast("Future[SendResult]", begun.future)
         return self._submits.run(
             self.send(
                 message,
@@ -300,25 +287,49 @@ class Producer(Client):
             )
         )
 
-    async def _send_on(
+    async def _send_slowly(
         self,
-        cluster: Cluster,
         message: Message,
-        send: PlainSend,
         queue: MessageQueue | None,
-        answer: RemotingCommand | KeroloxError,
+        selector: QueueSelector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        """Send a message that the codec alone could not begin."""
+        cluster, plain, begun = self._cluster or self._open_cluster(), self._plain, None
+        if plain is not None and selector is None:
+            begun = plain.begin(cluster, message, queue, timeout_ms)
+        if begun is None:
+            return await self._send(message, queue, selector, self._time_limit(timeout_ms))
+        began = asyncio.get_running_loop().time()
+        try:
+            outcome = await begun.future
+        except BaseException:
+            begun.withdraw(begun.opaque)
+            raise
+        if isinstance(outcome, SendResult):
+            if begun.target is not None and queue is None:
+                seconds = asyncio.get_running_loop().time() - began
+                self._delivery.note(begun.target.queue, seconds)
+            return outcome
+        return await self._send_on(message, cast("OpenSend", outcome), queue)
+
+    async def _submitted(self, send: OpenSend) -> SendResult:
+        """What follows on a submitted plain send that is not stored."""
+        queue = send.queue if send.is_given else None
+        return await self._send_on(cast("Message", send.message), send, queue)
+
+    async def _send_on(
+        self, message: Message, send: OpenSend, queue: MessageQueue | None
     ) -> SendResult:
         """What follows on a plain send whose first answer is anything but that it is stored."""
-        limit = limit_of(send)
-        if isinstance(answer, NotPlainError):
+        limit = TimeLimit(send.timeout_ms, send.deadline)
+        if isinstance(send.answer, NotPlainError):
             return await self._send(message, queue, None, limit)
-        delivery, target = self._delivery, send[2].queue
-        tries = delivery.first_try(cluster, queue, target, send[1], answer)
-        if queue is None:
-            delivery.note(target, seconds_since(send), failed=not tries.is_stored)
+        cluster, delivery = cast("PlainSends", self._plain).cluster, self._delivery
+        tries = delivery.first_try(cluster, send, queue, send.message_id)
         if tries.is_over or limit.seconds_left <= 0:  # thousands may end at the same time
             return tries.end(limit.ms)
-        outgoing = await self._preparation.outgoing(message, send[1])
+        outgoing = await self._preparation.outgoing(message, send.message_id)
         plan = self._plans.get(message.topic) or await self._plans.make(
             cluster, message.topic, limit
         )
@@ -357,8 +368,7 @@ class Producer(Client):
         Args:
             message: what to send.
             queue: where to.
-            selector: chooses the queue among those of the topic.
-            ordering_key, deliver_after, round_up: as of :meth:`send`.
+            selector, ordering_key, deliver_after, round_up: as of :meth:`send`.
 
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
@@ -367,8 +377,10 @@ class Producer(Client):
         """
         message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
-        cluster = self._sending_cluster(message)
-        limit = self._time_limit(None)
+        cluster, plain = self._cluster or self._open_cluster(), self._plain
+        if selector is None and plain and await plain.write_oneway(cluster, message, queue):
+            return
+        cluster, limit = self._sending_cluster(message), self._time_limit(None)
         outgoing = await self._preparation.outgoing(message)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
@@ -449,17 +461,10 @@ class Producer(Client):
         for message in all_messages:
             self._sending_cluster(message)
         bytes_max = min(bytes_max, self.settings.message_bytes_max)
-        results: list[SendResult] = []
-        sent = 0
-        for batch in split_batches(all_messages, bytes_max=bytes_max):
-            try:
-                results.append(await self.send_batch(batch, queue=queue, timeout_ms=timeout_ms))
-            except KeroloxError as error:
-                if not results:
-                    raise
-                raise PartlySentError(sent, len(all_messages), error) from error
-            sent += len(batch)
-        return results
+        batches = list(split_batches(all_messages, bytes_max=bytes_max))
+        return await send_in_turn(
+            batches, lambda batch: self.send_batch(batch, queue=queue, timeout_ms=timeout_ms)
+        )
 
     async def request(
         self,
@@ -556,21 +561,7 @@ class Producer(Client):
         """A request of a broker: it brings a reply."""
         if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return command.not_supported()
-        try:
-            reply = pushed_reply(command, now_ms=clock.now_ms())
-        except RemoteProtocolError as error:
-            _log.warning("from %s: %s", connection.remote_address, error)
-            return command.response(
-                ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
-            )
-        correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
-        if not self._requests.complete(correlation_id, reply):
-            _log.warning(
-                "a reply from %s comes too late, or to no request of ours: %s",
-                reply.born_host,
-                correlation_id,
-            )
-        return command.response()
+        return self._requests.take_reply(command, connection.remote_address)
 
     # -- routes and heartbeats ------------------------------------------------------------------
     def _topics(self) -> list[str]:
@@ -606,31 +597,3 @@ class Producer(Client):
     async def _heartbeat(self, *more: str) -> None:
         """Greet the brokers of the topics in use, and of some more."""
         await self._instance.greet([*self._topics(), *more])
-
-
-def trace_producer(group: str, kind: str, name_servers: str, settings: ClientSettings) -> Producer:
-    """The producer that sends the traces of a client.
-
-    Args:
-        group: the client's group.
-        kind: PRODUCE or CONSUME.
-        name_servers: as the client's.
-        settings: the client's.
-    """
-    return Producer(
-        trace_group(group, kind),
-        name_servers,
-        settings=ProducerSettings(
-            client_ip=settings.client_ip,
-            unit_name=settings.unit_name,
-            name_server_domain=settings.name_server_domain,
-            name_server_subgroup=settings.name_server_subgroup,
-            rpc_hook=settings.rpc_hook,
-            credentials=settings.credentials,
-            tls=settings.tls,
-            serialize_type=settings.serialize_type,
-            api_timeout_ms=settings.api_timeout_ms,
-            send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
-            message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
-        ),
-    )

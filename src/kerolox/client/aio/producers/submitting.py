@@ -1,4 +1,5 @@
-"""Sends that nobody waits for yet: the future of a plain send's result, without a task."""
+"""Sends that nobody waits for yet: tasks of those that need one, and how many may be open; and
+batches that go one after the other."""
 
 from __future__ import annotations
 
@@ -6,25 +7,49 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.producers.plain.sends import PlainSend, result_of, seconds_since, withdraw
-from kerolox.errors import KeroloxError
+from kerolox.errors import KeroloxError, PartlySentError, SubmitsFullError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.producers.delivery import Delivery
     from kerolox.client.core.sending.send import SendResult
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.client_connection import Answer
-
-GoOn = Callable[["RemotingCommand | KeroloxError"], Coroutine[object, None, "SendResult"]]
+    from kerolox.codec.sending import OpenSend
+    from kerolox.message import Message
 
 
 class Submits:
-    """The submitted sends of one producer: tasks, and futures of those that need none."""
+    """The submitted sends of one producer that have a task each."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        """``delivery`` counts them among the open sends."""
+    def __init__(
+        self,
+        count_max: int,
+        delivery: Delivery,
+        go_on: Callable[[OpenSend], Coroutine[object, None, SendResult]],
+    ) -> None:
+        """None is open.
+
+        Args:
+            count_max: most sends without an outcome for another one to be taken.
+            delivery: counts sends in the general way.
+            go_on: what follows on a plain send whose answer is anything but that it is stored.
+        """
+        self._count_max = count_max
         self._delivery = delivery
+        self._go_on = go_on
         self._tasks: set[asyncio.Task[SendResult]] = set()
+
+    def check(self, plain_count: int) -> None:
+        """There is room for another one, given the plain sends that are open.
+
+        Raises:
+            SubmitsFullError: there is none.
+        """
+        # A task counts itself among those of the general way once it runs.
+        count = plain_count + max(self._delivery.open_count, len(self._tasks))
+        if count >= self._count_max:
+            raise SubmitsFullError(
+                f"{count} sends have no outcome yet; submits_max is {self._count_max}. The message"
+                " was not taken: wait for some of the futures, or for send, which waits for room"
+            )
 
     def run(self, coroutine: Coroutine[object, None, SendResult]) -> asyncio.Task[SendResult]:
         """In a task."""
@@ -33,46 +58,13 @@ class Submits:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def count(self, future: asyncio.Future[SendResult]) -> asyncio.Future[SendResult]:
-        """A send that is made elsewhere."""
-        self._delivery.begin()
-        future.add_done_callback(lambda _: self._delivery.end())
-        return future
-
-    def follow(self, send: PlainSend, go_on: GoOn, *, is_noted: bool) -> asyncio.Future[SendResult]:
-        """The result of a plain send; ``go_on`` makes it of any answer but that it is stored.
-
-        Cancelling the future withdraws the send, or ends what goes on. ``is_noted``: how long the
-        broker took is of interest.
-        """
-        outcome: asyncio.Future[SendResult] = send[7].loop.create_future()
-
-        def answered(future: asyncio.Future[Answer]) -> None:
-            if outcome.done():
-                return
-            answer: Answer | KeroloxError
-            try:
-                answer = future.result()
-            except KeroloxError as error:
-                withdraw(send, error)
-                answer = error
-            if isinstance(answer, tuple):
-                if is_noted:
-                    self._delivery.note(send[2].queue, seconds_since(send))
-                outcome.set_result(result_of(send, answer))
-                return
-            task = self.run(go_on(answer))
+    def go_on(self, send: OpenSend) -> None:
+        """A plain send is not stored; cancelling its future ends what goes on."""
+        outcome = send.future
+        if isinstance(outcome, asyncio.Future):
+            task = self.run(self._go_on(send))
             task.add_done_callback(lambda task: _pass_on(task, outcome))
             outcome.add_done_callback(lambda _: task.cancel())
-
-        def over(_: asyncio.Future[SendResult]) -> None:
-            if not send[0].done():
-                withdraw(send, asyncio.CancelledError())
-                send[0].cancel()
-
-        send[0].add_done_callback(answered)
-        outcome.add_done_callback(over)
-        return self.count(outcome)
 
 
 def _pass_on(task: asyncio.Task[SendResult], outcome: asyncio.Future[SendResult]) -> None:
@@ -85,3 +77,26 @@ def _pass_on(task: asyncio.Task[SendResult], outcome: asyncio.Future[SendResult]
         outcome.set_exception(error)
     else:
         outcome.set_result(task.result())
+
+
+async def send_in_turn(
+    batches: list[list[Message]],
+    send: Callable[[list[Message]], Coroutine[object, None, SendResult]],
+) -> list[SendResult]:
+    """Send batches, each when the one before is stored.
+
+    Raises:
+        PartlySentError: one failed after others were stored.
+        KeroloxError: the first one failed.
+    """
+    results: list[SendResult] = []
+    sent = 0
+    for batch in batches:
+        try:
+            results.append(await send(batch))
+        except KeroloxError as error:
+            if not results:
+                raise
+            raise PartlySentError(sent, sum(map(len, batches)), error) from error
+        sent += len(batch)
+    return results

@@ -11,10 +11,11 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kerolox import clock
-from kerolox.client.core.tracing.trace import TraceBatch, TraceSegment
+from kerolox.client.aio.settings import ClientSettings, ProducerSettings
+from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX, TraceBatch, TraceSegment
 from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
@@ -42,6 +43,7 @@ GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 _numbers = itertools.count(1)
 _log = logging.getLogger(__name__)
+_Sender = TypeVar("_Sender")
 
 
 def trace_group(group: str, kind: str) -> str:
@@ -49,6 +51,38 @@ def trace_group(group: str, kind: str) -> str:
     number = next(_numbers)
     room = GROUP_CHARACTERS_MAX - len(f"{GROUP_PREFIX}--{kind}-{number}")
     return f"{GROUP_PREFIX}-{group[:room]}-{kind}-{number}"
+
+
+def trace_settings(settings: ClientSettings) -> ProducerSettings:
+    """The settings of the producer that sends the traces of a client with these."""
+    return ProducerSettings(
+        client_ip=settings.client_ip,
+        unit_name=settings.unit_name,
+        name_server_domain=settings.name_server_domain,
+        name_server_subgroup=settings.name_server_subgroup,
+        rpc_hook=settings.rpc_hook,
+        credentials=settings.credentials,
+        tls=settings.tls,
+        serialize_type=settings.serialize_type,
+        api_timeout_ms=settings.api_timeout_ms,
+        send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
+        message_bytes_max=TRACE_MESSAGE_BYTES_MAX,
+    )
+
+
+def trace_producer(
+    make: Callable[..., _Sender], group: str, kind: str, name_servers: str, settings: ClientSettings
+) -> _Sender:
+    """The producer that sends the traces of a client.
+
+    Args:
+        make: the class of producers.
+        group: the client's group.
+        kind: PRODUCE or CONSUME.
+        name_servers: as the client's.
+        settings: the client's.
+    """
+    return make(trace_group(group, kind), name_servers, settings=trace_settings(settings))
 
 
 class TraceSender(Protocol):

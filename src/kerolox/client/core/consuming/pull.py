@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.codec.messages import decode_messages
+from kerolox.codec.pulling import PullFrames
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -29,6 +30,7 @@ class PullStatus(Enum):
 # As plain numbers: flags of an enumeration take a microsecond each to join.
 _COMMIT_OFFSET, _SUSPEND = PullSysFlag.COMMIT_OFFSET.value, PullSysFlag.SUSPEND.value
 _SUBSCRIPTION, _LITE_PULL = PullSysFlag.SUBSCRIPTION.value, PullSysFlag.LITE_PULL.value
+_CLASS_FILTER = PullSysFlag.CLASS_FILTER.value
 
 PULLED_QUEUES_KEPT = 4_096
 """Queues of which most of a pull's header is kept ready."""
@@ -83,13 +85,13 @@ def pull_request(
         with_subscription: see ``subscription``.
         is_lite: it is the pull of a lite pull consumer.
     """
-    flags = _COMMIT_OFFSET if commit_offset >= 0 else 0
-    if suspend_timeout_ms > 0:
-        flags |= _SUSPEND
+    flags = pull_flags(suspend_timeout_ms=suspend_timeout_ms, commits=commit_offset >= 0)
     if with_subscription:
         flags |= _SUBSCRIPTION
     if is_lite:
         flags |= _LITE_PULL
+    if subscription.class_filter_mode:
+        flags |= _CLASS_FILTER
     expression = subscription.expression if with_subscription else None
     fields = _fields_of(
         group, queue, max_messages, suspend_timeout_ms, subscription.version, expression,
@@ -99,6 +101,29 @@ def pull_request(
     fields["sysFlag"] = str(flags)
     fields["commitOffset"] = str(max(commit_offset, 0))
     return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+
+
+def pull_flags(*, suspend_timeout_ms: int, commits: bool = False) -> int:
+    """The sys flag of a pull that may be held for so long, and has an offset to be stored."""
+    flags = _COMMIT_OFFSET if commits else 0
+    return flags | _SUSPEND if suspend_timeout_ms > 0 else flags
+
+
+@functools.lru_cache(maxsize=PULLED_QUEUES_KEPT)
+def pull_frames(
+    group: str,
+    queue: MessageQueue,
+    subscription: Subscription,
+    max_messages: int,
+    suspend_timeout_ms: int,
+) -> PullFrames:
+    """Makes the frames of such pulls as :func:`pull_request` makes commands."""
+    return PullFrames(
+        _fields_of(
+            group, queue, max_messages, suspend_timeout_ms, subscription.version, None,
+            subscription.expression_type,
+        )
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=PULLED_QUEUES_KEPT)

@@ -12,7 +12,7 @@ _Queue = TypeVar("_Queue")
 
 
 class Ready(Generic[_Queue]):
-    """Messages of one queue, of which those before ``next`` are taken."""
+    """Messages of one queue, of which those before ``next`` are taken; true while some are left."""
 
     __slots__ = ("messages", "next", "queue", "size")
 
@@ -22,6 +22,9 @@ class Ready(Generic[_Queue]):
         self.size = size
         """Most messages of one call."""
         self.next = 0
+
+    def __bool__(self) -> bool:
+        return self.next < len(self.messages)
 
     def take(self) -> list[MessageExt]:
         """The messages of the next call; none when all are taken."""
@@ -52,7 +55,7 @@ class ReadyList(Generic[_Queue]):
         entries = self._entries
         while entries:
             entry = entries[0]
-            if entry.next < len(entry.messages):
+            if entry:
                 return entry
             entries.popleft()
         return None

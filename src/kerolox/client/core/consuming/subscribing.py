@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from kerolox.errors import ConfigError
+from kerolox.filter.filter_class import FilterClass
 from kerolox.filter.sql92 import SQL92, compile_sql92
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import Subscription, looks_like_sql92, subscription_of
@@ -13,12 +14,15 @@ TAG = "TAG"
 """``ExpressionType.TAG``."""
 
 
-def wanted(topic: str, expression: str, expression_type: str | None = None) -> Subscription:
+def wanted(
+    topic: str, expression: str | FilterClass, expression_type: str | None = None
+) -> Subscription:
     """What a group wants of a topic (``FilterAPI.build``).
 
     Args:
         topic: as brokers know it.
-        expression: ``*`` for all, tags joined by ``||``, or a condition on properties.
+        expression: ``*`` for all, tags joined by ``||``, a condition on properties, or a
+            Java class.
         expression_type: ``TAG`` or ``SQL92``; None: SQL92 if it has a comparison or another part
             of SQL92 that is no tag.
 
@@ -27,6 +31,8 @@ def wanted(topic: str, expression: str, expression_type: str | None = None) -> S
     """
     if expression_type not in (None, TAG, SQL92):
         raise ConfigError(f"expression_type is {expression_type!r}; it must be TAG or SQL92")
+    if isinstance(expression, FilterClass):
+        return _of_class(topic, expression, expression_type)
     is_sql92 = expression_type == SQL92
     if expression_type is None:
         is_sql92 = looks_like_sql92(expression)
@@ -42,4 +48,16 @@ def wanted(topic: str, expression: str, expression_type: str | None = None) -> S
         expression=expression,
         expression_type=SQL92,
         version=time.time_ns() // 1_000_000,
+    )
+
+
+def _of_class(topic: str, filter_class: FilterClass, expression_type: str | None) -> Subscription:
+    if expression_type is not None:
+        raise ConfigError(f"expression_type is {expression_type!r}; a filter class has none")
+    return Subscription(
+        topic=topic,
+        expression=filter_class.name,
+        version=time.time_ns() // 1_000_000,
+        class_filter_mode=True,
+        class_source=filter_class.source,
     )

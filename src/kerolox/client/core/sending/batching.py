@@ -28,43 +28,10 @@ class BatchKey(NamedTuple):
     timeout_ms: int
 
 
-class Batch:
-    """Messages that wait together, in order."""
-
-    __slots__ = ("_bytes_max", "items", "key", "message_ids", "size")
-
-    def __init__(self, key: BatchKey, bytes_max: int) -> None:
-        """``bytes_max``: about how large its body may be; a single larger message goes alone."""
-        self.key = key
-        self.items: list[bytes] = []
-        """As they lie in the body."""
-        self.message_ids: list[str] = []
-        self.size = 0
-        self._bytes_max = bytes_max
-
-    def has_room(self, item: bytes) -> bool:
-        """A further message may come into it."""
-        return not self.items or (
-            self.size + len(item) <= self._bytes_max and len(self.items) < BATCH_COUNT_MAX
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """No further message is worth waiting for."""
-        return self.size >= self._bytes_max or len(self.items) >= BATCH_COUNT_MAX
-
-    def add(self, item: bytes, message_id: str) -> None:
-        """Take in a message."""
-        self.items.append(item)
-        self.message_ids.append(message_id)
-        self.size += len(item)
-
-    def outgoing(self) -> OutgoingMessage:
-        """The batch for the general way."""
-        key = self.key
-        wait = encode_properties({PropertyKey.WAIT: "true" if key.wait_store_ok else "false"})
-        body, ids = b"".join(self.items), ",".join(self.message_ids)
-        return OutgoingMessage(key.topic, body, wait, 0, 0, ids, is_batch=True)
+def batch_message(key: BatchKey, body: bytes, message_ids: Sequence[str]) -> OutgoingMessage:
+    """A batch for the general way."""
+    wait = encode_properties({PropertyKey.WAIT: "true" if key.wait_store_ok else "false"})
+    return OutgoingMessage(key.topic, body, wait, 0, 0, ",".join(message_ids), is_batch=True)
 
 
 def shares(result: SendResult, message_ids: Sequence[str]) -> list[SendResult]:

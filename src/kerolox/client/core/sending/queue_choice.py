@@ -21,16 +21,17 @@ class QueueChooser:
         if not queues:
             raise ValueError("no queue to choose from")
         self.queues = tuple(queues)
-        self._index = start % len(self.queues)
+        self.index = start % len(self.queues)
+        """The number of the last one; codecs count it up by themselves."""
 
     def next_index(self) -> int:
         """The number of the next queue."""
-        self._index = index = (self._index + 1) % len(self.queues)
+        self.index = index = (self.index + 1) % len(self.queues)
         return index
 
     def step_back(self) -> None:
         """The last choice is not used: the next one is the same."""
-        self._index = (self._index - 1) % len(self.queues)
+        self.index = (self.index - 1) % len(self.queues)
 
     def next(self, tried: Sequence[str] = ()) -> MessageQueue:
         """The next queue of a broker that was not tried; if there is none, of another one than
@@ -40,9 +41,9 @@ class QueueChooser:
             return queues[self.next_index()]
         for avoided in (tried, tried[-1:]):
             for _ in range(len(queues)):
-                self._index = (self._index + 1) % len(queues)
-                queue = queues[self._index]
+                self.index = (self.index + 1) % len(queues)
+                queue = queues[self.index]
                 if queue.broker_name not in avoided:
                     return queue
-        self._index = (self._index + 1) % len(queues)
-        return queues[self._index]
+        self.index = (self.index + 1) % len(queues)
+        return queues[self.index]

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from typing import TYPE_CHECKING
+
+from kerolox.codec.counters import MessageIds
+
+if TYPE_CHECKING:
+    from kerolox.codec.sending import MakeIds
 
 CLOCK_STEP_BACK_MS_MAX = 1_000_000
 """A clock that steps back by less than this at the month's start counts as the start."""
-
-
-_HEX = [f"{number:02X}" for number in range(256)]
 
 
 def month_start_ms(now_ms: int) -> int:
@@ -38,29 +41,28 @@ class UniqueIdFactory:
         host: our IP address, IPv4 or IPv6.
         process_id: only the low 16 bits are used.
         salt: tells this factory apart from others of the process; the low 32 bits are used.
+        make_ids: makes what counts the ids: that of the codec that uses them.
     """
 
-    def __init__(self, host: str, process_id: int, salt: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        process_id: int,
+        salt: int,
+        make_ids: MakeIds = MessageIds,
+    ) -> None:
         packed = ipaddress.ip_address(host).packed
         fixed = packed + (process_id & 0xFFFF).to_bytes(2, "big")
         self._prefix = (fixed + (salt & 0xFFFFFFFF).to_bytes(4, "big")).hex().upper()
-        self._counter = 0
         self._start_ms = 0
         self._next_start_ms = 0
-        self._last_ms = -1
-        self._last_head = ""
+        self.ids = make_ids(self.head)
+        """The ids, for codecs."""
+        self.next = self.ids.next
+        """Gives the next id at some milliseconds since the epoch."""
 
-    def next(self, now_ms: int) -> str:
-        """The next id; ``now_ms`` is milliseconds since the epoch."""
-        if now_ms != self._last_ms:
-            self._last_head = self._head(now_ms)
-            self._last_ms = now_ms
-        counter = self._counter
-        self._counter = (counter + 1) & 0xFFFF
-        return f"{self._last_head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
-
-    def _head(self, now_ms: int) -> str:
-        """What all ids of a millisecond begin with."""
+    def head(self, now_ms: int) -> str:
+        """What all ids of a millisecond begin with; 4 hex digits follow, which count."""
         if now_ms >= self._next_start_ms:
             self._start_ms = month_start_ms(now_ms)
             self._next_start_ms = next_month_start_ms(now_ms)

@@ -10,7 +10,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.lite.pulling import LitePulling
 from kerolox.client.aio.consumers.membership import check_subscription
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, start_offset
-from kerolox.client.aio.consumers.push.owning.queue_events import QueueEvents
+from kerolox.client.aio.consumers.queue_events import QueueEvents
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue

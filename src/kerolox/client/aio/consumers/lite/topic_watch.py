@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.client.aio.consumers.push.owning.queue_events import QueuesCallback, call_all
+from kerolox.client.aio.consumers.queue_events import QueuesCallback, call_all
 from kerolox.client.core.namespaces import queue_without_namespace
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.errors import KeroloxError

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from inspect import isawaitable
-from time import monotonic
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.listening import EachMessage, Listeners
 from kerolox.client.aio.consumers.push.running import RunningListeners, note_call
+from kerolox.client.aio.consumers.push.threaded import ThreadCall, ThreadedCalls, in_thread
 from kerolox.client.aio.consumers.push.workers import Workers
 from kerolox.client.core.consuming.outcome import Outcome, Unheard
 from kerolox.client.core.consuming.stats import TopicStats
@@ -27,11 +27,14 @@ from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.aio.consumers.push.stream import MessageStream
     from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.client.core.consuming.ready import Ready
+    from kerolox.codec.messages import Pulled
 
 RECONSUME_LOCALLY_SECONDS = 5.0
 """When not even a send-back works, the message waits so long and is tried again here."""
@@ -62,6 +65,7 @@ class Consuming:
         self._offsets = offsets
         self.stats: dict[str, TopicStats] = {}
         self._workers = Workers(settings.consume_concurrency, self._consume, self._settle)
+        self._threaded = ThreadedCalls(self.running, self._ended_in_thread)
         self._unsettled: list[Assignment] = []
         """Queues of which messages went well since the offsets were moved last."""
 
@@ -81,40 +85,50 @@ class Consuming:
         """Start the workers."""
         self._workers.start()
 
-    def submit(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+    def submit(self, assignment: Assignment, pulled: Pulled) -> None:
         """Take pulled messages; they are cached and become ready."""
-        fresh = assignment.process_queue.put(messages)
+        topic, workers = assignment.queue.topic, self._workers
+        fresh = assignment.process_queue.put_pulled(pulled)
         # Retried messages may be of several topics, each with its own listener.
-        is_retry = assignment.queue.topic.startswith(RETRY_PREFIX)
-        size = 1 if is_retry else self._settings.consume_batch_max
-        if any([message.body_error for message in fresh]):
-            self._workers.add(assignment, [message for message in fresh if message.body_error], 1)
+        size = 1 if topic.startswith(RETRY_PREFIX) else self._settings.consume_batch_max
+        if not pulled.is_readable:
+            workers.add(assignment, [message for message in fresh if message.body_error], 1)
             fresh = [message for message in fresh if not message.body_error]
-        if assignment.queue.topic in self._stream.topics and fresh:
+        if topic in self._stream.topics and fresh:
             self.listeners.prepare(assignment.queue, fresh)
             self._stream.put(assignment, fresh)
         else:
-            self._workers.add(assignment, fresh, size)
+            workers.add(assignment, fresh, size)
 
     async def close(self, timeout_seconds: float) -> None:
         """Start no further listener and wait for those that run, except for one that waits for
         the close. Those that take longer are cancelled."""
-        await self._workers.close(timeout_seconds)
+        self._threaded.stop()
+        try:
+            await self._workers.close(timeout_seconds)
+        finally:
+            for task in self._threaded.abandon():
+                task.cancel()
 
     # -- one call -----------------------------------------------------------------------------
     async def _consume(
-        self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends: float
+        self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends_ms: int
     ) -> None:
         """Call after call for messages of one pull, here with nothing in between that costs as much
         as a listener does."""
         workers, running, assignment = self._workers, self.running, entry.queue
-        plain, now_ms = self.listeners.plain(assignment.queue), clock.now_ms()
+        by_call, process_queue = running.by_call, assignment.process_queue
+        plain, now_ms = self.listeners.plain(assignment.queue), clock.steady_ms()
+        threads = in_thread(plain.get(assignment.queue.topic), entry.size)
+        if threads is not None and not entry.messages[entry.next].body_error:
+            await self._threaded.hand_over(threads, entry)
+            return
         while messages := entry.take():
             if not workers.turn_is_seen:
                 workers.see_turn()
             call, first, start_ms, cancels = object(), messages[0], now_ms, worker.cancelling()
             note_call(call)
-            running.by_call[call] = worker
+            by_call[call] = worker
             try:
                 if first.body_error or (listener := plain.get(first.topic)) is None:
                     await self._consume_odd(assignment, messages)
@@ -136,10 +150,10 @@ class Consuming:
                     if isinstance(error, asyncio.CancelledError) and worker.cancelling() > cancels:
                         raise
                     failed = self.listeners.failure(listener, messages, error)
-                now_ms = clock.now_ms()
+                now_ms = clock.steady_ms()
                 if failed:
                     await self._failed(assignment, messages, failed, now_ms - start_ms)
-                    now_ms = clock.now_ms()
+                    now_ms = clock.steady_ms()
                 else:
                     self._went_well(assignment, messages, now_ms - start_ms)
             except asyncio.CancelledError:
@@ -147,11 +161,23 @@ class Consuming:
                     self._consume_later(assignment, messages)
                 raise
             finally:
-                del running.by_call[call]
+                del by_call[call]
                 if running.is_awaited:
                     running.note_end()
-            if workers.is_closing or assignment.process_queue.is_dropped or monotonic() > turn_ends:
+            if workers.is_closing or process_queue.is_dropped or now_ms > turn_ends_ms:
                 return
+
+    def _ended_in_thread(self, call: ThreadCall) -> Coroutine[object, object, None] | None:
+        """A listener has ended in its thread; what is still to be done, if that takes time."""
+        messages, failed = call.messages, None
+        if call.error is not None:
+            failed = self.listeners.failure(call.function, messages, call.error)
+        elif call.result is not None:
+            failed = self.listeners.outcome(messages, call.result)[0]
+        if failed:
+            return self._failed(call.assignment, messages, failed, call.elapsed_ms)
+        self._went_well(call.assignment, messages, call.elapsed_ms)
+        return None
 
     async def _consume_odd(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages with hooks, of a namespace, retried, unreadable, streamed, without listener."""
@@ -161,9 +187,9 @@ class Consuming:
         if messages[0].topic in self._stream.topics and not messages[0].body_error:
             self._stream.put(assignment, messages)
             return
-        start_ms = clock.now_ms()
+        start_ms = clock.steady_ms()
         failed = await self.listeners.call(assignment.queue, messages)
-        elapsed_ms = clock.now_ms() - start_ms
+        elapsed_ms = clock.steady_ms() - start_ms
         if failed:
             await self._failed(assignment, messages, failed, elapsed_ms)
         else:
@@ -189,7 +215,7 @@ class Consuming:
         """Messages of one call, of which some are not done with."""
         if assignment.process_queue.is_dropped:
             return
-        now_ms = assignment.process_queue.last_consume_ms = clock.now_ms()
+        now_ms = assignment.process_queue.last_consume_ms = clock.steady_ms()
         stats = self.stats_of(assignment.queue.topic)
         stats.failed.add(now_ms, len(failed), elapsed_ms)
         done = [m for position, m in enumerate(messages) if position not in failed]
@@ -204,7 +230,7 @@ class Consuming:
         """Move the offsets of what went well."""
         if not self._unsettled:
             return
-        now_ms = clock.now_ms()
+        now_ms = clock.steady_ms()
         for assignment in self._unsettled:
             messages, assignment.finished = assignment.finished, []
             elapsed_ms, assignment.finished_ms = assignment.finished_ms, 0
@@ -266,7 +292,7 @@ class Consuming:
                 if message is None:
                     break
                 started_ms = consume_start_ms(message)
-                if not started_ms or clock.now_ms() - started_ms <= limit_ms:
+                if not started_ms or clock.steady_ms() - started_ms <= limit_ms:
                     break
                 broker_name = assignment.queue.broker_name
                 if not await self._send_backs.send_back(message, EXPIRED_DELAY_LEVEL, broker_name):

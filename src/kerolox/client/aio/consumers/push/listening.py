@@ -115,7 +115,7 @@ class Listeners:
     async def call(self, queue: MessageQueue, messages: list[MessageExt]) -> dict[int, Outcome]:
         """Run the listener of messages of one topic; what becomes of those that it is not done
         with, by position."""
-        note_consume_start(messages, clock.now_ms())
+        note_consume_start(messages, clock.steady_ms())
         if self._hooks and not messages[0].body_error:
             return await self._listen_hooked(queue, messages)
         return (await self._listen(messages))[0]
@@ -125,11 +125,11 @@ class Listeners:
     ) -> dict[int, Outcome]:
         """The listener with hooks around it; see :meth:`_listen`."""
         context = self.begin_hooks(queue, messages)
-        start_ms = clock.now_ms()
+        start_ms = clock.steady_ms()
         failed, return_type = await self._listen(messages)
         answered = return_type not in (ConsumeReturnType.EXCEPTION, ConsumeReturnType.RETURN_NULL)
         limit_ms = self._settings.consume_timeout_minutes * 60_000
-        if answered and clock.now_ms() - start_ms >= limit_ms:
+        if answered and clock.steady_ms() - start_ms >= limit_ms:
             return_type = ConsumeReturnType.TIME_OUT
         self.end_hooks(context, return_type, is_success=not failed)
         return failed
@@ -165,7 +165,7 @@ class Listeners:
         return self.outcome(messages, result)
 
     def failure(
-        self, listener: MessageListener, messages: list[MessageExt], error: BaseException
+        self, listener: object, messages: list[MessageExt], error: BaseException
     ) -> dict[int, Outcome]:
         """What becomes of messages whose listener has raised."""
         if isinstance(error, asyncio.CancelledError):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.consuming import Consuming
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.aio.settings import PushConsumerSettings
+    from kerolox.codec.messages import Pulled
     from kerolox.message import MessageExt
 
 LEAVE_SECONDS_MAX = 1.0
@@ -87,9 +88,9 @@ class Orderly:
         timer = task.get_loop().call_later(TURNS_BACK_SECONDS, again)
         self._later.add(timer)
 
-    def submit(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+    def submit(self, assignment: Assignment, pulled: Pulled) -> None:
         """Take pulled messages."""
-        assignment.process_queue.put(messages)
+        assignment.process_queue.put_pulled(pulled)
         assignment.news.set()
 
     async def leave(self, assignments: list[Assignment]) -> list[Assignment]:
@@ -160,10 +161,10 @@ class Orderly:
         consuming, worker = self._consuming, asyncio.current_task()
         assert worker is not None
         listening = consuming.running.begin(worker)
-        start_ms = clock.now_ms()
+        start_ms = clock.steady_ms()
         try:
             failed = await consuming.listeners.call(assignment.queue, messages)
-            now_ms = clock.now_ms()
+            now_ms = clock.steady_ms()
             assignment.process_queue.last_consume_ms = now_ms
             stats = consuming.stats_of(assignment.queue.topic)
             if len(failed) < len(messages):

@@ -12,9 +12,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.aio.consumers.push.plain_pulls import PlainPulls
+from kerolox.client.aio.network.filter_classes import filter_server
 from kerolox.client.core.consuming.flow import FlowControl, FlowLimits, is_flow_control
-from kerolox.client.core.consuming.pull import PullResult, PullStatus, pull_request, pull_result
+from kerolox.client.core.consuming.pull import (
+    PullStatus,
+    pull_frames,
+    pull_request,
+    pull_result,
+)
 from kerolox.client.core.routes import MASTER_ID
+from kerolox.codec.messages import pulled_of
 from kerolox.errors import (
     BrokerError,
     KeroloxError,
@@ -32,7 +40,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.orderly import Orderly
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.settings import PushConsumerSettings
+    from kerolox.codec.messages import Pulled
     from kerolox.filter.tags import Subscription
+    from kerolox.protocol.command import RemotingCommand
 
 ROOM_SECONDS_MAX = 0.05
 """A pull loop that waits for room looks again after so long (flow control of RocketMQ)."""
@@ -143,50 +153,121 @@ class Pulling:
         address = await self._cluster.read_address_of(
             queue.topic, queue.broker_name, assignment.broker_id
         )
+        if subscription.class_filter_mode:
+            return await self._pull_in_general(assignment, subscription, address)
+        connection = self._cluster.remoting.plain_connection(address)
+        if connection is None or not connection.has_room() or settings.pull_interval_ms:
+            return await self._pull_in_general(assignment, subscription, address)
+        pulls = PlainPulls(
+            self,
+            assignment,
+            subscription,
+            connection=connection,
+            frames=pull_frames(
+                self._group,
+                queue,
+                subscription,
+                settings.pull_batch_size,
+                settings.suspend_timeout_ms,
+            ),
+            new_opaque=self._cluster.remoting.opaque_for,
+            suspend_timeout_ms=settings.suspend_timeout_ms,
+            timeout_seconds=settings.pull_timeout_ms / 1000,
+        )
+        response = await pulls.run()
+        if response is None:
+            return 0.0
+        return await self._answered(assignment, subscription, address, response, pulls.asked_ms)
+
+    async def _pull_in_general(
+        self, assignment: Assignment, subscription: Subscription, address: str
+    ) -> float:
+        settings = self._settings
         request = pull_request(
             self._group,
-            queue,
+            assignment.queue,
             assignment.next_offset,
             subscription,
             max_messages=settings.pull_batch_size,
             suspend_timeout_ms=settings.suspend_timeout_ms,
-            commit_offset=self._commit_offset(assignment, address),
+            commit_offset=self.commit_offset(assignment, address),
         )
-        start_ms = clock.now_ms()
+        if subscription.class_filter_mode:
+            address = filter_server(self._cluster, subscription, address)
+        asked_ms = clock.steady_ms()
         response = await self._cluster.remoting.invoke(
             address, request, timeout_seconds=settings.pull_timeout_ms / 1000
         )
-        result = pull_result(response, queue, subscription, address)
-        return await self._pulled(assignment, result, clock.now_ms() - start_ms)
+        return await self._answered(assignment, subscription, address, response, asked_ms)
 
-    def _commit_offset(self, assignment: Assignment, address: str) -> int:
-        """What the pull brings along to be stored; -1: nothing. Only masters store offsets."""
-        if self._settings.message_model is MessageModel.BROADCASTING:
+    def commit_offset(self, assignment: Assignment, address: str) -> int:
+        """What the pull brings along to be stored; -1: nothing. Only masters store offsets.
+
+        Nothing for a queue that is read in order: a Java broker has threads of its own for pulls,
+        so a pull may set the offset back after the queue was given up, and a message comes twice.
+        """
+        if self._settings.message_model is MessageModel.BROADCASTING or assignment.orderly:
             return -1
         if address != self._cluster.master_address(assignment.queue.broker_name):
             return -1
         offset = self._offsets.table.read(assignment.queue)
         return offset if offset > 0 else -1
 
-    async def _pulled(self, assignment: Assignment, result: PullResult, elapsed_ms: int) -> float:
-        process_queue, queue = assignment.process_queue, assignment.queue
-        if process_queue.is_dropped:
+    def may_pull(self, assignment: Assignment, subscription: Subscription, address: str) -> bool:
+        """Another pull with this subscription may go to this address now."""
+        queue, orderly = assignment.queue, assignment.orderly
+        return (
+            self._subscriptions.get(queue.topic) is subscription
+            and self._cluster.read_address(queue.broker_name, assignment.broker_id) == address
+            and not self._is_suspended()
+            and (orderly is None or orderly.is_locked(clock.steady_ms()))
+            and not self.flow.hold(
+                queue.topic, assignment.process_queue, is_ordered=orderly is not None
+            )
+        )
+
+    async def _answered(
+        self,
+        assignment: Assignment,
+        subscription: Subscription,
+        address: str,
+        response: RemotingCommand,
+        asked_ms: int,
+    ) -> float:
+        """What an answer in the general way says; how many seconds to pause after it."""
+        result = pull_result(response, assignment.queue, subscription, address)
+        if assignment.process_queue.is_dropped:
             return 0.0
-        assignment.broker_id = result.suggested_broker_id
-        assignment.next_offset = result.next_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
+            assignment.broker_id = result.suggested_broker_id
+            assignment.next_offset = result.next_offset
             await self._start_anew(assignment)
             return 0.0
-        if result.messages:
-            now_ms = clock.now_ms()
-            stats = self._consuming.stats_of(queue.topic)
-            stats.pulls.add(now_ms, 1, elapsed_ms)
-            stats.pulled.add(now_ms, len(result.messages))
-            consumer = self._consuming if assignment.orderly is None else self._orderly
-            consumer.submit(assignment, result.messages)
-        elif not len(process_queue):
-            self._offsets.table.update(queue, result.next_offset, increase_only=True)
+        elapsed_ms = clock.steady_ms() - asked_ms
+        pulled = pulled_of(result.messages)
+        self.take(assignment, result.next_offset, result.suggested_broker_id, pulled, elapsed_ms)
         return self._settings.pull_interval_ms / 1000
+
+    def take(
+        self,
+        assignment: Assignment,
+        next_offset: int,
+        suggested_broker_id: int,
+        pulled: Pulled | None,
+        elapsed_ms: int,
+    ) -> None:
+        """A pull was answered."""
+        assignment.broker_id = suggested_broker_id
+        assignment.next_offset = next_offset
+        if pulled is not None and pulled.messages:
+            now_ms = clock.steady_ms()
+            stats = self._consuming.stats_of(assignment.queue.topic)
+            stats.pulls.add(now_ms, 1, elapsed_ms)
+            stats.pulled.add(now_ms, len(pulled.messages))
+            consumer = self._consuming if assignment.orderly is None else self._orderly
+            consumer.submit(assignment, pulled)
+        elif not len(assignment.process_queue):
+            self._offsets.table.update(assignment.queue, next_offset, increase_only=True)
 
 
 async def _wait_for_room(assignment: Assignment, seconds: float) -> None:

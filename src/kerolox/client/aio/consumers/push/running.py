@@ -19,8 +19,8 @@ class RunningListeners:
     """The listeners of one consumer that run, each with the task that runs it."""
 
     def __init__(self) -> None:
-        self.by_call: dict[object, asyncio.Task[None]] = {}
-        """Each call that runs, with the task that runs it."""
+        self.by_call: dict[object, asyncio.Task[None] | None] = {}
+        """Each call that runs, with the task that runs it; None: a thread does, or is about to."""
         self._closers: set[object] = set()
         """Those of them that wait for the close."""
         self._ended = asyncio.Event()
@@ -65,6 +65,10 @@ class RunningListeners:
         except TimeoutError:
             count = len(self.by_call.keys() - self._closers)
             _log.warning("%d listeners still run after %.1f s", count, timeout_seconds)
+
+    def waits_for_close(self, call: object) -> bool:
+        """Whether a listener waits for the close."""
+        return call in self._closers
 
     def waiting_for_close(self) -> list[asyncio.Task[None] | None]:
         """The tasks of the listeners that wait for the close."""

@@ -108,7 +108,7 @@ class MessageStream:
             while self._waiting:
                 delivery = self._waiting.popleft()
                 if _is_alive(delivery):
-                    message, now_ms = delivery.message, clock.now_ms()
+                    message, now_ms = delivery.message, clock.steady_ms()
                     note_consume_start([message], now_ms)
                     context = None
                     if self.hooks is not None and delivery.assignment is not None:
@@ -129,7 +129,7 @@ class MessageStream:
             delivery.outcome.set_result(outcome)
             return True
         assert delivery.assignment is not None
-        now_ms = clock.now_ms()
+        now_ms = clock.steady_ms()
         stats = consuming.stats_of(delivery.assignment.queue.topic)
         is_done = outcome.action is Action.ACK
         counted = stats.consumed if is_done else stats.failed

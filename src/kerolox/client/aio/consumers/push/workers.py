@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from time import monotonic
 
+from kerolox import clock
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.running import RunningListeners
 from kerolox.client.core.consuming.ready import Ready, ReadyList
@@ -25,7 +25,7 @@ WORKER_BACK_SECONDS = 1.0
 CANCELLED_SECONDS_MAX = 0.5
 """How long a close waits for listeners that it has cancelled."""
 
-TURN_SECONDS_MAX = 0.005
+TURN_MS_MAX = 5
 """A worker whose listeners never wait lets others run after so long."""
 
 _log = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ class Workers:
     def __init__(
         self,
         count: int,
-        consume: Callable[[asyncio.Task[None], Ready[Assignment], float], Awaitable[None]],
+        consume: Callable[[asyncio.Task[None], Ready[Assignment], int], Awaitable[None]],
         settle: Callable[[], None],
     ) -> None:
         """
         Args:
             count: most listeners that run at the same time.
             consume: runs listeners in a worker and does what follows from their outcomes, for at
-                least one call's messages of an entry, and until a time (``monotonic``) at most.
+                least one call's messages of an entry, and until a time (``steady_ms``) at most.
             settle: called after a turn of the loop in which it was asked for.
         """
         self.running = RunningListeners()
@@ -116,20 +116,20 @@ class Workers:
         worker = asyncio.current_task()
         assert worker is not None
         while not self.is_closing:
-            turn_ends = monotonic() + TURN_SECONDS_MAX
+            turn_ends_ms = clock.steady_ms() + TURN_MS_MAX
             while not self.is_closing and (entry := self.ready.first()) is not None:
                 if entry.queue.process_queue.is_dropped:
                     entry.drop()
                     continue
                 try:
-                    await self._consume(worker, entry, turn_ends)
+                    await self._consume(worker, entry, turn_ends_ms)
                 except asyncio.CancelledError:
                     if not self.is_closing:
                         self._replace_worker(entry.queue)
                     raise
                 except Exception:
                     _log.exception("consuming of %s failed", entry.queue.queue)
-                if monotonic() > turn_ends:
+                if clock.steady_ms() > turn_ends_ms:
                     break
             if not self.is_closing:
                 await self._park()

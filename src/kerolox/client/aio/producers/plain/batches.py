@@ -9,49 +9,50 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from kerolox import clock
 from kerolox.client.aio.producers.time_limit import TimeLimit
-from kerolox.client.core.sending.batching import Batch, BatchKey, shares
-from kerolox.client.core.sending.send import SendResult, SendStatus
-from kerolox.errors import KeroloxError, RequestTimeoutError
-from kerolox.protocol.codes import RequestCode
+from kerolox.client.core.sending.batching import (
+    BATCH_COUNT_MAX,
+    BatchKey,
+    batch_message,
+    shares,
+)
+from kerolox.codec.sending import OpenSend
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.remoting.client_connection import NotPlainError
+from kerolox.remoting.core.line import NotPlainError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from kerolox.client.aio.producers.delivery import Delivery
     from kerolox.client.aio.producers.plain.lanes import Lane, Target
     from kerolox.client.aio.settings import ProducerSettings
-    from kerolox.codec.sending import SendAnswer
+    from kerolox.client.core.sending.send import SendResult
+    from kerolox.codec.sending import SendBatch, SendFuture
     from kerolox.message import Message, MessageQueue
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.client_connection import Answer, ClientConnection
+    from kerolox.remoting.client_connection import ClientConnection
 
 
-class _OpenBatch(Batch):
-    """A batch and those who wait for it."""
+class _About:
+    """What is known of a batch beside its messages."""
 
-    __slots__ = ("deadline", "futures", "lane", "timer")
+    __slots__ = ("_seal", "deadline", "is_shared", "key", "lane", "timer")
 
-    def __init__(self, key: BatchKey, bytes_max: int, lane: Lane, deadline: float) -> None:
-        super().__init__(key, bytes_max)
+    def __init__(
+        self, key: BatchKey, lane: Lane, deadline: float, seal: Callable[[SendBatch], None]
+    ) -> None:
+        self.key = key
         self.lane = lane
         self.deadline = deadline
-        self.futures: list[asyncio.Future[SendResult]] = []
+        self.is_shared = False
+        """The codec lets messages join it."""
         self.timer: asyncio.Handle | None = None
+        self._seal = seal
 
-    def without_cancelled(self) -> None:
-        """Leave out the messages whose senders went away."""
-        futures = self.futures
-        if any(future.cancelled() for future in futures):
-            kept = [index for index, future in enumerate(futures) if not future.cancelled()]
-            self.items = [self.items[index] for index in kept]
-            self.message_ids = [self.message_ids[index] for index in kept]
-            self.futures = [futures[index] for index in kept]
+    def full(self, batch: SendBatch, /) -> None:
+        """No further message is worth waiting for."""
+        self._seal(batch)
 
 
 class Batches:
@@ -61,193 +62,169 @@ class Batches:
         self,
         settings: ProducerSettings,
         delivery: Delivery,
-        next_id: Callable[[int], str],
         choose: Callable[[Lane, MessageQueue | None], Target | None],
-        check_loop: Callable[[], object],
+        wait_for_room: Callable[[Target, Callable[[], bool], OpenSend, int], None],
     ) -> None:
         """Nothing waits yet.
 
         Args:
             settings: the producer's.
             delivery: sends in the general way.
-            next_id: makes the messages' ids.
             choose: where a batch goes, and the connection there; None: there is none yet.
-            check_loop: raises when this is not the producer's loop.
+            wait_for_room: lets a batch wait for room on its connection.
         """
-        self._check_loop = check_loop
         self._bytes_max = min(settings.batch_bytes_max, settings.message_bytes_max)
         self._linger_seconds = settings.linger_ms / 1000
+        self._timeout_ms = settings.send_timeout_ms
         self._delivery = delivery
-        self._next_id = next_id
+        self._is_noted = settings.latency_fault_enable
         self._choose = choose
-        self._open: dict[BatchKey, _OpenBatch] = {}
+        self._wait_for_room = wait_for_room
+        self._open: dict[BatchKey, SendBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(
         self, lane: Lane, message: Message, queue: MessageQueue | None, timeout_ms: int
-    ) -> asyncio.Future[SendResult] | None:
+    ) -> SendFuture | None:
         """Let a plain message wait for others; None: it takes the general way."""
         if message.topic.startswith(RETRY_PREFIX):
             return None
-        now_ms, keys, wait = clock.now_ms(), message.keys, message.wait_store_ok
-        message_id = self._next_id(now_ms)
-        item = lane.item(
-            message_id,
-            message.body,
-            keys if isinstance(keys, str) else " ".join(keys),
-            message.tags,
-            wait,
-            message.flag,
-            message.properties,
-        )
-        if item is None:
-            return None
-        key = BatchKey(message.topic, queue, wait, timeout_ms)
+        key = BatchKey(message.topic, queue, bool(message.wait_store_ok), timeout_ms)
         batch = self._open.get(key)
-        if batch is not None and (not batch.has_room(item) or batch.lane is not lane):
+        if batch is not None and _about(batch).lane is lane:
+            future = batch.add(message)
+            if future is not None or not batch.refused:
+                return future
+        if batch is not None:
             self._seal(batch)
-            batch = None
-        if batch is None:
-            batch = self._begin(key, lane)
-        batch.add(item, message_id)
-        future: asyncio.Future[SendResult] = lane.loop.create_future()
-        batch.futures.append(future)
-        if batch.is_full:
+        batch = self._begin(key, lane)
+        future = batch.add(message)
+        if future is None:
             self._seal(batch)
         return future
 
     def seal_all(self, topic: str | None = None) -> None:
         """Send what waits, of one topic: a message follows that goes alone; or of all."""
-        for batch in list(self._open.values()):
-            if topic is None or batch.key.topic == topic:
+        for key, batch in list(self._open.items()):
+            if topic is None or key.topic == topic:
                 self._seal(batch)
 
-    def _begin(self, key: BatchKey, lane: Lane) -> _OpenBatch:
-        self._check_loop()
+    def _begin(self, key: BatchKey, lane: Lane) -> SendBatch:
         loop = lane.loop
-        deadline = loop.time() + key.timeout_ms / 1000
-        batch = self._open[key] = _OpenBatch(key, self._bytes_max, lane, deadline)
+        about = _About(key, lane, loop.time() + key.timeout_ms / 1000, self._seal)
+        bounds = (self._bytes_max, BATCH_COUNT_MAX)
+        batch = lane.codec.SendBatch(
+            lane.sends, key.wait_store_ok, key.queue is not None, *bounds, about
+        )
         if self._linger_seconds:
-            batch.timer = loop.call_later(self._linger_seconds, self._seal, batch)
+            about.timer = loop.call_later(self._linger_seconds, self._seal, batch)
         else:
-            batch.timer = loop.call_soon(self._seal, batch)
+            about.timer = loop.call_soon(self._seal, batch)
+        self._open[key] = batch
+        if key.queue is None and key.timeout_ms == self._timeout_ms:
+            about.is_shared = True
+            lane.sends.batch = batch
         return batch
 
-    def _seal(self, batch: _OpenBatch) -> None:
+    def _seal(self, batch: SendBatch) -> None:
         """No further message comes into it: send it."""
-        if self._open.get(batch.key) is batch:
-            del self._open[batch.key]
-        if batch.timer is not None:
-            batch.timer.cancel()
-        batch.without_cancelled()
-        if not batch.items:
+        about = _about(batch)
+        key, lane = about.key, about.lane
+        if self._open.get(key) is batch:
+            del self._open[key]
+        if about.is_shared and lane.sends.batch is batch:
+            lane.sends.batch = None
+        if about.timer is None:
             return
-        target = self._choose(batch.lane, batch.key.queue)
-        connection = None if target is None else target.connection
-        future = None
-        if target is not None and connection is not None:
-            future = self._post(batch, target, connection)
-        if target is None or connection is None or future is None:
-            self._run(self._deliver(batch, None, None))
+        about.timer.cancel()
+        about.timer = None
+        if not batch.seal():
             return
-        now = batch.lane.loop.time()
-        future.add_done_callback(partial(self._settled, batch, target, connection, now))
+        target = self._choose(lane, key.queue)
+        if target is None or target.connection is None:
+            self._run(self._deliver(batch, None))
+        elif batch.post(target.index, key.timeout_ms, about.deadline):
+            if self._is_noted and key.queue is None:
+                self._note(batch, target)
+        elif target.connection.has_room():  # no frame holds it
+            self._run(self._deliver(batch, None))
+        else:
+            self._queue(batch, target, target.connection)
 
-    def _post(
-        self, batch: _OpenBatch, target: Target, connection: ClientConnection
-    ) -> asyncio.Future[Answer] | None:
-        lane, key = batch.lane, batch.key
-        what = f"request {RequestCode.SEND_BATCH_MESSAGE} to {target.address}"
-        opaque = lane.cluster.remoting.opaque_for(connection)
-        make, now_ms, queue_id = lane.batch, clock.now_ms(), target.queue_id
-        if not connection.has_room():
-            return connection.post_later(
-                lambda opaque: make(queue_id, opaque, now_ms, key.wait_store_ok, batch.items),
-                opaque,
-                batch.deadline,
-                what,
-            )
-        frame = make(queue_id, opaque, now_ms, key.wait_store_ok, batch.items)
-        if frame is None:
-            return None
-        return connection.post(frame, opaque, batch.deadline, what)
+    def _queue(self, batch: SendBatch, target: Target, connection: ClientConnection) -> None:
+        about = _about(batch)
+        key, deadline, remoting = about.key, about.deadline, about.lane.cluster.remoting
+        opaque = remoting.opaque_for(connection)
+        ends = (about.lane.loop.time(), deadline, key.timeout_ms)
+        is_given = key.queue is not None
+        send = OpenSend(None, self.go_on, None, batch, "", target.queue, is_given, *ends)
+
+        def write() -> bool:
+            return not batch.seal() or batch.admit(target.index, key.timeout_ms, deadline, opaque)
+
+        self._wait_for_room(target, write, send, opaque)
+
+    def _note(self, batch: SendBatch, target: Target) -> None:
+        """How long the broker takes is of interest, if it stores the batch."""
+        loop = _about(batch).lane.loop
+        asked_at = loop.time()
+
+        def stored(future: asyncio.Future[object]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                self._delivery.note(target.queue, loop.time() - asked_at)
+
+        cast("asyncio.Future[object]", batch.futures[0]).add_done_callback(stored)
 
     # -- outcomes -----------------------------------------------------------------------------
-    def _settled(
-        self,
-        batch: _OpenBatch,
-        target: Target,
-        connection: ClientConnection,
-        asked_at: float,
-        future: asyncio.Future[Answer],
-    ) -> None:
-        answer: Answer | KeroloxError
-        try:
-            answer = future.result()
-        except KeroloxError as error:
-            answer = error
-        if isinstance(answer, tuple):
-            self._stored(batch, target, asked_at, answer)
-            return
-        if isinstance(answer, RequestTimeoutError):
-            connection.timed_out(asked_at)
-        self._run(self._deliver(batch, target, answer))
-
-    def _stored(
-        self, batch: _OpenBatch, target: Target, asked_at: float, answer: SendAnswer
-    ) -> None:
-        _, queue_id, offset, offset_ids, region, is_traced = answer
-        queue = target.queue
-        if queue_id != target.queue_id:
-            queue = queue._replace(queue_id=queue_id)
-        if batch.key.queue is None:
-            self._delivery.note(queue, batch.lane.loop.time() - asked_at)
-        whole = SendResult(SendStatus.SEND_OK, "", offset_ids, queue, offset, region, is_traced)
-        try:
-            _give(batch, shares(whole, batch.message_ids))
-        except KeroloxError as error:
-            _fail(batch, error)
+    def go_on(self, send: OpenSend) -> None:
+        """A batch is not stored, or nobody knows."""
+        if send.batch is not None:
+            self._run(self._deliver(send.batch, send))
 
     def _run(self, coroutine: Coroutine[object, None, None]) -> None:
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(
-        self,
-        batch: _OpenBatch,
-        target: Target | None,
-        answer: RemotingCommand | KeroloxError | None,
-    ) -> None:
+    async def _deliver(self, batch: SendBatch, send: OpenSend | None) -> None:
         """What follows on a first answer that is anything but that the batch is stored; or all."""
-        delivery, key, lane = self._delivery, batch.key, batch.lane
-        outgoing, cluster, tries = batch.outgoing(), lane.cluster, None
+        about = _about(batch)
+        delivery, key, lane = self._delivery, about.key, about.lane
+        cluster, tries = lane.cluster, None
+        message_ids = batch.message_ids
+        outgoing = batch_message(key, batch.body, message_ids)
+        delivery.begin(len(message_ids))
         try:
-            if target is not None and answer is not None and not isinstance(answer, NotPlainError):
-                tries = delivery.first_try(
-                    cluster, key.queue, target.queue, outgoing.message_id, answer
-                )
-            limit = TimeLimit(key.timeout_ms, batch.deadline)
+            if send is not None and not isinstance(send.answer, NotPlainError):
+                tries = delivery.first_try(cluster, send, key.queue, outgoing.message_id)
+            limit = TimeLimit(key.timeout_ms, about.deadline)
             whole = await delivery.deliver(cluster, lane.plan, outgoing, key.queue, limit, tries)
-            _give(batch, shares(whole, batch.message_ids))
+            _give(batch, shares(whole, message_ids))
         except Exception as error:
             _fail(batch, error)
         except BaseException:  # the loop ends
             for future in batch.futures:
-                future.cancel()
+                if isinstance(future, asyncio.Future):
+                    future.cancel()
             raise
+        finally:
+            delivery.end(len(message_ids))
 
 
-def _give(batch: _OpenBatch, results: list[SendResult]) -> None:
-    for future, result in zip(batch.futures, results, strict=True):
+def _about(batch: SendBatch) -> _About:
+    return cast("_About", batch.owner)
+
+
+def _give(messages: SendBatch, results: list[SendResult]) -> None:
+    for future, result in zip(messages.futures, results, strict=True):
         if not future.done():
             future.set_result(result)
 
 
-def _fail(batch: _OpenBatch, error: Exception) -> None:
+def _fail(messages: SendBatch, error: Exception) -> None:
     """The error of a batch is each one's: a copy, since whoever raises it adds to its traceback."""
-    for future in batch.futures:
-        if not future.done():
+    for future in messages.futures:
+        if isinstance(future, asyncio.Future) and not future.done():
             future.set_exception(_copied(error))
 
 

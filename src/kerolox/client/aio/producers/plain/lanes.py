@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -16,22 +17,24 @@ if TYPE_CHECKING:
     from kerolox.client.aio.producers.plans import Plan, Plans
     from kerolox.client.aio.settings import ProducerSettings
     from kerolox.client.core.sending.send import SendHeader
-    from kerolox.codec.sending import SendEncoder
+    from kerolox.codec.sending import SendCodec, Sender, SendFuture, SendLane
     from kerolox.message import MessageQueue
     from kerolox.remoting.client_connection import ClientConnection
 
 TOPICS_MAX = 10_000
 """Topics whose encoder is kept; sends to others take the general way."""
 
+_CREATE_FUTURE = asyncio.BaseEventLoop.create_future
+
 
 class Target:
     """A queue, and the connection to its broker."""
 
-    __slots__ = ("address", "connection", "queue", "queue_id", "what")
+    __slots__ = ("address", "connection", "index", "queue", "what")
 
-    def __init__(self, queue: MessageQueue, address: str) -> None:
+    def __init__(self, index: int, queue: MessageQueue, address: str) -> None:
+        self.index = index
         self.queue = queue
-        self.queue_id = queue.queue_id
         self.address = address
         self.what = f"request {RequestCode.SEND_MESSAGE_V2} to {address}"
         self.connection: ClientConnection | None = None
@@ -40,29 +43,30 @@ class Target:
 class Lane:
     """The way of the plain sends of one topic, made anew with its plan."""
 
-    __slots__ = (
-        "batch",
-        "by_queue",
-        "chooser",
-        "cluster",
-        "encode",
-        "item",
-        "loop",
-        "plan",
-        "targets",
-    )
+    __slots__ = ("by_queue", "chooser", "cluster", "codec", "loop", "plan", "sends", "targets")
 
-    def __init__(self, cluster: Cluster, plan: Plan, encoder: SendEncoder) -> None:
+    def __init__(self, cluster: Cluster, plan: Plan, sends: SendLane) -> None:
         self.loop = asyncio.get_running_loop()
         self.cluster = cluster
+        self.codec = cluster.remoting.codec
         self.plan = plan
         self.chooser = plan.chooser
-        self.encode, self.item, self.batch = encoder.encode, encoder.item, encoder.batch
+        self.sends = sends
+        """The codec's part."""
         self.targets = [
-            Target(queue, cluster.master_address(queue.broker_name) or "")
-            for queue in plan.chooser.queues
+            Target(index, queue, cluster.master_address(queue.broker_name) or "")
+            for index, queue in enumerate(plan.chooser.queues)
         ]
         self.by_queue = {target.queue: target for target in self.targets}
+
+    def connect(self, target: Target) -> bool:
+        """Find the connection to a queue's broker; False: there is none."""
+        connection = target.connection
+        if connection is None or connection.closed:
+            connection = self.cluster.remoting.plain_connection(target.address)
+            target.connection = connection
+            self.sends.aim(target.index, None if connection is None else connection.sends)
+        return connection is not None
 
 
 class Lanes:
@@ -74,31 +78,30 @@ class Lanes:
         settings: ProducerSettings,
         plans: Plans,
         delivery: Delivery,
+        codec: SendCodec,
+        sender: Sender,
         check_loop: Callable[[], object],
     ) -> None:
         """None is known yet; arguments as those of ``PlainSends``."""
         self._check_loop = check_loop
         self._header = header
-        self._body_bytes_max = min(settings.message_bytes_max, settings.compress_bytes_min - 1)
         self._plan_of = plans.get
         self._delivery = delivery
+        self._codec = codec
+        self._sender = sender
         self._avoids = settings.latency_fault_enable
         self._lanes: dict[str, Lane] = {}
+        self.hot: dict[str, SendLane] = {}
+        """Those whose sends need nothing but the codec to begin, by topic."""
+        self.cluster: Cluster
+        """That of the lanes."""
+        plans.on_change = self.drop
 
-    def of(self, cluster: Cluster, message: Message, ms: int) -> Lane | None:
-        """The way of a message that is plain as such."""
-        topic, body = message.topic, message.body
+    def of(self, cluster: Cluster, topic: str) -> Lane | None:
+        """The way of a topic's plain messages, if there is one."""
         lane = self._lanes.get(topic)
         if lane is None or lane.plan is not self._plan_of(topic) or lane.cluster is not cluster:
             lane = self._make(cluster, topic)
-        if (
-            type(message) is not Message
-            or type(body) is not bytes
-            or not 0 < len(body) <= self._body_bytes_max
-            or message.delay_level
-            or ms <= 0
-        ):
-            return None
         return lane
 
     def choose(self, lane: Lane, queue: MessageQueue | None) -> Target | None:
@@ -109,28 +112,54 @@ class Lanes:
             target = lane.targets[lane.chooser.next_index()]
         if target is None:
             return None
-        connection = target.connection
-        if connection is None or connection.closed:
-            target.connection = lane.cluster.remoting.plain_connection(target.address)
-            if target.connection is None:
-                if queue is None:
-                    lane.chooser.step_back()
-                return None
+        if not lane.connect(target):
+            if queue is None:
+                lane.chooser.step_back()
+            return None
         return target
 
+    def drop(self, topic: str) -> None:
+        """The plan of a topic has changed."""
+        self.hot.pop(topic, None)
+
+    def close(self) -> None:
+        """None is of use any more."""
+        self.hot.clear()
+        self._lanes.clear()
+
     def _make(self, cluster: Cluster, topic: str) -> Lane | None:
+        self.drop(topic)
         plan = self._plan_of(topic)
         if plan is None or (topic not in self._lanes and len(self._lanes) >= TOPICS_MAX):
             self._lanes.pop(topic, None)
             return None
         self._check_loop()  # its sends' futures are of this one
+        self.cluster = cluster
         header = self._header
-        encoder = cluster.remoting.codec.SendEncoder(
+        sends = self._codec.SendLane(
+            self._sender,
+            future_maker(asyncio.get_running_loop()),
+            plan.chooser,
+            plan.chooser.queues,
             header.group,
             topic,
             header.create_topic_key,
             header.default_topic_queue_nums,
             header.unit_mode,
         )
-        lane = self._lanes[topic] = Lane(cluster, plan, encoder)
+        lane = self._lanes[topic] = Lane(cluster, plan, sends)
+        if not self._avoids:
+            self.hot[topic] = sends
         return lane
+
+
+def future_maker(loop: asyncio.AbstractEventLoop) -> Callable[[], SendFuture]:
+    """What makes a loop's futures: where they are asyncio's own, without a frame in between.
+
+    A codec may take such a ``partial`` apart.
+    """
+    uvloop = sys.modules.get("uvloop")
+    is_known = uvloop is not None and type(loop) is uvloop.Loop
+    if is_known or getattr(type(loop), "create_future", None) is _CREATE_FUTURE:
+        return partial(asyncio.Future, loop=loop)
+    return loop.create_future

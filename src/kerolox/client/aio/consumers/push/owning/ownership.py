@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.orderly import Orderly
-    from kerolox.client.aio.consumers.push.owning.queue_events import QueueEvents
     from kerolox.client.aio.consumers.push.owning.queue_locks import QueueLocks
     from kerolox.client.aio.consumers.push.pulling import Pulling
+    from kerolox.client.aio.consumers.queue_events import QueueEvents
     from kerolox.client.aio.network.background import PeriodicTasks
     from kerolox.client.aio.query import ClusterQueries
     from kerolox.client.aio.settings import PushConsumerSettings

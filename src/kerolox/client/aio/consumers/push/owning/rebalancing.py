@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.owning.ownership import Ownership
-    from kerolox.client.aio.consumers.push.owning.queue_events import QueueEvents
     from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
+    from kerolox.client.aio.consumers.queue_events import QueueEvents
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.message import MessageQueue
 

@@ -14,6 +14,7 @@ from kerolox.message import ALL_TAGS
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.listening import Listeners, MessageListener
     from kerolox.client.aio.consumers.push.stream import MessageStream
+    from kerolox.filter.filter_class import FilterClass
     from kerolox.filter.tags import Subscription
 
 
@@ -39,7 +40,7 @@ class Subscriptions:
     def add(
         self,
         topic: str,
-        expression: str,
+        expression: str | FilterClass,
         expression_type: str | None,
         listener: MessageListener | None,
         *,
