@@ -9,6 +9,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
@@ -42,13 +43,24 @@ _BEHIND = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, {"topic": "none", 
 _BEHIND.opaque = 1 << 30
 
 
+@dataclass
+class Handled:
+    """What the handlers of one broker see."""
+
+    codes: Counter[int] = field(default_factory=Counter)
+    """How often each came."""
+    oneway: int = 0
+    """Those without an answer that are in work."""
+
+
 class Side:
     """One broker, and a socket for each connection of its clients."""
 
-    def __init__(self, broker: Broker, slow_codes: Counter[int]) -> None:
+    def __init__(self, broker: Broker, handled: Handled) -> None:
         self.broker = broker
-        self.slow_codes = slow_codes
+        self.slow_codes = handled.codes
         """How often its handlers saw each code."""
+        self._handled = handled
         self.answers: dict[tuple[int, int], RemotingCommand] = {}
         """By connection and opaque."""
         self._waits = 0
@@ -85,12 +97,12 @@ class Side:
         self._writers[connection].write(frame)
         key = (connection, request.opaque if request is not None else 0)
         if request is not None and request.is_oneway:
-            # It is done when what comes behind it is answered.
+            # It is begun when what comes behind it is answered.
             self._writers[connection].write(_BEHIND.encode())
             key = (connection, _BEHIND.opaque)
         self.answers.pop(key, None)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            while key not in self.answers and connection not in self._closed:
+            while not self._is_over(key):
                 # One that was held before may end meanwhile.
                 held = min(held, self.held)
                 if self.held > held or (held and monotonic() > quiet_from + QUIET_SECONDS_MAX):
@@ -101,6 +113,10 @@ class Side:
         if request is not None and request.is_oneway:
             return ONEWAY if self.answers.pop(key, None) else CLOSED
         return self.answers.get(key, CLOSED)
+
+    def _is_over(self, key: tuple[int, int]) -> bool:
+        """A request is answered, and nothing without an answer is in work; or nothing follows."""
+        return key[0] in self._closed or (key in self.answers and not self._handled.oneway)
 
     async def _tick(self) -> None:
         """What the broker does ten times a second, done between two requests. Held pulls that a
@@ -175,14 +191,14 @@ class Pair:
             monkeypatch.setattr(f"kerolox.broker.services.filtered_pull.{limit}", math.inf)
         sides = []
         for name in ("fast", "slow"):
-            slow_codes: Counter[int] = Counter()
-            server = _server(slow_codes, has_fast_path=name == "fast")
+            handled = Handled()
+            server = _server(handled, has_fast_path=name == "fast")
             monkeypatch.setattr("kerolox.broker.ports.RemotingServer", server)
             config = small_config(folder / name, advertised_address="127.0.0.1:10911", **settings)
             broker = Broker(config, kernel=kernel, clock_ms=lambda: NOW_MS)
             await broker.start()
             broker.parts.store.set_clock(NOW_MS)
-            sides.append(Side(broker, slow_codes))
+            sides.append(Side(broker, handled))
             sides[-1].count_waits(monkeypatch)
         return cls(*sides)
 
@@ -217,13 +233,17 @@ class Pair:
             await side.close()
 
 
-def _server(slow_codes: Counter[int], *, has_fast_path: bool) -> Callable[..., RemotingServer]:
+def _server(handled: Handled, *, has_fast_path: bool) -> Callable[..., RemotingServer]:
     """Makes a server that counts what its handler sees, and feeds a kernel or not."""
 
     def made(handler: Any, *, feeder: Any, **rest: Any) -> RemotingServer:
         async def counted(command: RemotingCommand, connection: Any) -> Any:
-            slow_codes[command.code] += 1
-            return await handler(command, connection)
+            handled.codes[command.code] += 1
+            handled.oneway += command.is_oneway
+            try:
+                return await handler(command, connection)
+            finally:
+                handled.oneway -= command.is_oneway
 
         return RemotingServer(counted, feeder=feeder if has_fast_path else None, **rest)
 

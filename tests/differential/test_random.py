@@ -51,6 +51,8 @@ KEYS = [
     PropertyKey.CLUSTER,
     PropertyKey.MESSAGE_TYPE,
     PropertyKey.TRACE_ON,
+    PropertyKey.TRANSACTION_PREPARED,
+    PropertyKey.REAL_TOPIC,
     "region",
     "",
     "wait",
@@ -160,6 +162,9 @@ def frames(draw: st.DrawFn) -> bytes:
             "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
         }
         body = draw(batches if code == RequestCode.SEND_BATCH_MESSAGE else bodies)
+        if draw(st.integers(0, 3)) == 0:
+            half = encode_properties({PropertyKey.TRANSACTION_PREPARED: "true"})
+            members |= {"f": "4", "i": ITEM_END.join([half, members["i"]]).removesuffix(ITEM_END)}
     if code == RequestCode.SEND_MESSAGE:
         members = {SEND_LONG_NAMES[name]: value for name, value in members.items()}
     pairs = list(members.items())

@@ -98,6 +98,12 @@ from kerolox.admin.messages.finding import (
     messages_by_unique_key,
     resume_check,
 )
+from kerolox.admin.messages.halves import (
+    TO_THE_END,
+    HalfMessageSupport,
+    end_half_messages,
+    half_message_support,
+)
 from kerolox.admin.messages.reading import (
     count_tags,
     earliest_store_time,
@@ -184,9 +190,11 @@ from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
+from kerolox.protocol.own.half_messages import EndedHalves
 
 __all__ = [
     "END",
+    "TO_THE_END",
     "Access",
     "Account",
     "AclConfig",
@@ -206,9 +214,11 @@ __all__ = [
     "ConsumerStatus",
     "DataVersion",
     "DayTotals",
+    "EndedHalves",
     "GroupChange",
     "GroupProgress",
     "GroupSummary",
+    "HalfMessageSupport",
     "MessageTrack",
     "Metadata",
     "MetricsExport",
@@ -277,6 +287,7 @@ __all__ = [
     "describe_route",
     "describe_topic",
     "earliest_store_time",
+    "end_half_messages",
     "export_configs",
     "export_metadata",
     "export_metrics",
@@ -285,6 +296,7 @@ __all__ = [
     "group_progress",
     "group_settings",
     "groups_of_topic",
+    "half_message_support",
     "is_internal_topic",
     "key_values",
     "list_groups",

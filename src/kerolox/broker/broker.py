@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from kerolox import clock
+from kerolox._pykernel.halves import HalvesOfStore
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
@@ -31,6 +32,7 @@ from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
 from kerolox.broker.opening import open_store
 from kerolox.broker.ports import Ports
 from kerolox.broker.services.background import BackgroundTasks
+from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import (
     CHECK_SECONDS,
     FIRST_CHECK_SECONDS,
@@ -52,7 +54,7 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
-from kerolox.kernel import RecoveryReport, StoreKernel, load_kernel
+from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
 from kerolox.remoting.unserved import UnservedCodes
 
 TICK_SECONDS = 0.1
@@ -149,6 +151,7 @@ class Broker:
             self._cleanup.callback(self._close_store, store)
             self.parts = self._made_parts(store)
             self._load_tables()
+            await self.parts.transactions.recover(self.recovery)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
             self._cleanup.push_async_callback(self._ports.close)
             self._cleanup.push_async_callback(self.parts.background.stop)
@@ -222,8 +225,9 @@ class Broker:
         apply = ConfigApplier(
             config, identity, store, topics, groups, clients, gate, cleaner, registration
         )
+        halves = store if isinstance(store, HalfKernel) else HalvesOfStore(store)
         transactions = Transactions(
-            config, store, now_ms, identity, topics, offsets, clients, writer
+            config, store, halves, now_ms, identity, topics, offsets, clients, writer
         )
         return Context(
             config=config,
@@ -241,6 +245,7 @@ class Broker:
             writer=writer,
             schedule=schedule,
             transactions=transactions,
+            bulk_ends=BulkEnds(config, store, halves, identity, transactions, writer),
             arrivals=Arrivals(store),
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,

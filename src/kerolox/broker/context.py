@@ -11,6 +11,7 @@ from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
 from kerolox.broker.services.background import BackgroundTasks
+from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.registration import Registration
@@ -52,6 +53,7 @@ class Context:
     writer: RecordWriter
     schedule: DelaySchedule
     transactions: Transactions
+    bulk_ends: BulkEnds
     arrivals: Arrivals
     replies: RepliesInFlight
     cleaner: Cleaner

@@ -41,6 +41,8 @@ class ConfigApplier:
         self.store.set_max_message_size(self.config.max_message_size)
         self.gate.refresh()
         self.clients.take_heartbeats_anew()
+        if "reject_transaction_message" in fields:
+            self.topics.push_halves()
         if "broker_permission" in fields:
             self.groups.push_all()
             self.topics.push_all()

@@ -81,12 +81,14 @@ class TagCodes:
         return code
 
 
-def further_entries(record: RecordView, *, lmq: bool) -> list[tuple[bytes, int, int]]:
+def further_entries(
+    topic: bytes, queue_id: int, properties: bytes, *, lmq: bool
+) -> list[tuple[bytes, int, int]]:
     """(topic, queue id, offset) of the further queues that a record is in (multi dispatch)."""
     found: dict[tuple[bytes, int], int] = {}
-    for name, number, offset in multi_dispatch_targets(record.properties, record.queue_id, lmq=lmq):
+    for name, number, offset in multi_dispatch_targets(properties, queue_id, lmq=lmq):
         found.setdefault((name.encode(), number), offset)
-    found.pop((record.topic, record.queue_id), None)
+    found.pop((topic, queue_id), None)
     return [(name, number, offset) for (name, number), offset in found.items()]
 
 
@@ -176,7 +178,10 @@ class QueueCheck:
 
     def _expect_further(self, record: RecordView, code: int) -> None:
         offset, options = record.physical_offset, self._places.options
-        for name, number, at in further_entries(record, lmq=options.lmq is not False):
+        further = further_entries(
+            record.topic, record.queue_id, record.properties, lmq=options.lmq is not False
+        )
+        for name, number, at in further:
             if offset < self._over.get(name, 0):
                 continue
             # A client may have written the properties where no broker looks at them.

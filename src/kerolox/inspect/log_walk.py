@@ -316,15 +316,26 @@ def record_at_or_after(files: list[LogFile], offset: int) -> int:
 def why_no_record(descriptor: int, file: LogFile, position: int) -> str:
     """Half a sentence: what speaks against a record at a position."""
     head = os.pread(descriptor, 48, position)
+    return fault_of_head(head, file.size - position, file.start + position)
+
+
+def fault_of_head(head: bytes, left: int, offset: int) -> str:
+    """The same of bytes that were read.
+
+    Args:
+        head: the first 48 bytes from there, or what there is.
+        left: bytes to the end of the file.
+        offset: the physical offset.
+    """
     if not any(head):
         return "there are zeros"
     if head[4:8] != _MAGIC_BYTES:
         return f"the magic code is {head[4:8].hex()}, not {_MAGIC_BYTES.hex()}"
     size = record_size(head)
-    if len(head) < 48 or not 0 < size <= file.size - position:
+    if len(head) < 48 or not 0 < size <= left:
         return f"the record's size, {size}, is more than the file has left"
     own = int.from_bytes(head[28:36], "big", signed=True)
-    if own != file.start + position:
+    if own != offset:
         return f"the record says that it stands at {own}"
     return f"the parts of the record do not add up to its size, {size}"
 

@@ -147,7 +147,7 @@ class StorePlaces:
             log_folders=present,
             log_files=sorted(files),
             odd_names=odd,
-            is_in_use=_is_locked(os.path.join(root, "lock")),
+            is_in_use=is_locked(os.path.join(root, "lock")),
             is_closed_cleanly=not os.path.exists(os.path.join(root, "abort")),
         )
 
@@ -264,7 +264,7 @@ def _folders_in(folder: str) -> list[str]:
         return []
 
 
-def _is_locked(path: str) -> bool:
+def is_locked(path: str) -> bool:
     """Somebody holds the lock; asked without taking it."""
     try:
         if StoreLock.is_held_here(path):

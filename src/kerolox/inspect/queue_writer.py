@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 
 from kerolox.store.files.mapped_file import make_folder, offset_name, write_all, zero_from
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK
@@ -13,6 +14,13 @@ RUN_BYTES = 512 * ENTRY_BYTES
 BLANKS_AT_ONCE = 10_000
 
 
+def set_stored_time(descriptor: int, time_ms: int) -> None:
+    """Let a file be as old as its last message: RocketMQ looks for a time in the first file that
+    changed at it or later (``getMappedFileByTime``). A time to come is none."""
+    when = max(0, min(time_ms * 1_000_000, time.time_ns()))
+    os.utime(descriptor, ns=(when, when))
+
+
 class QueueWriter:
     """One queue below a new root. Opens its file for each run only.
 
@@ -20,7 +28,9 @@ class QueueWriter:
     is: the beginning of a gap, of the topic made again, or a record whose offset is wrong.
     """
 
-    __slots__ = ("_file_bytes", "_folder", "_held", "_pending", "count", "first", "name", "next")
+    __slots__ = (
+        "_file_bytes", "_folder", "_held", "_pending", "_time_ms", "count", "first", "name", "next"
+    )  # fmt: skip
 
     def __init__(self, folder: str, name: str, file_bytes: int) -> None:
         self.name = name
@@ -29,39 +39,44 @@ class QueueWriter:
         self.first = self.next = -1
         self.count = 0
         self._pending = bytearray()
-        self._held: tuple[int, bytes] | None = None
+        self._held: tuple[int, bytes, int] | None = None
+        self._time_ms = 0
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait to be written."""
         return len(self._pending)
 
-    def put(self, queue_offset: int, physical: int, size: int, code: int) -> str:
+    def put(self, queue_offset: int, physical: int, size: int, code: int, time_ms: int) -> str:
         """Add the entry of a record; what was odd about the one before it, or nothing.
+
+        ``time_ms``: when the record was stored.
 
         Raises:
             OSError: it can't be written.
         """
         entry = ENTRY.pack(physical, size, code)
         if self._held is None and (queue_offset == self.next or self.next < 0):
-            self._append(queue_offset, entry)
+            self._append(queue_offset, entry, time_ms)
             return ""
         if self._held is None:
-            self._held = (queue_offset, entry)
+            self._held = (queue_offset, entry, time_ms)
             return ""
         held = self._held[0]
         odd = self._place_held(
             is_offset_wrong=queue_offset == self.next + 1 and queue_offset != held + 1
         )
-        return odd + self.put(queue_offset, physical, size, code)
+        return odd + self.put(queue_offset, physical, size, code, time_ms)
 
-    def _append(self, queue_offset: int, entry: bytes) -> None:
+    def _append(self, queue_offset: int, entry: bytes, time_ms: int) -> None:
         if self.next < 0:
             self._start(queue_offset)
         self._pending += entry
+        self._time_ms = time_ms
         self.next += 1
         self.count += 1
-        if len(self._pending) >= RUN_BYTES:
+        # A file's time is that of its own last entry.
+        if len(self._pending) >= RUN_BYTES or self.next * ENTRY_BYTES % self._file_bytes == 0:
             self.flush()
 
     def _start(self, queue_offset: int) -> None:
@@ -80,7 +95,7 @@ class QueueWriter:
 
     def _place_held(self, *, is_offset_wrong: bool) -> str:
         assert self._held is not None
-        (queue_offset, entry), self._held = self._held, None
+        (queue_offset, entry, time_ms), self._held = self._held, None
         physical = ENTRY.unpack(entry)[0]
         if is_offset_wrong:
             said, queue_offset = queue_offset, self.next
@@ -91,7 +106,7 @@ class QueueWriter:
         else:
             odd = f"begins again at {queue_offset} with the record at {physical}"
             self._go_back(queue_offset)
-        self._append(queue_offset, entry)
+        self._append(queue_offset, entry, time_ms)
         return f"{self.name}: {odd}. "
 
     def _go_back(self, queue_offset: int) -> None:
@@ -140,6 +155,7 @@ class QueueWriter:
             os.ftruncate(descriptor, self._file_bytes)
         try:
             write_all(descriptor, data, position)
+            set_stored_time(descriptor, self._time_ms)
         finally:
             os.close(descriptor)
 

@@ -84,7 +84,7 @@ def rebuild_store(
     try:
         # What was found before the lock was ours may have been a broker's last moment.
         places = StorePlaces.find(places.root, places.options)
-        _clear_up(places)
+        clear_up(places)
         report = _Rebuild(places, all_topics=all_topics).run(progress)
     finally:
         lock.release()
@@ -106,7 +106,7 @@ class _Rebuild:
         self._file_bytes = -(-self._file_bytes // ENTRY_BYTES) * ENTRY_BYTES
         self._pending = 0
         shape = index_shape(places) if places.options.has_index else None
-        self._index = Index(_new(places.index_folder), *shape) if shape is not None else None
+        self._index = Index(new_folder(places.index_folder), *shape) if shape is not None else None
         self._run = _Run()
         self.report = RebuildReport(Findings())
 
@@ -119,7 +119,7 @@ class _Rebuild:
             progress=progress,
         )
         try:
-            os.mkdir(_new(places.queue_root))
+            os.mkdir(new_folder(places.queue_root))
             for record in walk.records():
                 self._queue(record)
                 self._keys(record)
@@ -128,7 +128,7 @@ class _Rebuild:
                 report.queue_entries += queue.count
             self._follow()
             if self._index is not None:
-                os.makedirs(_new(places.index_folder), exist_ok=True)
+                os.makedirs(new_folder(places.index_folder), exist_ok=True)
                 report.index_entries = sum(file.count - 1 for file in self._index.files)
                 self._index.close()
             os.sync()
@@ -136,11 +136,12 @@ class _Rebuild:
             if self._index is not None:
                 self._index.close()
             for folder in (places.queue_root, places.index_folder):
-                shutil.rmtree(_new(folder), ignore_errors=True)
+                shutil.rmtree(new_folder(folder), ignore_errors=True)
             raise
         report.records, report.queues = walk.count, len(self._queues)
-        self._swap()
-        self._write_checkpoint(walk.last_timestamp)
+        has_index = self._index is not None
+        swap(places, has_index=has_index)
+        write_checkpoint(places.checkpoint_path, walk.last_timestamp, has_index=has_index)
         return report
 
     def _queue(self, record: RecordView) -> None:
@@ -152,12 +153,14 @@ class _Rebuild:
             name = topic.decode("utf-8", "replace")
             self.report.skipped_topics[name] = self.report.skipped_topics.get(name, 0) + 1
         else:
-            self._put(topic, record.queue_id, record.queue_offset, offset, size, code)
+            place = (topic, record.queue_id, record.queue_offset)
+            self._put(*place, (offset, size, code, record.store_timestamp))
         if self._further and is_multi_dispatch(record.properties):
             lmq = self._places.options.lmq is not False
-            for each, number, at in further_entries(record, lmq=lmq):
+            further = further_entries(topic, record.queue_id, record.properties, lmq=lmq)
+            for each, number, at in further:
                 if offset >= self._over.get(each, 0) and self._is_further(each, number):
-                    self._put(each, number, at, offset, size, code)
+                    self._put(each, number, at, (offset, size, code, record.store_timestamp))
 
     def _is_further(self, topic: bytes, queue_id: int) -> bool:
         """Where the settings are not known, only further queues that are there count."""
@@ -165,7 +168,7 @@ class _Rebuild:
         return bool(self._places.options.multi_dispatch) or os.path.isdir(path)
 
     def _put(
-        self, topic: bytes, queue_id: int, queue_offset: int, offset: int, size: int, code: int
+        self, topic: bytes, queue_id: int, queue_offset: int, entry: tuple[int, int, int, int]
     ) -> None:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
@@ -173,14 +176,14 @@ class _Rebuild:
             if "/" in name or "\0" in name or name in (".", "..") or queue_id < 0:
                 text = f"{name!r}, queue {queue_id}, can't be a queue"
                 self.report.findings.add(
-                    "log", self._places.root, -1, f"record at {offset}: {text}"
+                    "log", self._places.root, -1, f"record at {entry[0]}: {text}"
                 )
                 return
-            folder = os.path.join(_new(self._places.queue_root), name, str(queue_id))
+            folder = os.path.join(new_folder(self._places.queue_root), name, str(queue_id))
             queue = QueueWriter(folder, f"{name}, queue {queue_id}", self._file_bytes)
             self._queues[topic, queue_id] = queue
         before = queue.pending_bytes
-        self._note(queue.put(queue_offset, offset, size, code))
+        self._note(queue.put(queue_offset, *entry))
         self._pending += queue.pending_bytes - before
         if self._pending > PENDING_BYTES_MAX:
             for each in self._queues.values():
@@ -206,32 +209,6 @@ class _Rebuild:
         if self._index.failure:
             raise StoreError(self._index.failure)
 
-    def _swap(self) -> None:
-        """Give the new ones their names; the old ones are set aside first."""
-        places = self._places
-        parts = [places.queue_root]
-        if self._index is not None:
-            parts.append(places.index_folder)
-        for folder in (*parts, places.extension_root):
-            if os.path.isdir(folder):
-                os.rename(folder, _old(folder))
-            if folder in parts:
-                os.rename(_new(folder), folder)
-        # It names the index files that were.
-        Inventory.remove(places.root)
-        sync_path(places.root)
-        for folder in (*parts, places.extension_root):
-            shutil.rmtree(_old(folder), ignore_errors=True)
-
-    def _write_checkpoint(self, last_timestamp: int) -> None:
-        checkpoint = Checkpoint(self._places.checkpoint_path)
-        if not checkpoint.load():
-            checkpoint.physic_timestamp = last_timestamp
-        checkpoint.logics_timestamp = last_timestamp
-        if self._index is not None:
-            checkpoint.index_timestamp = last_timestamp
-        checkpoint.flush()
-
 
 class _Run:
     """A run of records in the place of a log that an index follows."""
@@ -249,7 +226,44 @@ class _Run:
         return iter(self.records)
 
 
-def _new(folder: str) -> str:
+def swap(places: StorePlaces, *, has_index: bool) -> None:
+    """Give the new folders their names; the old ones are set aside first, and removed at the end.
+
+    Raises:
+        OSError: one can't be renamed; :func:`clear_up` finishes it or takes it back.
+    """
+    parts = [places.queue_root]
+    if has_index:
+        parts.append(places.index_folder)
+    for folder in (*parts, places.extension_root):
+        if os.path.isdir(folder):
+            os.rename(folder, _old(folder))
+        if folder in parts:
+            os.rename(new_folder(folder), folder)
+    # It names the index files that were.
+    Inventory.remove(places.root)
+    sync_path(places.root)
+    for folder in (*parts, places.extension_root):
+        shutil.rmtree(_old(folder), ignore_errors=True)
+
+
+def write_checkpoint(path: str, last_timestamp: int, *, has_index: bool) -> None:
+    """Note that queues and index are on disk up to the log's newest record.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    checkpoint = Checkpoint(path)
+    if not checkpoint.load():
+        checkpoint.physic_timestamp = last_timestamp
+    checkpoint.logics_timestamp = last_timestamp
+    if has_index:
+        checkpoint.index_timestamp = last_timestamp
+    checkpoint.flush()
+
+
+def new_folder(folder: str) -> str:
+    """Where the new content of a folder of the store is made."""
     return folder + ".new"
 
 
@@ -257,16 +271,20 @@ def _old(folder: str) -> str:
     return folder + ".old"
 
 
-def _clear_up(places: StorePlaces) -> None:
-    """Finish or take back what an earlier rebuild left when it was stopped."""
+def clear_up(places: StorePlaces) -> None:
+    """Finish or take back what an earlier rebuild left when it was stopped.
+
+    Raises:
+        OSError: something can't be removed.
+    """
     for folder in (places.queue_root, places.index_folder, places.extension_root):
         if os.path.isdir(_old(folder)):
             if os.path.isdir(folder):
                 shutil.rmtree(_old(folder))
             else:
                 os.rename(_old(folder), folder)
-        if os.path.isdir(_new(folder)):
-            shutil.rmtree(_new(folder))
+        if os.path.isdir(new_folder(folder)):
+            shutil.rmtree(new_folder(folder))
 
 
 def _queue_file_bytes(places: StorePlaces) -> int:

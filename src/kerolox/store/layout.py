@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from kerolox.message import PropertyKey, property_value, tags_code
 from kerolox.protocol.names import SCHEDULE_TOPIC
-from kerolox.protocol.records import BLANK_MAGIC, RecordView, body_crc
+from kerolox.protocol.records import BLANK_MAGIC, RecordView, is_body_right
 
 BLANK = struct.Struct(">II")
 BLANK_BYTES = 8
@@ -59,10 +59,7 @@ def entries_unpacker(count: int) -> Callable[[bytes], tuple[int, ...]]:
 
 def crc_matches(view: mmap.mmap | bytes | memoryview, record: RecordView) -> bool:
     """The body is what its CRC says."""
-    return (
-        record.body_end == record.body_start
-        or body_crc(view[record.body_start : record.body_end]) == record.body_crc
-    )
+    return is_body_right(view[record.body_start : record.body_end], record.body_crc)
 
 
 def is_blank(view: mmap.mmap | bytes, position: int, limit: int) -> bool:

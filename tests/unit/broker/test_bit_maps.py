@@ -135,7 +135,7 @@ async def test_batches_and_delayed_messages_have_maps_too(broker: Broker, peer: 
     born = broker.parts.now_ms()
     await until(lambda: broker.parts.now_ms() > born)
     item = b"".join(_batch_item(b"x", f"n\x01{number}") for number in (7, 8))
-    answer = await peer.send("T", item, m=True, code=320)
+    answer = await peer.send("T", item, m=True, code=RequestCode.SEND_BATCH_MESSAGE)
     assert answer.code == ResponseCode.SUCCESS
     assert set_bits(map_of(broker, 1)) == {*known.bloom_positions}
     assert len(map_of(broker, 2)) * 8 == BITS

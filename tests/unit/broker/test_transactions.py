@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.services.transactions import TRANSACTION_GROUP
+from kerolox.broker.services.op_queue import TRANSACTION_GROUP
 from kerolox.errors import StoreError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -243,8 +243,13 @@ async def test_an_immunity_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
         await peer.send("T", b"other", properties=half_properties("U2"), g=now)
         await until(broker.parts.transactions.check)
         halves = await peer.messages(HALF_TOPIC)
-        again = [h for h in halves if "TRAN_PREPARED_QUEUE_OFFSET" in h.properties]
-        assert [h.body for h in again] == [b"immune"] * len(again)
+        again = [
+            half
+            for half in halves
+            if "TRAN_PREPARED_QUEUE_OFFSET" in half.properties
+            and "TRANSACTION_CHECK_TIMES" not in half.properties
+        ]
+        assert [half.body for half in again] == [b"immune"] * len(again)
         assert again[0].properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
         assert any(h.properties.get("TRANSACTION_CHECK_TIMES") == "1" for h in halves)
 
@@ -298,7 +303,7 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         half = await prepare(peer)
 
-        async def forget(_: object) -> None:
+        def forget(_: object) -> None:
             """As when the process dies before the note."""
 
         monkeypatch.setattr(broker.parts.transactions, "_note", forget)
@@ -434,49 +439,58 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
 
 def kept_numbers(broker: Broker) -> int:
     """How much the transactions of a broker remember."""
-    values = vars(broker.parts.transactions).values()
+    values = vars(broker.parts.transactions.ops).values()
     return sum(len(value) for value in values if isinstance(value, (set, dict, list)))
 
 
 async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_path: Path) -> None:
     count = 100_000
     async with Broker(small_config(tmp_path)) as broker:
-        transactions = broker.parts.transactions
-        assert transactions.open_halves == 0
-        transactions._know(count, 0)
+        ops = broker.parts.transactions.ops
+        assert broker.parts.transactions.open_halves == 0
+        ops.know(count, 0)
         most = 0
         for half in range(count):
-            transactions._know(half, half + 1)
-            assert transactions._pass_ended()
+            # It comes before its position does.
+            ops.know(half + 1 if half % 2 == 0 else half - 1, half + 1)
             most = max(most, kept_numbers(broker)) if half % 1_000 == 0 else most
-        transactions._keep_positions()
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
+        ops.keep_positions()
         assert most < 12_000
-        assert transactions._pass_ended()
-        transactions._keep_positions()
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == count + 1
         assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
+
+
+async def test_runs_of_ended_halves_behind_an_open_one_take_no_room(tmp_path: Path) -> None:
+    async with Broker(small_config(tmp_path)) as broker:
+        ops = broker.parts.transactions.ops
+        assert broker.parts.transactions.open_halves == 0
+        for run in range(100):
+            ops.know_run(1 + 1_000 * run, 1_000, 1_000 * run)
+        assert kept_numbers(broker) < 200
+        ops.keep_positions()
+        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
+        ops.know(0, 100_000)
+        ops.keep_positions()
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+            assert broker.parts.offsets.query(TRANSACTION_GROUP, topic, 0) == 100_001
 
 
 async def test_the_op_position_waits_for_notes_on_their_way_but_not_for_all(tmp_path: Path) -> None:
     async with Broker(small_config(tmp_path)) as broker:
-        transactions = broker.parts.transactions
-        assert transactions.open_halves == 0
+        ops = broker.parts.transactions.ops
+        assert broker.parts.transactions.open_halves == 0
 
         def position() -> int:
-            transactions._keep_positions()
+            ops.keep_positions()
             return broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
 
-        transactions._know(0, 0)
-        transactions._know(1, 2)
-        assert transactions._pass_ended()
-        assert transactions._pass_ended()
+        ops.know(0, 0)
+        ops.know(1, 2)
         assert position() == 1, "the note before the last is not known"
-        transactions._know(2, 1)
-        assert transactions._pass_ended()
+        ops.know(2, 1)
         assert position() == 3
         # Notes that never become known, one after each that does.
         for half in range(3, 30_003):
-            transactions._know(half, 2 * half)
-            assert transactions._pass_ended()
+            ops.know(half, 2 * half)
         assert kept_numbers(broker) < 25_000
         assert position() > 2 * 10_000

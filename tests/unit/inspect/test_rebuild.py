@@ -184,8 +184,8 @@ def entries_of(folder: Path) -> list[tuple[int, int]]:
 
 def test_a_queue_that_begins_late_has_blanks_in_its_first_file_only(tmp_path: Path) -> None:
     writer = QueueWriter(str(tmp_path / "q"), "Q", 100)
-    assert writer.put(7, 70, 10, 0) == ""
-    assert writer.put(8, 80, 10, 0) == ""
+    assert writer.put(7, 70, 10, 0, 0) == ""
+    assert writer.put(8, 80, 10, 0, 0) == ""
     assert writer.finish() == ""
     assert [path.name for path in (tmp_path / "q").iterdir()] == [f"{100:020d}"]
     assert entries_of(tmp_path / "q") == [(0, 0), (1, 0), (2, 70), (3, 80)]
@@ -194,9 +194,9 @@ def test_a_queue_that_begins_late_has_blanks_in_its_first_file_only(tmp_path: Pa
 def test_a_topic_made_again_begins_anew(tmp_path: Path) -> None:
     writer = QueueWriter(str(tmp_path / "q"), "Q", 100)
     for number in range(12):
-        assert writer.put(number, 10 * number, 10, 0) == ""
-    assert writer.put(0, 500, 10, 0) == ""
-    assert "begins again at 0 with the record at 500" in writer.put(1, 510, 10, 0)
+        assert writer.put(number, 10 * number, 10, 0, 0) == ""
+    assert writer.put(0, 500, 10, 0, 0) == ""
+    assert "begins again at 0 with the record at 500" in writer.put(1, 510, 10, 0, 0)
     writer.finish()
     assert entries_of(tmp_path / "q") == [(0, 500), (1, 510)]
     assert writer.count == 2

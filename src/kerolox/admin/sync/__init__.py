@@ -38,17 +38,7 @@ class Admin(AdminRequests):
         settings: ClientSettings | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: credentials, TLS, hooks, as of other clients.
-            timeout_seconds: time limit of one request; some of the methods give more.
-
-        Raises:
-            ConfigError: the name server or the time limit is illegal.
-        """
+        """Nothing is connected yet. Arguments and errors: see :class:`kerolox.admin.Admin`."""
         self._admin = _Admin(name_server, settings=settings, timeout_seconds=timeout_seconds)
         self._portal = Portal("Admin")
 

@@ -29,6 +29,7 @@ from kerolox.admin.consumers.progress import (
     QueueTimeSpan,
 )
 from kerolox.admin.messages.finding import KEY_MATCHES_MAX, ConsumeDirectlyResult, MessageTrack
+from kerolox.admin.messages.halves import TO_THE_END, HalfMessageSupport
 from kerolox.admin.messages.sending import GROUP, SendTimings
 from kerolox.admin.reports.export import ConfigsExport, Metadata, MetricsExport
 from kerolox.admin.reports.monitor import ROUND_SECONDS, MonitorRound
@@ -45,6 +46,7 @@ from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
+from kerolox.protocol.own.half_messages import EndedHalves
 
 
 class AdminRequests:
@@ -843,6 +845,44 @@ class AdminRequests:
         """
         return self._portal.run(
             self._admin.time_cluster_sends(cluster=cluster, count=count, body_bytes=body_bytes)
+        )
+
+    def half_message_support(self, broker: str) -> HalfMessageSupport:
+        """What a broker can do with half messages beyond RocketMQ; a RocketMQ broker: nothing.
+
+        See ``kerolox.admin.Admin.half_message_support``.
+        """
+        return self._portal.run(self._admin.half_message_support(broker))
+
+    def end_half_messages(
+        self,
+        broker: str,
+        group: str,
+        start: int,
+        end: int = TO_THE_END,
+        *,
+        commit: bool,
+        attempts: Iterable[str] = (),
+        query: str = "",
+        last_batch: int = -1,
+        keep: Iterable[str] = (),
+    ) -> EndedHalves:
+        """Commit or roll back half messages of a range of the half queue, each once (code 31037).
+
+        See ``kerolox.admin.Admin.end_half_messages``.
+        """
+        return self._portal.run(
+            self._admin.end_half_messages(
+                broker,
+                group,
+                start,
+                end,
+                commit=commit,
+                attempts=attempts,
+                query=query,
+                last_batch=last_batch,
+                keep=keep,
+            )
         )
 
     def broker_stats(self, broker: str, name: str, key: str) -> BrokerStats:

@@ -30,7 +30,14 @@ from kerolox.message import (
     unpack_host,
 )
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from kerolox.protocol.codes import BATCH_ITEMS_MAX, MessageSysFlag, Perm, RequestCode, ResponseCode
+from kerolox.protocol.codes import (
+    BATCH_ITEMS_MAX,
+    TRANSACTION_MASK,
+    MessageSysFlag,
+    Perm,
+    RequestCode,
+    ResponseCode,
+)
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.records import decode_batch, decode_record
@@ -203,12 +210,16 @@ async def _store_one(
     # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
     # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
-        if broker.config.reject_transaction_message:
-            raise no_permission(
-                f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden"
-            )
+        _check_transactions(broker)
         return await broker.transactions.prepare(record)
     return await broker.writer.put(record)
+
+
+def _check_transactions(broker: Context) -> None:
+    if broker.config.reject_transaction_message:
+        raise no_permission(
+            f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden"
+        )
 
 
 async def _store_batch(
@@ -217,6 +228,9 @@ async def _store_batch(
     if len(request.body) > broker.config.max_message_size:
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     record = _new_record(broker, header, request, topic, queue_id)
+    if _is_half_batch(record):
+        _check_transactions(broker)
+        await broker.transactions.make_half(record)
     common = encode_properties(record.properties).encode()
     items: list[tuple[int, bytes, bytes]] = []
     position = 0
@@ -237,6 +251,15 @@ async def _store_batch(
     if any(len(text) > PROPERTIES_BYTES_MAX for _flag, _body, text in items):
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
     return await broker.writer.put_batch(record, items)
+
+
+def _is_half_batch(record: NewRecord) -> bool:
+    """All its messages are halves, which only Kerolox takes: RocketMQ refuses such a sysFlag."""
+    return (
+        record.sys_flag & TRANSACTION_MASK == MessageSysFlag.TRANSACTION_PREPARED
+        and is_true(record.properties.get(PropertyKey.TRANSACTION_PREPARED, ""))
+        and not record.reconsume_times
+    )
 
 
 def _new_record(

@@ -1,18 +1,28 @@
-"""The ends of transactions: END_TRANSACTION (37), by the rules of ``EndTransactionProcessor``, and
-RESUME_CHECK_HALF_MESSAGE (323)."""
+"""The ends of transactions: END_TRANSACTION (37), by the rules of ``EndTransactionProcessor``, many
+at once by END_HALF_MESSAGES (31037), and RESUME_CHECK_HALF_MESSAGE (323)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.requests.send import code_of
+from kerolox.broker.services.writer import Put
+from kerolox.errors import BrokerError
+from kerolox.kernel import HALF_QUEUE
+from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageExt, MessageId, PropertyKey
-from kerolox.protocol.codes import MessageSysFlag, RequestCode
-from kerolox.protocol.headers import EndTransactionHeader, ResumeCheckHeader
+from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.headers import (
+    EndHalfMessagesHeader,
+    EndTransactionHeader,
+    ResumeCheckHeader,
+)
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from kerolox.protocol.own.half_messages import EndedHalves, HalfSelection, HalfSelector
 from kerolox.remoting.router import Reply, Request, Router
 
 router: Router[Context] = Router()
@@ -42,13 +52,60 @@ async def end_transaction(
             request.command.remark,
         )
         return None
-    await _until_readable(broker, header.commit_log_offset)
+    await _committed(broker, lambda: header.commit_log_offset < broker.store.max_physical_offset)
     half = _checked_half(broker, header)
     if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK:
         await broker.transactions.rollback(half)
         return Reply()
     code_of(broker, await broker.transactions.commit(half))
     return Reply()
+
+
+@router.on(RequestCode.END_HALF_MESSAGES, EndHalfMessagesHeader.decode)
+async def end_half_messages(
+    broker: Context, header: EndHalfMessagesHeader, request: Request
+) -> Reply:
+    """Commit or roll back the halves of a range that the body selects, as far as one request goes;
+    see :mod:`kerolox.protocol.own.half_messages`."""
+    commit = header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT
+    if not commit and header.commit_or_rollback != MessageSysFlag.TRANSACTION_ROLLBACK:
+        raise system_error(
+            f"commitOrRollback is {header.commit_or_rollback}; 8 commits, 12 rolls back"
+        )
+    if header.from_offset < 0:
+        raise system_error(f"fromOffset is {header.from_offset}; the first offset is 0")
+    selection = HalfSelection.decode(request.body)
+    fault = selection.fault(is_commit=commit)
+    if fault:
+        raise system_error(fault)
+    if header.from_offset < header.to_offset:
+        await _committed(
+            broker, lambda: broker.store.queue_bounds(HALF_TOPIC, HALF_QUEUE)[1] >= header.to_offset
+        )
+    done, failed = await broker.bulk_ends.end(
+        header.producer_group,
+        header.from_offset,
+        header.to_offset,
+        HalfSelector(selection),
+        commit=commit,
+    )
+    if failed is not None:
+        raise _stopped(broker, failed, done)
+    return Reply(fields=done.fields)
+
+
+def _stopped(broker: Context, put: Put, done: EndedHalves) -> BrokerError:
+    """What is told when a put failed on the way; whoever asks again goes on there."""
+    where = f"at half message {done.next_offset}, with {done.ended} ended before it"
+    if put.status == PutMessageStatus.FLUSH_DISK_TIMEOUT:
+        return BrokerError(
+            f"the flush did not come in time {where}", code=ResponseCode.FLUSH_DISK_TIMEOUT
+        )
+    try:
+        code_of(broker, put)
+    except BrokerError as error:
+        return BrokerError(f"{error.remark} It stopped {where}.", code=error.code)
+    return system_error(f"it stopped {where}")
 
 
 @router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode)
@@ -67,12 +124,11 @@ async def resume_check(broker: Context, header: ResumeCheckHeader, request: Requ
     return Reply()
 
 
-async def _until_readable(broker: Context, offset: int) -> None:
+async def _committed(broker: Context, is_readable: Callable[[], bool]) -> None:
     """Producers end a transaction as soon as its half is acknowledged, which a transient store pool
     commits a little later. RocketMQ refuses such an end, and asks the producer in a minute."""
-    store = broker.store
     for _look in range(int(COMMIT_SECONDS_MAX / COMMIT_LOOK_SECONDS)):
-        if offset < store.max_physical_offset or not store.stats()["uncommitted_bytes"]:
+        if is_readable() or not broker.store.stats()["uncommitted_bytes"]:
             return
         await asyncio.sleep(COMMIT_LOOK_SECONDS)
 

@@ -6,59 +6,48 @@ not. Both write a note, the *op* message, that the half is done. A half that sta
 again and its producer group is asked; one that stays open for too long is set aside.
 
 All state is on disk, as RocketMQ keeps it: half and op queues, and the positions of the group
-``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says about halves that are not
-passed yet.
+``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says (:mod:`.op_queue`).
 
-Beyond RocketMQ: a commit is stored once. It may have been stored before a crash (its note not), or
-come from the producer and from the answer to a check. Then it is found by its key in the index.
+Beyond RocketMQ: a half is ended once, whoever says so and how often. Nothing else happens between
+the looks into what is ended, the final message and its note, so a kill leaves one note at most that
+is missing: :meth:`Transactions.recover` writes it before anybody is served. A copy that the check
+stores says where its original is, and both are one half.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
-from kerolox.broker.services.writer import NewRecord, Put, RecordWriter
+from kerolox.broker.services.op_queue import OpQueue, records_behind
+from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
-from kerolox.kernel import RecordReader
+from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, HalfKernel, RecordReader, RecoveryReport
 from kerolox.kernel.status import PutMessageStatus
-from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
+from kerolox.message import (
+    MessageExt,
+    PropertyKey,
+    encode_properties,
+    pack_host,
+    property_value,
+)
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from kerolox.protocol.records import decode_record, decode_records, encode_record
-
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""Whose offsets in the half and op topics are the positions of the check."""
-
-REMOVE_TAG = "d"
-QUEUE = 0
-"""There is one half queue and one op queue."""
+from kerolox.protocol.records import RecordView, decode_record, decode_records, encode_record
 
 CHECK_SECONDS_MAX = 60.0
 """Longest time that one run of checks takes (MAX_PROCESS_TIME_LIMIT)."""
 
-POSTPONED_MAX = 100_000
-"""Halves with an immunity of their own whose ends are remembered; others are asked about once more,
-as after a restart."""
-
-ENDED_MAX = 100_000
-"""Halves known to be done at which their positions are moved on without waiting for the run."""
-
-PASSED_OPS_MAX = 10_000
-"""Op messages of halves that were passed that the heap of waiting ones may hold beyond as many as
-wait."""
-
-UNKNOWN_OPS_MAX = 10_000
-"""Op messages on their way to the disk that the position waits for. Of more it passes the oldest:
-after a crash such a half is asked about once more."""
+RECOVERED_OPS = 10_000
+"""Op messages at the end of their queue behind whose first one a crash may have taken notes."""
 
 HALVES_PER_SLICE = 50
 """Halves looked at before other work of the loop gets its turn."""
@@ -70,6 +59,15 @@ _KIND = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 _log = logging.getLogger(__name__)
 
 
+class HalfEnd(NamedTuple):
+    """What became of a half that was to be ended."""
+
+    was_open: bool
+    """False: it was ended before."""
+    done: Unflushed = Unflushed(Put(PutMessageStatus.PUT_OK))
+    """The final message, which may not have been stored; then the half is open."""
+
+
 class Transactions:
     """Half messages of one broker."""
 
@@ -77,6 +75,7 @@ class Transactions:
         self,
         config: BrokerConfig,
         store: RecordReader,
+        halves: HalfKernel,
         now_ms: Callable[[], int],
         identity: Identity,
         topics: TopicTable,
@@ -87,60 +86,55 @@ class Transactions:
         """Halves and positions are read when they are first needed."""
         self._config = config
         self._store = store
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._identity = identity
         self._topics = topics
-        self._offsets = offsets
         self._clients = clients
         self._writer = writer
-        self._ended: dict[int, int] = {}
-        """Queue offset of a half that is done → that of its op message."""
-        self._waiting_ops: list[tuple[int, int]] = []
-        """A heap of (op message, its half) of halves that are done and not passed, and of some that
-        were passed since. All other op messages that are known are passed."""
-        self._op_end = 0
-        """After the last op message that is known."""
-        self._unknown_ops: dict[int, None] = {}
-        """Those before it that are not known, in their order: mostly on their way to the disk."""
-        self._postponed: dict[int, bool] = {}
-        """Where halves were first that were put again for their immunity → they were ended there.
-        Not kept over a restart: such a half is asked about once more."""
-        self._half_position = 0
-        self._op_position = 0
+        self.ops = OpQueue(store, halves, offsets)
         self._is_loaded = False
         self._recovered_below = 0
-        """Commits of halves below were perhaps stored by an earlier run, without their notes."""
-        self._ending: set[int] = set()
+        """Commits of halves below were perhaps stored by another broker, without their notes."""
         self._next_producer = 0
 
     @property
     def open_halves(self) -> int:
         """Halves between position and end that no op message is known of."""
-        self._load()
-        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
-        return max(0, end - self._half_position - len(self._ended))
+        self.load()
+        return self.ops.open_halves
 
     def open_groups(self) -> set[str]:
         """The producer groups of open halves, of the first :data:`HALVES_PER_SLICE`."""
-        self._load()
-        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
-        last = min(end, self._half_position + HALVES_PER_SLICE)
-        offsets = (n for n in range(self._half_position, last) if n not in self._ended)
-        halves = [half for half in map(self._half, offsets) if half is not None]
+        self.load()
+        first = self.ops.half_position
+        last = min(self._end_of_halves(), first + HALVES_PER_SLICE)
+        offsets = (n for n in range(first, last) if not self.ops.is_ended(n))
+        halves = [half for half in map(self.half, offsets) if half is not None]
         return {half.properties.get(PropertyKey.PRODUCER_GROUP, "") for half in halves}
+
+    def load(self) -> None:
+        """Read positions and op messages, once."""
+        if not self._is_loaded:
+            self._is_loaded = True
+            self.ops.load()
+            self._recovered_below = self._end_of_halves()
 
     # -- the producer's requests ----------------------------------------------------------------
     async def prepare(self, record: NewRecord) -> Put:
         """Store a half message; topic and queue of the record become those of halves."""
+        await self.make_half(record)
+        return await self._writer.put(record)
+
+    async def make_half(self, record: NewRecord) -> None:
+        """Have a record say where it is for, and be for the half queue."""
         record.properties = {
             **record.properties,
             PropertyKey.REAL_TOPIC: record.topic,
             PropertyKey.REAL_QUEUE_ID: str(record.queue_id),
         }
         record.sys_flag &= ~_KIND
-        record.topic, record.queue_id = await self._topic(HALF_TOPIC), QUEUE
+        record.topic, record.queue_id = await self._topic(HALF_TOPIC), HALF_QUEUE
         record.property_text = encode_properties(record.properties)
-        return await self._writer.put(record)
 
     def half_at(self, physical_offset: int) -> MessageExt | None:
         """The half message that a transaction's end names."""
@@ -152,64 +146,134 @@ class Transactions:
 
     async def resume(self, message: MessageExt) -> Put:
         """Store it as a half message that nobody was asked about yet."""
-        properties = {**message.properties, PropertyKey.TRANSACTION_CHECK_TIMES: "0"}
+        properties = _of_copy(message) if message.topic == HALF_TOPIC else message.properties
+        properties = {**properties, PropertyKey.TRANSACTION_CHECK_TIMES: "0"}
         topic = await self._topic(HALF_TOPIC)
-        return await self._writer.put(_copy_of(message, topic, QUEUE, properties))
+        return await self._writer.put(_copy_of(message, topic, HALF_QUEUE, properties))
 
     async def commit(self, half: MessageExt) -> Put:
         """Store the message under its real topic, once, and note that its half is done."""
-        self._load()
-        offset = half.queue_offset
-        if offset in self._ending or offset in self._ended:
-            return Put(PutMessageStatus.PUT_OK)
-        self._ending.add(offset)
-        try:
-            put = Put(PutMessageStatus.PUT_OK)
-            if not self._was_committed(half):
-                put = await self._writer.put(self._final(half))
-            if put.is_stored:
-                await self._note(half)
-            return put
-        finally:
-            self._ending.discard(offset)
+        return await self._end(half, commit=True)
 
     async def rollback(self, half: MessageExt) -> None:
         """Note that a half is done; nobody will see its message."""
-        self._load()
-        await self._note(half)
+        await self._end(half, commit=False)
+
+    async def _end(self, half: MessageExt, *, commit: bool) -> Put:
+        await self.ready_to_end(half)
+        return await self._writer.flushed(self.end_now(half, commit=commit).done)
+
+    # -- ends -----------------------------------------------------------------------------------
+    async def ready_to_end(self, half: MessageExt) -> None:
+        """Learn what there is to know of a half, and of all behind it, before :meth:`end_now`."""
+        first = half.commit_log_offset
+        claimed = claimed_first(half)
+        if claimed >= 0:
+            original = self.half(claimed)
+            first = original.commit_log_offset if original is not None else 0
+        await self.ready_since(first)
+
+    async def ready_since(self, physical_offset: int) -> None:
+        """The same, of all halves that lie behind a place in the log."""
+        self.load()
+        await self._topic(OP_HALF_TOPIC)
+        await self.ops.learn_since(physical_offset)
+
+    def end_now(self, half: MessageExt, *, commit: bool) -> HalfEnd:
+        """End a half unless it was ended before, all at once: nothing happens in between."""
+        if self._was_ended(half):
+            return HalfEnd(was_open=False)
+        if self._was_committed(half):
+            self._note(half)
+            return HalfEnd(was_open=False)
+        done = Unflushed(Put(PutMessageStatus.PUT_OK))
+        if commit:
+            done = self._writer.put_now(self._final(half))
+            if not done.put.is_stored:
+                return HalfEnd(was_open=True, done=done)
+        self._note(half)
+        return HalfEnd(was_open=True, done=done)
+
+    def _was_ended(self, half: MessageExt) -> bool:
+        """Whether the op queue says that a half was ended, by its place or that of its original."""
+        claimed = claimed_first(half)
+        return self.ops.is_ended(half.queue_offset) or (claimed >= 0 and self.ops.is_ended(claimed))
+
+    def _original(self, half: MessageExt) -> MessageExt | None:
+        """The half that a copy is of; None: it is no copy, or the original can't be read. What a
+        copy says is checked, since a producer can write any property into its halves."""
+        claimed = claimed_first(half)
+        original = self.half(claimed) if 0 <= claimed < half.queue_offset else None
+        if original is None or _identity(original) != _identity(half):
+            return None
+        return original
+
+    # -- after a crash --------------------------------------------------------------------------
+    async def recover(self, report: RecoveryReport) -> int:
+        """Note the halves whose final messages are stored and whose notes a crash took; how many.
+        To be called before anybody is served.
+
+        A note follows its final message at once, so one is missing at most, and its final message
+        is the last of the log. Of a store that another broker wrote there may be some more: those
+        behind the last :data:`RECOVERED_OPS` op messages are looked for.
+        """
+        if report.clean or not self._end_of_halves():
+            return 0
+        self.load()
+        count = 0
+        start = max(report.begin_offset, self._store.min_physical_offset, self._last_ops_start())
+        file_size = self._config.mapped_file_size_commit_log
+        for number, final in enumerate(records_behind(self._store, start, file_size)):
+            half = final and self.half_at(final.prepared_transaction_offset)
+            if final and half and half.unique_key == _unique_key(final):
+                await self.ready_to_end(half)
+                if not self._was_ended(half):
+                    self._note(half)
+                    count += 1
+            if number % HALVES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        if count:
+            _log.warning("noted %d halves that were committed before the crash", count)
+        return count
+
+    def _last_ops_start(self) -> int:
+        """Where in the log the last op messages begin."""
+        low, high = self._store.queue_bounds(OP_HALF_TOPIC, HALF_QUEUE)
+        entry = self._store.queue_entry(OP_HALF_TOPIC, HALF_QUEUE, max(low, high - RECOVERED_OPS))
+        first_half = self._store.queue_entry(
+            HALF_TOPIC, HALF_QUEUE, self._store.queue_bounds(HALF_TOPIC, HALF_QUEUE)[0]
+        )
+        return entry[0] if entry else first_half[0] if first_half else 0
 
     # -- the check ------------------------------------------------------------------------------
     async def check(self) -> int:
         """One run: pass what is done, ask producers about what is open; how many were asked."""
-        self._load()
-        start_ms = self._now_ms()
+        self.load()
+        ops = self.ops
+        start_ms = self.now_ms()
         deadline = asyncio.get_running_loop().time() + CHECK_SECONDS_MAX
         asked = looked_at = 0
-        end = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
-        while self._half_position < end and asyncio.get_running_loop().time() < deadline:
-            if not self._pass_ended():
-                half = self._half(self._half_position)
-                if half is not None:
-                    if half.store_timestamp >= start_ms or self._is_young(half):
-                        break
-                    asked += await self._resolve(half)
-                    self._take_ended_meanwhile()
-                self._half_position += 1
+        end = self._end_of_halves()
+        ops.pass_ended()
+        while ops.half_position < end and asyncio.get_running_loop().time() < deadline:
+            offset = ops.half_position
+            half = None if ops.is_noted(offset) else self.half(offset, warn=True)
+            if half is not None:
+                if half.store_timestamp >= start_ms or self._is_young(half):
+                    break
+                asked += await self._resolve(half)
+            # It may have been ended while its copy was on the way to the disk.
+            ops.pass_half(offset)
             looked_at += 1
             if looked_at % HALVES_PER_SLICE == 0:
-                self._keep_positions()
+                ops.keep_positions()
                 await asyncio.sleep(0)
-        self._keep_positions()
+        ops.keep_positions()
         return asked
-
-    def _take_ended_meanwhile(self) -> None:
-        """The half at the position was ended while its copy was on the way to the disk."""
-        if self._take_ended(self._half_position) and self._half_position in self._postponed:
-            self._postponed[self._half_position] = True
 
     def _is_young(self, half: MessageExt) -> bool:
         """Its producer still has time; none of those after it is older then."""
-        age = self._now_ms() - half.born_timestamp
+        age = self.now_ms() - half.born_timestamp
         has_own_time = PropertyKey.CHECK_IMMUNITY_TIME in half.properties
         return not has_own_time and 0 <= age < self._immunity_ms(half)
 
@@ -220,15 +284,15 @@ class Transactions:
 
     async def _resolve(self, half: MessageExt) -> int:
         """Deal with an open half that is old enough; 1 when its producer was asked."""
-        was_ended = self._postponed.pop(self._first_offset(half), False)
-        if was_ended or self._was_committed(half):
-            await self._note(half)
+        await self.ready_to_end(half)
+        if self._was_ended(half) or self._was_committed(half):
+            self._note(half)
             return 0
         # Whoever was never asked about is asked once, even where transactionCheckMax is 0.
         told = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
         checks = _number(told, 0)
         config = self._config
-        age = self._now_ms() - half.born_timestamp
+        age = self.now_ms() - half.born_timestamp
         is_asked_out = told is not None and checks >= config.transaction_check_max
         if is_asked_out or age > config.file_reserved_time * 3_600_000:
             await self._discard(half)
@@ -237,7 +301,7 @@ class Transactions:
         if PropertyKey.CHECK_IMMUNITY_TIME in half.properties and age < self._immunity_ms(half):
             await self._postpone(half)
             return 0
-        properties = {**half.properties, PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}
+        properties = {**_of_copy(half), PropertyKey.TRANSACTION_CHECK_TIMES: str(checks + 1)}
         self._ask(half, properties, await self._put_again(half, properties))
         return 1
 
@@ -245,16 +309,9 @@ class Transactions:
         """A half with an immunity of its own goes to the end of the queue, so that others after it
         are checked. It remembers where it was first: there its producer ends it."""
         name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
-        first = self._first_offset(half)
+        claimed = claimed_first(half)
+        first = claimed if claimed >= 0 else half.queue_offset
         await self._put_again(half, {**half.properties, name: str(first)})
-        if len(self._postponed) < POSTPONED_MAX:
-            self._postponed[first] = False
-
-    @staticmethod
-    def _first_offset(half: MessageExt) -> int:
-        """Where its producer put it."""
-        first = _number(half.properties.get(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
-        return first if first >= 0 else half.queue_offset
 
     async def _put_again(self, half: MessageExt, properties: dict[str, str]) -> Put:
         """Store a half again, at the end of its queue.
@@ -262,7 +319,7 @@ class Transactions:
         Raises:
             StoreError: it was not stored; the run ends, and the next one starts with this half.
         """
-        put = await self._writer.put(_copy_of(half, half.topic, QUEUE, properties))
+        put = await self._writer.put(_copy_of(half, half.topic, HALF_QUEUE, properties))
         if not put.is_stored:
             raise StoreError(
                 f"half message {half.queue_offset} is not stored again: {put.status.name}"
@@ -282,7 +339,7 @@ class Transactions:
             half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "no"),
             CHECK_MAX_TIME_TOPIC,
         )
-        put = await self._writer.put(_copy_of(half, topic, QUEUE, half.properties))
+        put = await self._writer.put(_copy_of(half, topic, HALF_QUEUE, _of_copy(half)))
         if not put.is_stored:
             raise StoreError(
                 f"half message {half.queue_offset} is not set aside: {put.status.name}"
@@ -316,15 +373,18 @@ class Transactions:
 
     # -- what is done -----------------------------------------------------------------------------
     def _was_committed(self, half: MessageExt) -> bool:
-        """Whether a half that may have been ended before has a committed copy."""
-        is_first = PropertyKey.TRANSACTION_CHECK_TIMES not in half.properties
-        if is_first and half.queue_offset >= max(self._half_position, self._recovered_below):
+        """Whether a half that may have been ended under another place has a committed copy: one
+        that was passed while it was open, or a copy that does not say of which half."""
+        is_copy = PropertyKey.TRANSACTION_CHECK_TIMES in half.properties
+        if is_copy and claimed_first(half) >= 0:
+            return False
+        if not is_copy and half.queue_offset >= max(self.ops.half_position, self._recovered_below):
             return False
         topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
         key = half.unique_key
         if not key:
             return False
-        end_ms = self._now_ms() + 1000
+        end_ms = self.now_ms() + 1000
         # Whole seconds count in the index.
         start_ms = half.born_timestamp - 1000
         _, _, data = self._store.query_key(topic, key, COPIES_MAX, start_ms, end_ms)
@@ -336,101 +396,33 @@ class Transactions:
             for copy in decode_records(data, inflate=False)
         )
 
-    async def _note(self, half: MessageExt) -> None:
-        """Write the op message of a half."""
-        if half.queue_offset in self._ended:
-            return
+    def _note(self, half: MessageExt) -> None:
+        """Write the op message of a half, and that of the half which it is a copy of."""
+        original = self._original(half)
+        if original is not None and not self.ops.is_ended(original.queue_offset):
+            self.note_place(original.queue_offset)
+        if not self.ops.is_noted(half.queue_offset):
+            self.note_place(half.queue_offset)
+
+    def note_place(self, half_offset: int) -> None:
+        """Write the op message of the half at a place."""
         host = self._identity.store_host
         record = NewRecord(
-            topic=await self._topic(OP_HALF_TOPIC),
-            queue_id=half.queue_id,
-            body=str(half.queue_offset).encode(),
+            topic=OP_HALF_TOPIC,
+            queue_id=HALF_QUEUE,
+            body=str(half_offset).encode(),
             properties={PropertyKey.WAIT: "false"},
-            property_text=encode_properties(
-                {PropertyKey.WAIT: "true", PropertyKey.TAGS: REMOVE_TAG}
-            ),
-            born_timestamp=self._now_ms(),
+            property_text=OP_PROPERTIES,
+            born_timestamp=self.now_ms(),
             born_host=host,
             store_host=host,
         )
-        put = await self._writer.put(record)
-        if not put.is_stored:
-            _log.error("half message %d is done, but not noted", half.queue_offset)
-            return
-        self._know(half.queue_offset, put.queue_offset)
-        if len(self._ended) >= ENDED_MAX:
-            while self._pass_ended():
-                pass
-            self._keep_positions()
-
-    def _know(self, half_offset: int, op_offset: int) -> None:
-        self._know_op(op_offset)
-        if half_offset < self._half_position:
-            if half_offset in self._postponed:
-                self._postponed[half_offset] = True
+        put = self._writer.put_now(record).put
+        if put.is_stored:
+            self.ops.know(half_offset, put.queue_offset)
         else:
-            self._ended[half_offset] = op_offset
-            heapq.heappush(self._waiting_ops, (op_offset, half_offset))
-            if len(self._waiting_ops) > 2 * len(self._ended) + PASSED_OPS_MAX:
-                self._waiting_ops = sorted((op, half) for half, op in self._ended.items())
-
-    def _know_op(self, op_offset: int) -> None:
-        if op_offset < self._op_end:
-            self._unknown_ops.pop(op_offset, None)
-            return
-        for offset in range(max(self._op_end, op_offset - UNKNOWN_OPS_MAX), op_offset):
-            self._unknown_ops[offset] = None
-        self._op_end = op_offset + 1
-        while len(self._unknown_ops) > UNKNOWN_OPS_MAX:
-            del self._unknown_ops[next(iter(self._unknown_ops))]
-
-    def _pass_ended(self) -> bool:
-        """Pass the half at the position if it is done."""
-        if not self._take_ended(self._half_position):
-            return False
-        self._half_position += 1
-        return True
-
-    def _take_ended(self, half_offset: int) -> bool:
-        return self._ended.pop(half_offset, None) is not None
-
-    def _keep_positions(self) -> None:
-        waiting = self._waiting_ops
-        while waiting and self._ended.get(waiting[0][1]) != waiting[0][0]:
-            heapq.heappop(waiting)
-        firsts = [next(iter(self._unknown_ops), self._op_end)]
-        firsts += [op_offset for op_offset, _half in waiting[:1]]
-        self._op_position = max(self._op_position, min(firsts))
-        offsets = self._offsets
-        for topic, offset in (
-            (HALF_TOPIC, self._half_position),
-            (OP_HALF_TOPIC, self._op_position),
-        ):
-            if offsets.query(TRANSACTION_GROUP, topic, QUEUE) != offset:
-                offsets.commit(TRANSACTION_GROUP, topic, QUEUE, offset, "the broker", is_own=True)
-
-    def _load(self) -> None:
-        """Read positions and op messages, once."""
-        if self._is_loaded:
-            return
-        self._is_loaded = True
-        self._half_position = self._position(HALF_TOPIC)
-        self._op_position = self._position(OP_HALF_TOPIC)
-        self._op_end = self._op_position
-        end = self._store.queue_bounds(OP_HALF_TOPIC, QUEUE)[1]
-        for offset in range(self._op_position, end):
-            op = self._message(OP_HALF_TOPIC, offset)
-            half_offset = -1 if op is None or op.tags != REMOVE_TAG else _number(op.body, -1)
-            if half_offset < 0:
-                self._know_op(offset)
-            else:
-                self._know(half_offset, offset)
-        self._recovered_below = self._store.queue_bounds(HALF_TOPIC, QUEUE)[1]
-
-    def _position(self, topic: str) -> int:
-        low, high = self._store.queue_bounds(topic, QUEUE)
-        kept = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE)
-        return min(max(kept, low), high)
+            _log.error("half message %d is done, but not noted", half_offset)
+            self.ops.know_unwritten(half_offset)
 
     def _message_at(self, physical_offset: int, topics: tuple[str, ...]) -> MessageExt | None:
         data = self._store.lookup(physical_offset) if physical_offset >= 0 else None
@@ -439,21 +431,20 @@ class Transactions:
         message = decode_record(data, inflate=False)[0]
         return message if message.topic in topics else None
 
-    def _half(self, offset: int) -> MessageExt | None:
-        half = self._message(HALF_TOPIC, offset)
-        if half is None:
-            _log.warning("half message %d can't be read; it is passed", offset)
-        return half
+    def _end_of_halves(self) -> int:
+        return self._store.queue_bounds(HALF_TOPIC, HALF_QUEUE)[1]
 
-    def _message(self, topic: str, offset: int) -> MessageExt | None:
-        entry = self._store.queue_entry(topic, QUEUE, offset)
+    def half(self, offset: int, *, warn: bool = False) -> MessageExt | None:
+        """The half at a queue offset; None when it can't be read (any more)."""
+        entry = self._store.queue_entry(HALF_TOPIC, HALF_QUEUE, offset)
         data = None if entry is None else self._store.lookup(entry[0])
-        if data is None:
-            return None
         try:
-            return decode_record(data, inflate=False)[0]
+            return None if data is None else decode_record(data, inflate=False)[0]
         except RemoteProtocolError:
             return None
+        finally:
+            if warn and data is None:
+                _log.warning("half message %d can't be read; it is passed", offset)
 
     # -- records ----------------------------------------------------------------------------------
     async def _topic(self, name: str) -> str:
@@ -496,6 +487,37 @@ def _copy_of(half: MessageExt, topic: str, queue_id: int, properties: dict[str, 
         flag=half.flag,
         sys_flag=half.sys_flag & ~_KIND,
         reconsume_times=half.reconsume_times,
+    )
+
+
+def claimed_first(half: MessageExt) -> int:
+    """Where a copy says that its original is in the half queue; -1: it is no copy."""
+    return _number(half.properties.get(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
+
+
+def _of_copy(half: MessageExt) -> dict[str, str]:
+    """The properties of a copy of a half: it says where its original is, where that is known."""
+    name = PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET
+    is_original = PropertyKey.TRANSACTION_CHECK_TIMES not in half.properties
+    if is_original and claimed_first(half) < 0:
+        return {**half.properties, name: str(half.queue_offset)}
+    return dict(half.properties)
+
+
+def _unique_key(record: RecordView) -> str:
+    return (property_value(record.properties, PropertyKey.UNIQUE_KEY) or b"").decode()
+
+
+def _identity(half: MessageExt) -> tuple[object, ...]:
+    """What a half and its copies have in common."""
+    properties = half.properties
+    return (
+        properties.get(PropertyKey.UNIQUE_KEY),
+        properties.get(PropertyKey.PRODUCER_GROUP),
+        properties.get(PropertyKey.REAL_TOPIC),
+        half.born_timestamp,
+        half.born_host,
+        half.body,
     )
 
 

@@ -84,6 +84,16 @@ class Put(NamedTuple):
         return self.status in (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 
+class Unflushed(NamedTuple):
+    """A record that was appended; whether it is on disk was not asked."""
+
+    put: Put
+    end_offset: int = 0
+    """Physical offset behind it."""
+    waits: bool = False
+    """Its sender wants to hear only when it is on disk."""
+
+
 class FlushWaits:
     """Coroutines that wait for the flushed position; one wake-up releases all that it covers."""
 
@@ -165,6 +175,29 @@ class RecordWriter:
         start = self._now_ms()
         return self._noted(await self._put(record), start)
 
+    def put_now(self, record: NewRecord) -> Unflushed:
+        """Append one record before anything else happens; :meth:`flushed` waits for the disk."""
+        start = self._now_ms()
+        done = self._append(record)
+        self._noted(done.put, start)
+        return done
+
+    async def flushed(self, done: Unflushed) -> Put:
+        """Wait until a record is on disk, where its sender wants that."""
+        if not done.put.is_stored:
+            return done.put
+        return await self._flushed(done.put, done.end_offset, done.waits)
+
+    @property
+    def is_writable(self) -> bool:
+        """Records are taken."""
+        return self._gate.writable
+
+    def note_puts(self, count: int, milliseconds: int) -> None:
+        """So many records were appended by others in that time."""
+        if count:
+            self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
+
     async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         """Append (flag, body, property text) items with everything else from ``record``."""
         start = self._now_ms()
@@ -181,10 +214,13 @@ class RecordWriter:
         return done
 
     async def _put(self, record: NewRecord) -> Put:
+        return await self.flushed(self._append(record))
+
+    def _append(self, record: NewRecord) -> Unflushed:
         if not self._gate.writable:
-            return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+            return Unflushed(Put(PutMessageStatus.SERVICE_NOT_AVAILABLE))
         if len(record.body) > self._config.max_message_size:
-            return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+            return Unflushed(Put(PutMessageStatus.MESSAGE_ILLEGAL))
         self._delay(record)
         text = record.property_text
         if text is None:
@@ -207,11 +243,11 @@ class RecordWriter:
         )
         status, physical_offset, queue_offset, size, _ = self._store.append(stored)
         if status != PutMessageStatus.PUT_OK:
-            return Put(PutMessageStatus(status))
+            return Unflushed(Put(PutMessageStatus(status)))
         if record.topic == SCHEDULE_TOPIC:
             self._on_delayed(record.queue_id, size)
         done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
-        return await self._flushed(done, physical_offset + size, record.waits_for_flush)
+        return Unflushed(done, physical_offset + size, record.waits_for_flush)
 
     async def _put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         if not self._gate.writable:

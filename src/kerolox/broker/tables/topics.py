@@ -19,13 +19,14 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError, MessageIllegalError
-from kerolox.kernel import FastPathTables
+from kerolox.kernel import FastPathTables, HalfKernel
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     DLQ_PREFIX,
+    HALF_TOPIC,
     LMQ_PREFIX,
     NAME_CHARACTERS,
     NOT_SENDABLE_TOPICS,
@@ -288,6 +289,8 @@ class TopicTable:
             return False
         self._count(old, -1)
         self._store.delete_topic(topic)
+        if topic == HALF_TOPIC:
+            self.push_halves()
         self._changed()
         return True
 
@@ -355,6 +358,18 @@ class TopicTable:
             and name not in self._filtered
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, fast)
+        if name == HALF_TOPIC:
+            self.push_halves()
+
+    def push_halves(self) -> None:
+        """Say whether half messages may be fast: the topic that has them must be there."""
+        if isinstance(self._store, HalfKernel):
+            self._store.set_halves(
+                HALF_TOPIC in self._topics
+                and HALF_TOPIC not in self._not_durable
+                and HALF_TOPIC not in self._filtered
+                and not self._config.reject_transaction_message
+            )
 
     def _built_in(self) -> Iterable[TopicConfig]:
         config = self._config

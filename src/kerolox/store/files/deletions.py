@@ -48,11 +48,7 @@ class Deletions:
         except FileNotFoundError:
             return
         self._file_bytes = len(data)
-        for item in data.split(b"\0")[:-1]:
-            digits, separator, name = item.partition(b" ")
-            if len(digits) == _OFFSET_DIGITS and digits.isdigit() and separator and name:
-                topic = name.decode("utf-8", "surrogateescape")
-                self.offsets[topic] = max(int(digits), self.offsets.get(topic, 0))
+        self.offsets.update(deletions_in(data))
 
     def is_over(self, topic: str, physical_offset: int) -> bool:
         """Whether a record belongs to an earlier life of its topic."""
@@ -132,6 +128,17 @@ class Deletions:
             self._file_bytes = 0
         sync_path(os.path.dirname(self.path))
         self._is_lost = self._is_dirty = False
+
+
+def deletions_in(data: bytes) -> dict[str, int]:
+    """What the bytes of the file say. What is no whole item is left out."""
+    offsets: dict[str, int] = {}
+    for item in data.split(b"\0")[:-1]:
+        digits, separator, name = item.partition(b" ")
+        if len(digits) == _OFFSET_DIGITS and digits.isdigit() and separator and name:
+            topic = name.decode("utf-8", "surrogateescape")
+            offsets[topic] = max(int(digits), offsets.get(topic, 0))
+    return offsets
 
 
 def _item(topic: str, physical_offset: int) -> bytes:

@@ -120,14 +120,24 @@ class KeyHasher:
 
 def record_keys(properties: bytes) -> list[bytes]:
     """The keys of a record: its unique id, then the words of its KEYS property."""
-    keys: list[bytes] = []
-    unique = property_value(properties, PropertyKey.UNIQUE_KEY)
-    if unique is not None:
-        keys.append(unique)
-    words = property_value(properties, PropertyKey.KEYS)
+    return keys_of(
+        property_value(properties, PropertyKey.UNIQUE_KEY),
+        property_value(properties, PropertyKey.KEYS),
+    )
+
+
+def keys_of(unique: bytes | None, words: bytes | None) -> list[bytes]:
+    """The same from the values of the two properties; None: it has none."""
+    keys = [] if unique is None else [unique]
     if words is not None:
         keys.extend(word for word in words.split(b" ") if word)
     return keys
+
+
+def index_name(time_ms: int) -> int:
+    """The name of a file that is made at a time, as RocketMQ has it: local, to the millisecond."""
+    local = time.localtime(time_ms // 1_000)
+    return int(time.strftime("%Y%m%d%H%M%S", local)) * 1_000 + time_ms % 1_000
 
 
 class IndexFile:
@@ -524,11 +534,9 @@ class Index:
             self._add_file().put(key_hash, offset, store_timestamp)
 
     def _add_file(self) -> IndexFile:
-        """A new file, named by the time as RocketMQ does: local, to the millisecond."""
+        """A new file, named by the time."""
         make_folder(self.folder)
-        now = time.time()
-        name = int(time.strftime("%Y%m%d%H%M%S", time.localtime(now))) * 1_000
-        name = max(name + int(now * 1_000) % 1_000, self._last_name + 1)
+        name = max(index_name(time.time_ns() // 1_000_000), self._last_name + 1)
         self._last_name = name
         file = IndexFile(os.path.join(self.folder, f"{name:017d}"), self.slots, self.entries)
         if self.files:

@@ -38,7 +38,7 @@ END_BYTES = 4
 """Always left at the end of a file."""
 _END = b"\xff\xff"
 ADDRESS_BASE = -(1 << 63)
-_ADDRESS_MAX = -0x80000000 - 1
+ADDRESS_MAX = -0x80000000 - 1
 SCAN_BYTES = 1 << 20
 """How much of a file is read at once where its end must be found unit by unit."""
 
@@ -82,7 +82,7 @@ class BitFilter(NamedTuple):
 
 def is_ext_address(code: int) -> bool:
     """What an entry holds in place of a tags code is the address of a unit."""
-    return code <= _ADDRESS_MAX
+    return code <= ADDRESS_MAX
 
 
 class ConsumeQueueExt:
