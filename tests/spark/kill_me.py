@@ -1,8 +1,8 @@
-"""A driver that a test kills: two queries in their first batch, one that writes batch by batch.
+"""A driver that a test kills: two queries in their first batch.
 
-Arguments: name server, a topic that is written to, a topic of numbers, a folder, rows of a batch of
-numbers. The first batches, from ``latest`` and from ``earliest``, never end; when both have begun,
-the numbers go to Parquet. Each query has a folder of its name, with its checkpoint in it.
+Arguments: name server, a topic that is written to, a folder. The first batches, from ``latest`` and
+from ``earliest``, never end; ``stuck`` appears in the folder when both have begun. Each query has a
+folder of its name, with its checkpoint in it.
 """
 
 import sys
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.support.clients.spark import QUICK
 
 if __name__ == "__main__":
-    name_server, busy, numbers, folder, rows = sys.argv[1:]
+    name_server, busy, folder = sys.argv[1:]
     session = SparkSession.builder.master("local[2]").config(map=QUICK).getOrCreate()
 
     def writer(name: str, **options: str):
@@ -41,8 +41,4 @@ if __name__ == "__main__":
                 # One has failed: this raises why.
                 session.streams.awaitAnyTermination()
     (Path(folder) / "stuck").touch()
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
-    options |= {"subscribe": numbers, "columns": "queueId,queueOffset,body"}
-    query = writer("numbers", **options).format("parquet")
-    query.start(str(Path(folder) / "numbers" / "table"))
     session.streams.awaitAnyTermination()

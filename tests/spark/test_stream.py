@@ -3,7 +3,7 @@ import threading
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.support.clients.spark import SECONDS_OF_SPARK, Sent, read_to_end
+from tests.support.clients.spark import SECONDS_OF_SPARK, Sent, needs_limits, read_to_end
 
 
 def test_a_restarted_stream_reads_each_record_once(spark, read_stream, topics, topic, tmp_path):
@@ -22,6 +22,7 @@ def test_a_restarted_stream_reads_each_record_once(spark, read_stream, topics, t
     assert run() == list(range(1500))
 
 
+@needs_limits
 def test_max_offsets_per_trigger_bounds_each_batch(read_stream, topics, topic, tmp_path):
     topics.send_numbers(topic, range(1000))
     sizes: list[int] = []

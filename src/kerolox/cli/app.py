@@ -79,6 +79,7 @@ class LazyGroup(click.Group):
         "tail": "kerolox.cli.commands.tail:tail",
         "trace": "kerolox.cli.commands.trace:trace",
         "store": "kerolox.cli.commands.store:store",
+        "spark": "kerolox.cli.commands.spark:spark",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -6,7 +6,6 @@ Topics, tags, bodies and the texts of errors come from strangers. A line that is
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 import sys
@@ -54,17 +53,6 @@ def json_text(value: object) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-
-
-def time_text(timestamp_ms: int) -> str:
-    """A time in the local zone, to the millisecond; ``-`` where there is none."""
-    if timestamp_ms <= 0:
-        return "-"
-    try:
-        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return when.isoformat(sep=" ", timespec="milliseconds")
 
 
 def complain(text: str) -> None:

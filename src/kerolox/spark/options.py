@@ -1,84 +1,99 @@
 """The options of the ``rocketmq`` format: names as a user of Spark's Kafka source expects them.
 
-Spark hands option names over in lower case and compares them without regard to case; so does this
-module. All is checked here, before anything is read: an option that nobody knows is an error that
-names the nearest one, since a misspelt ``startingOffsets`` would otherwise mean "latest".
+All is checked here, before anything is read.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kerolox.config import nearest
-from kerolox.errors import ConfigError
+from kerolox.client.core.namespaces import queue_with_namespace, with_namespace
+from kerolox.client.core.validate import check_consumer_group, check_topic
+from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.filter.sql92 import compile_sql92
+from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import looks_like_sql92, parse_tags
-from kerolox.message import ALL_TAGS, MessageQueue
-from kerolox.security.credentials import Credentials
-from kerolox.security.tls import TlsSettings
+from kerolox.message import ALL_TAGS
+from kerolox.spark.bounds import (
+    EARLIEST,
+    LATEST,
+    Beyond,
+    Bound,
+    OffsetBound,
+    Since,
+    parse_bound,
+    parse_queues,
+    parse_times,
+)
+from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues
+from kerolox.spark.selection import TOPICS_MAX, Selection, checked_pattern
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-EARLIEST = -2
-"""In an offsets JSON: the queue's first message."""
-
-LATEST = -1
-"""In an offsets JSON: after the queue's last message."""
+    from kerolox.message import MessageQueue
+    from kerolox.security.credentials import Credentials
+    from kerolox.security.tls import TlsSettings
 
 OPTIONS = {
-    "nameServer": "addresses of the name servers, host:port, several joined by ';' (required)",
-    "subscribe": "topics, joined by ',' (required)",
-    "startingOffsets": "earliest, latest or JSON; batch: earliest, new stream: latest",
+    "nameServer": CONNECTION_OPTIONS["nameServer"],
+    "subscribe": "topics, joined by ','; this, subscribePattern or assign is required",
+    "subscribePattern": "a regular expression that the whole name of a topic matches",
+    "assign": 'single queues, as JSON: {"topic":{"broker-a":[0,1]}}',
+    "startingOffsets": "earliest, latest, group or JSON; batch: earliest, new stream: latest",
     "endingOffsets": "latest or JSON; batch only, default latest",
-    "subExpression": "tags, as in 'a || b'; default '*': all",
+    "startingTimestamp": "start with the first message stored then or later, ms since 1970",
+    "endingTimestamp": "end before the first message stored then or later; batch only",
+    "startingOffsetsByTimestamp": "the same per queue, as JSON",
+    "endingOffsetsByTimestamp": "the same per queue, as JSON; batch only",
+    "startingOffsetsByTimestampStrategy": "no message is that new: latest (default) or error",
+    "subExpression": "tags, as in 'a || b', or a condition; default '*': all",
+    "subExpressionType": "TAG (default), or SQL92: subExpression is a condition on properties",
+    "pushFilters": "batch: true: read less where the query's filters tell what is not needed",
     "maxOffsetsPerTrigger": "stream: at most so many queue offsets in a micro-batch, shared fairly",
+    "minOffsetsPerTrigger": "stream: a micro-batch waits until so many offsets can be read",
+    "maxTriggerDelay": "but no longer than this, as in 30s or 15m (default)",
     "minPartitions": "at least so many Spark partitions; default: as few as are worth it",
+    "maxRecordsPerPartition": "at most so many offsets in a Spark partition",
     "failOnDataLoss": "true (default): fail when messages asked for are gone; false: warn, go on",
     "bodyErrors": "bodies that can't be inflated: fail (default), null, or raw: the stored bytes",
     "columns": "a subset of the columns, joined by ',', in this order; fewer are faster",
-    "consumerGroup": "the group name in pull requests, default spark-rocketmq; keeps no offsets",
+    "consumerGroup": "the group in pull requests, and of offsets; default spark-rocketmq",
+    "commitGroupOffsets": "stream: true: store what is done as offsets of consumerGroup",
+    "namespace": "before topics and groups, as the clients have it",
+    "readFromSlaves": "true: read from the slave that a broker suggests, or if its master is away",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
     "pollIntervalMs": "stream: time between looks while nothing comes, default 250, later twice",
-    "accessKey": "account that requests are signed with, for brokers with aclEnable",
-    "secretKey": "its secret; Spark shows neither",
-    "securityToken": "of a temporary account",
-    "tls": "true: encrypt connections; default false, or true with another option of TLS",
-    "tlsCaFile": "PEM file of the authorities that are trusted; default: the system's",
-    "tlsCertificateFile": "PEM file of our certificate, for servers that ask for one",
-    "tlsKeyFile": "PEM file of its private key; default: in the certificate's file",
-    "tlsKeyPassword": "what the private key is encrypted with",
-    "tlsVerify": "true (default): check the servers' certificates",
-    "tlsCheckHostName": "true (default): they must be for the host or address connected to",
+    **CONNECTION_OPTIONS,
 }
 """Every option with its meaning."""
 
 _log = logging.getLogger(__name__)
 
-_CANONICAL = {name.lower(): name for name in OPTIONS}
-_BOOLEANS = {"true": True, "false": False}
-
 CONSUMER_GROUP_DEFAULT = "spark-rocketmq"
 """One group for all queries: a broker keeps for ever each group that it has seen once."""
+
+MAX_TRIGGER_DELAY_MS_DEFAULT = 15 * 60 * 1000
+"""As of Spark's Kafka source."""
+
+POLL_MS_MAX = 30 * 24 * 60 * 60 * 1000
+"""Thirty days; much longer waits are none that a system can time."""
 
 POLL_TIMEOUT_MS_DEFAULT = 120_000
 
 POLL_INTERVAL_MS_DEFAULT = 250
 """Spark's own delay of a batch is as long."""
 
-TOPICS_MAX = 1000
-"""Most topics in one ``subscribe``."""
 
+class ExpressionType(Enum):
+    """What ``subExpression`` is (RocketMQ's ``ExpressionType``)."""
 
-class Bound(Enum):
-    """An end of a queue as it is when the query is planned."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
+    TAG = "TAG"
+    SQL92 = "SQL92"
 
 
 class BodyErrors(Enum):
@@ -89,35 +104,52 @@ class BodyErrors(Enum):
     RAW = "raw"
 
 
-OffsetBound = Bound | dict[MessageQueue, int]
-"""One end for all queues, or one per queue (``EARLIEST`` and ``LATEST`` as values)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The checked options of one ``spark.read`` or ``spark.readStream``."""
 
     name_servers: tuple[str, ...]
-    topics: tuple[str, ...]
+    selection: Selection
     starting_offsets: OffsetBound | None = None
     """None: not given; the default differs between batch and stream."""
     ending_offsets: OffsetBound | None = None
+    beyond: Beyond = Beyond.LATEST
+    """What to do in a queue without a message since the time to start from."""
     sub_expression: str = ALL_TAGS
+    expression_type: ExpressionType = ExpressionType.TAG
+    push_filters: bool = False
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS_DEFAULT
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     body_errors: BodyErrors = BodyErrors.FAIL
     columns: tuple[str, ...] | None = None
     consumer_group: str = CONSUMER_GROUP_DEFAULT
+    commit_group_offsets: bool = False
+    read_from_slaves: bool = False
     poll_timeout_ms: int = POLL_TIMEOUT_MS_DEFAULT
     poll_interval_ms: int = POLL_INTERVAL_MS_DEFAULT
     credentials: Credentials | None = None
     tls: bool | TlsSettings = False
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are read, as brokers know them; empty with a pattern."""
+        return self.selection.topics
+
+    @property
     def tags(self) -> tuple[str, ...]:
-        """The tags to keep; empty: all messages."""
+        """The tags to keep; empty: all messages, or a condition says which."""
+        if self.expression_type is ExpressionType.SQL92:
+            return ()
         return parse_tags(self.sub_expression)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Brokers leave messages out, so offsets have no rows."""
+        return bool(self.tags) or self.expression_type is ExpressionType.SQL92
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -126,36 +158,39 @@ class SourceOptions:
         Raises:
             ConfigError: an unknown or missing option, or a value that its option can't have.
         """
-        options = _canonical_names(given)
-        topics = tuple(dict.fromkeys(_items(_required(options, "subscribe"), ",")))
-        if not topics:
-            raise ConfigError("option subscribe names no topic; write one or more, joined by ','")
-        if len(topics) > TOPICS_MAX:
-            raise ConfigError(f"option subscribe names {len(topics)} topics, over {TOPICS_MAX}")
-        name_servers = tuple(_items(_required(options, "nameServer").replace(",", ";"), ";"))
-        if not name_servers:
-            raise ConfigError("option nameServer is empty; write host:port, as in 127.0.0.1:9876")
-        columns = tuple(_items(options["columns"], ",")) if "columns" in options else None
-        if columns is not None and (not columns or len(set(columns)) != len(columns)):
-            raise ConfigError(
-                f"option columns={options['columns']!r} is empty or names a column twice"
-            )
+        values = OptionValues("rocketmq", OPTIONS, given)
+        selection = _selection(values)
+        _check_together(values)
         return cls(
-            name_servers=name_servers,
-            topics=topics,
-            starting_offsets=_bound(options, "startingOffsets", topics),
-            ending_offsets=_bound(options, "endingOffsets", topics),
-            sub_expression=_tag_expression(options),
-            max_offsets_per_trigger=_positive(options, "maxOffsetsPerTrigger"),
-            min_partitions=_positive(options, "minPartitions"),
-            fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
-            body_errors=_body_errors(options),
-            columns=columns,
-            consumer_group=options.get("consumerGroup", "").strip() or CONSUMER_GROUP_DEFAULT,
-            poll_timeout_ms=_positive(options, "pollTimeoutMs") or POLL_TIMEOUT_MS_DEFAULT,
-            poll_interval_ms=_positive(options, "pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
-            credentials=_credentials(options),
-            tls=_tls(options),
+            name_servers=values.name_servers(),
+            selection=selection,
+            starting_offsets=_bound(values, "starting", selection),
+            ending_offsets=_bound(values, "ending", selection),
+            beyond=values.choice("startingOffsetsByTimestampStrategy", Beyond.LATEST),
+            sub_expression=_expression(values),
+            expression_type=values.choice("subExpressionType", ExpressionType.TAG),
+            push_filters=values.boolean("pushFilters", default=False),
+            max_offsets_per_trigger=values.positive("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=values.positive("minOffsetsPerTrigger"),
+            max_trigger_delay_ms=(
+                values.duration_ms("maxTriggerDelay") or MAX_TRIGGER_DELAY_MS_DEFAULT
+            ),
+            min_partitions=values.positive("minPartitions"),
+            max_records_per_partition=values.positive("maxRecordsPerPartition"),
+            fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
+            body_errors=values.choice("bodyErrors", BodyErrors.FAIL),
+            columns=_columns(values),
+            consumer_group=selection.wire_topic(
+                values.text("consumerGroup", CONSUMER_GROUP_DEFAULT)
+            ),
+            commit_group_offsets=values.boolean("commitGroupOffsets", default=False),
+            read_from_slaves=values.boolean("readFromSlaves", default=False),
+            poll_timeout_ms=values.positive("pollTimeoutMs", maximum=POLL_MS_MAX)
+            or POLL_TIMEOUT_MS_DEFAULT,
+            poll_interval_ms=values.positive("pollIntervalMs", maximum=POLL_MS_MAX)
+            or POLL_INTERVAL_MS_DEFAULT,
+            credentials=values.credentials(),
+            tls=values.tls(),
         )
 
     def check_batch(self) -> None:
@@ -167,21 +202,33 @@ class SourceOptions:
         """
         if self.starting_offsets is Bound.LATEST or _has(self.starting_offsets, LATEST):
             raise ConfigError(
-                "startingOffsets can't be latest (-1) in a batch: it would read nothing; "
+                "option startingOffsets can't be latest (-1) in a batch: it would read nothing; "
                 "use earliest or offsets"
             )
         if self.ending_offsets is Bound.EARLIEST or _has(self.ending_offsets, EARLIEST):
-            raise ConfigError("endingOffsets can't be earliest (-2); use latest or offsets")
+            raise ConfigError("option endingOffsets can't be earliest (-2); use latest or offsets")
         self._check_order()
-        if self.max_offsets_per_trigger is not None:
-            # As Spark's Kafka source does: the same options are often used for both.
-            _log.warning(
-                "option maxOffsetsPerTrigger has no effect in a batch, which reads all between "
-                "startingOffsets and endingOffsets; set endingOffsets to read less"
+        if self.commit_group_offsets:
+            raise ConfigError(
+                "option commitGroupOffsets is for streams only: nobody tells a batch's reader "
+                "that the batch is done"
             )
+        for option, value in (
+            ("maxOffsetsPerTrigger", self.max_offsets_per_trigger),
+            ("minOffsetsPerTrigger", self.min_offsets_per_trigger),
+        ):
+            if value is not None:
+                # As Spark's Kafka source does: the same options are often used for both.
+                _log.warning(
+                    "option %s has no effect in a batch, which reads all between its start and "
+                    "its end; set endingOffsets to read less",
+                    option,
+                )
 
     def _check_order(self) -> None:
         starting, ending = self.starting_offsets, self.ending_offsets
+        if isinstance(starting, Since) and isinstance(ending, Since):
+            _check_times(starting, ending)
         if not isinstance(starting, dict) or not isinstance(ending, dict):
             return
         for queue, start in starting.items():
@@ -199,146 +246,150 @@ class SourceOptions:
         Raises:
             ConfigError: a stream with an end.
         """
-        if self.ending_offsets is not None:
+        if self.push_filters:
             raise ConfigError(
-                "endingOffsets is for batches only; a stream with "
+                "option pushFilters is for batches only: Spark hands no filters to a stream"
+            )
+        if self.ending_offsets is not None:
+            end = self.ending_offsets
+            option = end.option if isinstance(end, Since) else "endingOffsets"
+            raise ConfigError(
+                f"option {option} is for batches only; a stream with "
                 "trigger(availableNow=True) ends by itself"
             )
 
 
-def parse_bound(text: str, topics: Iterable[str], *, option: str) -> OffsetBound:
-    """``earliest``, ``latest``, or JSON by topic, broker name and queue id.
-
-    Raises:
-        ConfigError: neither; a topic that is not subscribed; an offset below -2.
-    """
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return Bound(word)
-    example = '{"topic":{"broker-a":{"0":123,"1":-2}}}'
-    try:
-        value = json.loads(text)
-    except ValueError as error:
+def _selection(values: OptionValues) -> Selection:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if not given:
         raise ConfigError(
-            f"option {option}={text!r} is neither earliest, latest nor JSON ({error}); "
-            f"JSON looks like {example}"
-        ) from error
-    if not isinstance(value, dict) or not value:
-        raise ConfigError(f"option {option}={text!r} is no object; write {example}")
-    known = set(topics)
-    offsets: dict[MessageQueue, int] = {}
-    for topic, brokers in value.items():
-        if topic not in known:
-            raise ConfigError(f"option {option} has topic {topic!r}, which subscribe does not name")
-        for broker_name, queues in _members(brokers, option, example):
-            for queue_id, offset in _members(queues, option, example):
-                if not (queue_id.isascii() and queue_id.isdigit()):
-                    raise ConfigError(f"option {option} has queue id {queue_id!r}; write {example}")
-                if type(offset) is not int or offset < EARLIEST:
-                    raise ConfigError(
-                        f"option {option} has offset {offset!r} for {topic} {broker_name} "
-                        f"{queue_id}; write 0 or more, -1 (latest) or -2 (earliest)"
-                    )
-                offsets[MessageQueue(topic, broker_name, int(queue_id))] = offset
-    return offsets
+            "option subscribe is missing: topics, joined by ','; or give subscribePattern or assign"
+        )
+    if len(given) > 1:
+        raise ConfigError(f"option {given[1]} and {given[0]} exclude each other; give one of them")
+    [option] = given
+    namespace = _namespace(values)
+    if option == "subscribePattern":
+        pattern = checked_pattern(values.text(option))
+        return Selection(option=option, pattern=pattern, namespace=namespace)
+    queues: frozenset[MessageQueue] = frozenset()
+    names = values.items(option)
+    if option == "assign":
+        given_queues = parse_queues(values.text(option), option=option)
+        queues = frozenset(queue_with_namespace(namespace, queue) for queue in given_queues)
+        names = tuple(sorted({queue.topic for queue in given_queues}))
+    topics = tuple(dict.fromkeys(with_namespace(namespace, name) for name in names))
+    return Selection(
+        option=option, topics=_checked_topics(option, topics), queues=queues, namespace=namespace
+    )
 
 
-def _members(value: object, option: str, example: str) -> Iterable[tuple[str, object]]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"option {option} has {value!r} where an object must be; write {example}")
-    return value.items()
+def _namespace(values: OptionValues) -> str:
+    namespace = values.text("namespace")
+    if "namespace" in values and not namespace.replace("-", "").replace("_", "").isalnum():
+        raise ConfigError(
+            f"option namespace={printable(namespace)!r} must be letters, digits, '-' and '_'"
+        )
+    return namespace
 
 
-def _canonical_names(given: Mapping[str, str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in given.items():
-        known = _CANONICAL.get(name.lower())
-        if known is None:
-            near = nearest(name, OPTIONS)
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(OPTIONS)}"
-            raise ConfigError(f"format rocketmq has no option {name!r}; {hint}")
-        options[known] = str(value)
-    return options
+def _checked_topics(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    if not topics:
+        raise ConfigError(f"option {option} names no topic; write one or more, joined by ','")
+    if len(topics) > TOPICS_MAX:
+        raise ConfigError(f"option {option} names {len(topics)} topics, over {TOPICS_MAX}")
+    for topic in topics:
+        try:
+            check_topic(topic)
+        except MessageRejectedError as error:
+            raise ConfigError(f"option {option}: {error}") from error
+    return topics
 
 
-def _required(options: Mapping[str, str], name: str) -> str:
-    if name not in options:
-        raise ConfigError(f"option {name} is missing: {OPTIONS[name]}")
-    return options[name]
-
-
-def _items(text: str, separator: str) -> list[str]:
-    return [item.strip() for item in text.split(separator) if item.strip()]
-
-
-def _tag_expression(options: Mapping[str, str]) -> str:
-    expression = options.get("subExpression", ALL_TAGS).strip() or ALL_TAGS
+def _expression(values: OptionValues) -> str:
+    kind = values.choice("subExpressionType", ExpressionType.TAG)
+    expression = values.text("subExpression", ALL_TAGS)
+    shown = f"option subExpression={printable(expression)!r}"
+    if kind is ExpressionType.SQL92:
+        if "subExpression" not in values:
+            raise ConfigError("option subExpressionType=SQL92 needs subExpression, the condition")
+        try:
+            compile_sql92(expression)
+        except Sql92Error as error:
+            raise ConfigError(f"{shown} is no condition (SQL92): {error}") from error
+        return expression
     try:
         parse_tags(expression)
     except ValueError as error:
         raise ConfigError(f"option subExpression: {error}") from error
     if looks_like_sql92(expression):
         raise ConfigError(
-            f"option subExpression={printable(expression)} is no tag expression: write tags as in "
-            "'a || b'. A condition (SQL92) would need option subExpressionType, which is not "
-            "served yet; leave the option out and filter the rows by column properties or tags"
+            f"{shown} is no tag expression: write tags as in 'a || b', or give option "
+            "subExpressionType=SQL92 for a condition on properties"
         )
     return expression
 
 
-def _bound(options: Mapping[str, str], name: str, topics: tuple[str, ...]) -> OffsetBound | None:
-    return parse_bound(options[name], topics, option=name) if name in options else None
-
-
-def _positive(options: Mapping[str, str], name: str) -> int | None:
-    if name not in options:
+def _bound(values: OptionValues, end: str, selection: Selection) -> OffsetBound | None:
+    """What the options of one end say; ``end`` is ``starting`` or ``ending``."""
+    offsets, time, times = f"{end}Offsets", f"{end}Timestamp", f"{end}OffsetsByTimestamp"
+    given = [name for name in (offsets, time, times) if name in values]
+    if not given:
         return None
-    text = options[name].strip()
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ConfigError(f"option {name}={text!r} must be a whole number from 1 up")
-    return int(text)
+    if len(given) > 1:
+        raise ConfigError(f"option {given[1]} and {given[0]} exclude each other; give one of them")
+    [option] = given
+    if option == time:
+        return Since(values.timestamp_ms(option) or 0, option)
+    text = values.text(option)
+    if option == times:
+        return parse_times(text, selection, option=option)
+    words = [Bound.GROUP] if end == "starting" else []
+    return parse_bound(text, selection, option=option, words=words)
 
 
-def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name, str(default)).strip().lower()
-    if text not in _BOOLEANS:
-        raise ConfigError(f"option {name}={text!r} must be true or false")
-    return _BOOLEANS[text]
+def _check_together(values: OptionValues) -> None:
+    """Refuse options that make sense only with another one, or not with it."""
+    least, most = values.positive("minOffsetsPerTrigger"), values.positive("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"option minOffsetsPerTrigger={least} is over maxOffsetsPerTrigger={most}, so no "
+            "batch could ever be made; write it smaller"
+        )
+    if values.duration_ms("maxTriggerDelay") is not None and least is None:
+        raise ConfigError("option maxTriggerDelay needs minOffsetsPerTrigger; give both or none")
+    is_start = values.text("startingOffsets").lower() == Bound.GROUP.value
+    for option, uses_group in (
+        ("startingOffsets=group", is_start),
+        ("commitGroupOffsets", values.boolean("commitGroupOffsets", default=False)),
+    ):
+        if not uses_group:
+            continue
+        if not values.text("consumerGroup"):
+            raise ConfigError(f"option {option} needs consumerGroup: whose offsets they are")
+        try:
+            check_consumer_group(values.text("consumerGroup"))
+        except ConfigError as error:
+            raise ConfigError(f"option consumerGroup: {error}") from error
 
 
-def _body_errors(options: Mapping[str, str]) -> BodyErrors:
-    text = options.get("bodyErrors", BodyErrors.FAIL.value).strip().lower()
-    try:
-        return BodyErrors(text)
-    except ValueError:
-        raise ConfigError(f"option bodyErrors={text!r} must be fail, null or raw") from None
-
-
-def _credentials(options: Mapping[str, str]) -> Credentials | None:
-    access_key, secret_key = options.get("accessKey", ""), options.get("secretKey", "")
-    token = options.get("securityToken", "")
-    if not (access_key or secret_key or token):
+def _columns(values: OptionValues) -> tuple[str, ...] | None:
+    text = values.raw("columns")
+    if text is None:
         return None
-    for name, value in (("accessKey", access_key), ("secretKey", secret_key)):
-        if not value:
-            raise ConfigError(f"option {name} is missing: an account has accessKey and secretKey")
-    return Credentials(access_key, secret_key, token)
+    columns = values.items("columns")
+    if not columns or len(columns) != len([part for part in text.split(",") if part.strip()]):
+        raise ConfigError(f"option columns={text!r} is empty or names a column twice")
+    return columns
 
 
-def _tls(options: Mapping[str, str]) -> bool | TlsSettings:
-    given = [name for name in options if name.startswith("tls") and name != "tls"]
-    if not _boolean(options, "tls", default=bool(given)):
-        if given:
-            raise ConfigError(f"option {given[0]} is given, but tls=false; leave one of them out")
-        return False
-    return TlsSettings(
-        ca=options.get("tlsCaFile"),
-        certificate=options.get("tlsCertificateFile"),
-        key=options.get("tlsKeyFile"),
-        key_password=options.get("tlsKeyPassword"),
-        verify=_boolean(options, "tlsVerify", default=True),
-        check_host_name=_boolean(options, "tlsCheckHostName", default=True),
-    )
+def _check_times(starting: Since, ending: Since) -> None:
+    start, end = starting.times, ending.times
+    if isinstance(start, int) and isinstance(end, int) and start > end:
+        raise ConfigError(
+            f"option {starting.option}={start} is later than {ending.option}={end}, so nothing "
+            "would be read; exchange them"
+        )
 
 
 def _has(bound: OffsetBound | None, offset: int) -> bool:

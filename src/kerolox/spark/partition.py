@@ -85,7 +85,12 @@ def read_partition(
         ranges.append((address, QueueRange(MessageQueue(*queue), start, end)))
         known[ranges[-1][1].queue] = Known(Mark(*mark) if mark else None, from_minimum)
     _warn_of_python_kernel()
-    decoder = ColumnDecoder(schema, tags=options.tags, body_errors=options.body_errors)
+    decoder = ColumnDecoder(
+        schema,
+        tags=options.tags,
+        body_errors=options.body_errors,
+        namespace=options.selection.namespace,
+    )
     pullers: dict[str, RangePuller] = {}
     try:
         for address, queue_range in ranges:
@@ -111,7 +116,7 @@ def _warn_of_python_kernel() -> None:
 def _read_range(
     puller: RangePuller, decoder: ColumnDecoder, queue_range: QueueRange, options: SourceOptions
 ) -> Iterator[pyarrow.RecordBatch]:
-    chunks: list[bytes] = []
+    chunks: list[memoryview] = []
     held_bytes = held_rows = offsets = 0
     for pulled in puller.pull(queue_range):
         offsets += pulled.offsets
@@ -128,7 +133,7 @@ def _read_range(
 
 def _decode(
     decoder: ColumnDecoder,
-    chunks: list[bytes],
+    chunks: list[memoryview],
     offsets: int,
     queue_range: QueueRange,
     options: SourceOptions,
@@ -142,7 +147,7 @@ def _decode(
         if batch.num_rows:
             yield batch
         del batch
-    if rows == offsets or options.tags:
+    if rows == offsets or options.is_filtered:
         return
     topic, broker_name, queue_id = queue_range.queue
     where = f"{topic} queue {queue_id} on {broker_name}"

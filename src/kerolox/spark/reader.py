@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from kerolox.errors import ConfigError
+from kerolox.spark.bounds import Bound
 from kerolox.spark.network.cluster import Cluster
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.options import Bound, SourceOptions
+from kerolox.spark.network.starts import resolved
+from kerolox.spark.option_values import WHOLE_MAX
+from kerolox.spark.options import ExpressionType, SourceOptions
 from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import (
     Bounds,
@@ -19,15 +24,17 @@ from kerolox.spark.positions.offsets import (
     Offsets,
     QueueRange,
     plan_partitions,
-    resolve,
+    queue_names,
 )
+from kerolox.spark.positions.pushed import Pushed, pushed_of
 from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import packed, plain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from kerolox.message import MessageQueue
@@ -40,9 +47,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         options.check_batch()
-        check_schema(schema, options)
+        check_schema(schema, options.columns)
         self._options = options
         self._schema = schema
+        self._pushed: Pushed | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return packed(self._options, self._schema)
@@ -53,27 +61,85 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         options = self._options
         wait_seconds = options.poll_timeout_ms / 1000
         connector = Connector(options.credentials, options.tls)
-        names = options.name_servers
-        with Cluster(names, wait_seconds=wait_seconds, connector=connector) as cluster:
-            bounds = cluster.complete(options.topics)
+        with Cluster(
+            options.name_servers,
+            wait_seconds=wait_seconds,
+            connector=connector,
+            selection=options.selection,
+        ) as cluster:
+            topics = cluster.topics.fresh()
+            if not topics:
+                raise ConfigError(
+                    f"option subscribePattern={options.selection.pattern!r} matches no topic; the "
+                    "whole name must match"
+                )
+            bounds = checked_queues(options, cluster.complete(topics))
+            check_filter(options, cluster, bounds)
             addresses = {queue.broker_name: cluster.address(queue) for queue in bounds}
-        starting = options.starting_offsets or Bound.EARLIEST
-        ending = options.ending_offsets or Bound.LATEST
-        start = resolve(starting, bounds, option="startingOffsets")
-        end = resolve(ending, bounds, option="endingOffsets")
-        loss_is_error = options.fail_on_data_loss
-        start = check_start(start, bounds, fail_on_data_loss=loss_is_error)
-        for queue, offset in end.items():
-            end[queue] = _checked_end(queue, offset, bounds[queue], fail_on_data_loss=loss_is_error)
+            starting = options.starting_offsets or Bound.EARLIEST
+            ending = options.ending_offsets or Bound.LATEST
+            start = resolved(starting, bounds, cluster, options, option="startingOffsets")
+            end = resolved(ending, bounds, cluster, options, option="endingOffsets")
+            loss_is_error = options.fail_on_data_loss
+            start = check_start(start, bounds, fail_on_data_loss=loss_is_error)
+            for queue, offset in end.items():
+                end[queue] = _checked_end(
+                    queue, offset, bounds[queue], fail_on_data_loss=loss_is_error
+                )
+            if self._pushed is not None:
+                start, end = self._cut(self._pushed, start, end, bounds, cluster)
         known = {
             queue: Known(Mark(held.maximum, held.last_time) if held.last_time else None)
             for queue, held in bounds.items()
         }
         return plan(start, end, addresses, options, known)
 
+    def _cut(
+        self,
+        pushed: Pushed,
+        start: Offsets,
+        end: Offsets,
+        bounds: Mapping[MessageQueue, Bounds],
+        cluster: Cluster,
+    ) -> tuple[Offsets, Offsets]:
+        """Start and end without what the query's filters leave out in any case."""
+        options = self._options
+        end = {q: at for q, at in end.items() if pushed.allows(q, options.selection.namespace)}
+        start, end = pushed.cut({queue: start[queue] for queue in end}, end)
+        group = options.consumer_group
+        if pushed.since_ms > 0:
+            found = cluster.first_since(dict.fromkeys(end, pushed.since_ms), bounds, group)
+            start = {queue: max(at, min(found[queue], end[queue])) for queue, at in start.items()}
+        if pushed.until_ms < WHOLE_MAX:
+            found = cluster.first_since(dict.fromkeys(end, pushed.until_ms + 1), bounds, group)
+            end = {queue: max(min(at, found[queue]), start[queue]) for queue, at in end.items()}
+        return start, end
+
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one partition, in a worker."""
         return read_partition(partition, self._options, self._schema)
+
+
+class PushingReader(BatchReader):
+    """A batch reader that reads less where the query's filters tell what is not needed.
+
+    Spark refuses a reader with this method unless ``spark.sql.python.filterPushdown.enabled`` is
+    set, so it is one of its own, by option ``pushFilters``.
+    """
+
+    @plain_errors
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of the filters. All are left to Spark too: what is read is only narrower."""
+        options, pushed = self._options, pushed_of(filters)
+        if options.expression_type is ExpressionType.TAG:
+            expression = pushed.tag_expression(options.tags)
+            if expression:
+                # Spark pickles the reader for its tasks before it asks for the partitions.
+                self._options = dataclasses.replace(options, sub_expression=expression)
+            elif expression is not None:
+                pushed = dataclasses.replace(pushed, last_offset=-1)
+        self._pushed = pushed
+        return filters
 
 
 def plan(
@@ -87,8 +153,42 @@ def plan(
     ranges = [QueueRange(queue, start[queue], stop) for queue, stop in end.items()]
     return [
         QueuePartition([(addresses[each.queue.broker_name], each) for each in group], known)
-        for group in plan_partitions(ranges, min_partitions=options.min_partitions)
+        for group in plan_partitions(
+            ranges,
+            min_partitions=options.min_partitions,
+            rows_max=options.max_records_per_partition,
+        )
     ]
+
+
+def check_filter(
+    options: SourceOptions, cluster: Cluster, held: Mapping[MessageQueue, Bounds]
+) -> None:
+    """Refuse a condition (SQL92) that a broker would not take, before anything is read.
+
+    Raises:
+        ConfigError: a broker of ``held`` takes none.
+    """
+    if options.expression_type is ExpressionType.SQL92:
+        kind = options.expression_type.value
+        cluster.check_filter(held, options.consumer_group, options.sub_expression, kind)
+
+
+def checked_queues(
+    options: SourceOptions, held: Mapping[MessageQueue, Bounds]
+) -> dict[MessageQueue, Bounds]:
+    """What is held of the queues that are read.
+
+    Raises:
+        ConfigError: option ``assign`` names queues that do not exist.
+    """
+    missing = sorted(options.selection.queues - held.keys())
+    if missing:
+        raise ConfigError(
+            f"option assign names queues that do not exist: {queue_names(missing)}; "
+            f"there are {queue_names(sorted(held))}"
+        )
+    return options.selection.only(held)
 
 
 def check_start(

@@ -14,13 +14,21 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
 from kerolox.spark.worker import RefusedStreamReader, plain_errors, require_kerolox
+from kerolox.spark.writer import BatchWriter, CarriedOptions, StreamWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
     from kerolox.spark.reader import BatchReader
+    from kerolox.spark.sink.options import SinkOptions
 
 FORMAT = "rocketmq"
 
@@ -54,9 +62,10 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """A reader for a batch query."""
         require_kerolox()
         from kerolox.spark.options import SourceOptions
-        from kerolox.spark.reader import BatchReader
+        from kerolox.spark.reader import BatchReader, PushingReader
 
-        return BatchReader(SourceOptions.parse(self.options), schema)
+        options = SourceOptions.parse(self.options)
+        return (PushingReader if options.push_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a stream query."""
@@ -68,6 +77,35 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
             return StreamReader(SourceOptions.parse(self.options), schema)
         except Exception as error:
             return RefusedStreamReader(error)
+
+    @plain_errors
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A writer for a batch (``mode("append")``)."""
+        options = _checked_write(self.options, schema, overwrite, is_stream=False)
+        return BatchWriter(CarriedOptions(options))
+
+    @plain_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """A writer for a stream (``outputMode("append")`` or ``update``)."""
+        options = _checked_write(self.options, schema, overwrite, is_stream=True)
+        return StreamWriter(CarriedOptions(options))
+
+
+def _checked_write(
+    given: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool
+) -> SinkOptions:
+    """The options of a write, checked with the columns."""
+    require_kerolox()
+    from kerolox.errors import ConfigError
+    from kerolox.spark.sink.options import SinkOptions
+    from kerolox.spark.sink.rows import check_schema
+
+    if overwrite:
+        instead = 'outputMode("append")' if is_stream else 'mode("append")'
+        raise ConfigError(f"messages of a topic can't be overwritten; write with {instead}")
+    options = SinkOptions.parse(given, is_stream=is_stream)
+    check_schema(schema, options)
+    return options
 
 
 def register(spark: SparkSession) -> None:

@@ -1,5 +1,9 @@
 """The stream side: micro-batches that are the same whenever they are done.
 
+Spark asks for the end of the next batch, ``latestOffset(start)``, only when the batch that ends at
+``start`` is done and in its commit log, the last one of a run that ends by itself included. So that
+is when ``commitGroupOffsets`` stores ``start``, and it is never ahead of the checkpoint.
+
 A batch is what lies between two documents of the checkpoint
 (:mod:`kerolox.spark.positions.position`). Spark asks for the initial offsets more than
 once, and again when the first batch is done again after a crash; so the first answer stands in the
@@ -23,10 +27,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kerolox.errors import ConfigError
+from kerolox.spark.bounds import EARLIEST, Bound
 from kerolox.spark.network.cluster import AwayError, Cluster
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.options import EARLIEST, Bound, SourceOptions
+from kerolox.spark.network.starts import resolved
+from kerolox.spark.options import SourceOptions
 from kerolox.spark.partition import read_partition
 from kerolox.spark.positions.limits import limit_offsets
 from kerolox.spark.positions.lives import Replaced, replaced_queues
@@ -36,11 +41,18 @@ from kerolox.spark.positions.offsets import (
     Known,
     Offsets,
     OffsetsJson,
-    resolve,
     to_json,
 )
 from kerolox.spark.positions.position import Document, Position, marked
-from kerolox.spark.reader import check_start, plan
+from kerolox.spark.positions.read_limits import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    check_limit,
+)
+from kerolox.spark.positions.triggers import Threshold
+from kerolox.spark.reader import check_filter, check_start, checked_queues, plan
 from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import packed, plain_errors
 
@@ -51,21 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kerolox.message import MessageQueue
-
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-
-    HAS_READ_LIMITS = True
-except ImportError:  # PySpark 4.1
-    HAS_READ_LIMITS = False
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in where PySpark has none; Spark then reads everything in one batch."""
-
 
 IDLE_LOOKS_MAX = 40
 """After so many looks that found nothing the next ones are half as frequent."""
@@ -78,11 +75,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         options.check_stream()
-        check_schema(schema, options)
-        if options.max_offsets_per_trigger and not HAS_READ_LIMITS:
-            raise ConfigError(
-                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer; leave it out or upgrade"
-            )
+        check_schema(schema, options.columns)
+        limit = options.max_offsets_per_trigger
+        check_limit("maxOffsetsPerTrigger", limit, has_limits=HAS_READ_LIMITS)
         self._options = options
         self._schema = schema
         self._cluster: Cluster | None = None
@@ -93,6 +88,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Where the newest batch ends; PySpark 4.1 does not tell."""
         self._made: Document | None = None
         """The newest document of this process."""
+        self._committed: Offsets = {}
+        """Of the group, by this process."""
+        self._threshold = Threshold(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._asked_at = 0.0
         self._idle_looks = 0
         self._parsed: tuple[Document, Position] | None = None
@@ -109,9 +107,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         The same at each call: Spark asks again when it plans the first batch.
         """
         if self._initial is None:
-            held = self._connected().complete(self._options.topics)
+            held = self._all_queues()
             starting = self._options.starting_offsets or Bound.LATEST
-            start = resolve(starting, held, option="startingOffsets")
+            cluster, options = self._connected(), self._options
+            start = resolved(starting, held, cluster, options, option="startingOffsets")
             loss_is_error = self._options.fail_on_data_loss
             start = check_start(start, held, fail_on_data_loss=loss_is_error)
             self._initial = Position(start, first=True).to_json()
@@ -125,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the queues end now; this run reads no further."""
-        held = self._connected().complete(self._options.topics)
+        held = self._all_queues()
         self._target = {queue: now.maximum for queue, now in held.items()}
 
     @plain_errors
@@ -138,13 +137,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if start is None:
             start = self._last if self._last is not None else self.initialOffset()
         begin = self._parse(start)
+        if HAS_READ_LIMITS:
+            self._commit_group(begin)
         self._pause()
-        held = self._connected().view(self._options.topics)
+        cluster = self._connected()
+        held = self._options.selection.only(cluster.view(cluster.topics.now()))
         self._newest = {queue: now.maximum for queue, now in held.items()}
         rows_max = limit.max_rows if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows) else None
         end = self._end_of_batch(begin, held, rows_max)
         is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
+        is_idle = is_idle or self._is_held_back(begin, held)
         self._idle_looks = self._idle_looks + 1 if is_idle else 0
+        if not is_idle:
+            self._threshold.released(time.monotonic())
         # Spark compares the text, and an older version of it is as good.
         self._last = self._made = start if is_idle else end.to_json()
         return self._last
@@ -187,11 +192,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         ends = {queue: max(stop.offsets[queue], offset) for queue, offset in wanted.items()}
         return plan(wanted, ends, addresses, self._options, known)
 
+    @plain_errors
     def commit(self, end: Document) -> None:
-        """Nothing to do: the checkpoint is the only place where progress is kept.
-
-        Offsets of the consumer group are left alone, since real consumers may use that group.
-        """
+        """A batch is done. PySpark 4.1 says so here; later ones by asking for the next batch."""
+        self._commit_group(Position.parse(end))
 
     def stop(self) -> None:
         """Close the connections."""
@@ -208,9 +212,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _end_of_batch(
         self, begin: Position, held: dict[MessageQueue, Bounds], rows_max: int | None
     ) -> Position:
-        topics = set(self._options.topics)
-        # Queues whose broker is away keep their place; topics that were unsubscribed go.
-        place = {queue: offset for queue, offset in begin.offsets.items() if queue.topic in topics}
+        selection = self._options.selection
+        # Queues whose broker is away keep their place; those that are not read any more go.
+        place = {queue: offset for queue, offset in begin.offsets.items() if selection.has(queue)}
         starts: Offsets = {}
         if begin.first:
             starts = {
@@ -235,6 +239,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if rows_max is not None:
             end = limit_offsets(place, end, rows_max)
         return Position(end, starts, marked(begin.marks, held, end))
+
+    def _is_held_back(self, begin: Position, held: dict[MessageQueue, Bounds]) -> bool:
+        """Whether too little waits for a batch (``minOffsetsPerTrigger``); never with an end."""
+        if begin.first or self._target is not None:
+            return False
+        waiting = sum(
+            max(now.maximum - begin.offsets.get(queue, now.minimum), 0)
+            for queue, now in held.items()
+        )
+        return self._threshold.holds_back(waiting, time.monotonic())
+
+    def _commit_group(self, done: Position) -> None:
+        """Store the end of the newest batch that is done as offsets of the group.
+
+        The checkpoint is where progress is kept. These offsets are for others to see, and for
+        ``startingOffsets=group``: a broker that is away gets them later, and holds up nothing.
+        """
+        if not self._options.commit_group_offsets or done.first:
+            return
+        has = self._options.selection.has
+        changed = {
+            queue: offset
+            for queue, offset in done.offsets.items()
+            if self._committed.get(queue) != offset and has(queue)
+        }
+        if changed:
+            stored = self._connected().commit(changed, self._options.consumer_group)
+            self._committed.update({queue: changed[queue] for queue in stored})
 
     def _replaced(
         self, position: Position, held: dict[MessageQueue, Bounds]
@@ -264,6 +296,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if len(answered) == len(held) or time.monotonic() >= deadline:
                 return {queue: now for queue, now in held.items() if queue not in replaced}
             held = self._wait_for(held)
+
+    def _all_queues(self) -> dict[MessageQueue, Bounds]:
+        """What all queues hold that are read; waits for those whose broker is away.
+
+        Raises:
+            ConfigError: option ``assign`` names one that does not exist.
+        """
+        cluster = self._connected()
+        held = checked_queues(self._options, cluster.complete(cluster.topics.fresh()))
+        check_filter(self._options, cluster, held)
+        return held
 
     def _wait_for(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
         topics = sorted({queue.topic for queue in queues})
@@ -311,5 +354,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 options.name_servers,
                 wait_seconds=options.poll_timeout_ms / 1000,
                 connector=Connector(options.credentials, options.tls),
+                selection=options.selection,
             )
         return self._cluster

@@ -9,6 +9,7 @@ that fails. Nothing else of Kerolox is pickled, but for bytes that are opened af
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import pickle
 import socket
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from kerolox.spark.options import SourceOptions
+READING_MODULE = "kerolox.spark.partition"
+"""Reads what the format ``rocketmq`` planned."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -40,11 +42,13 @@ class WorkerReader:
     Args:
         version: of Kerolox where the query was planned.
         payload: the pickled options and schema.
+        module: whose ``read_partition`` reads.
     """
 
-    def __init__(self, version: str, payload: bytes) -> None:
+    def __init__(self, version: str, payload: bytes, module: str = READING_MODULE) -> None:
         self._version = version
         self._payload = payload
+        self._module = module
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """The record batches of one partition.
@@ -53,7 +57,7 @@ class WorkerReader:
             WorkerError: this worker has no Kerolox, or not the version of the planner.
         """
         try:
-            read_partition = require_kerolox(self._version)
+            read_partition = require_kerolox(self._version, self._module)
             options, schema = pickle.loads(self._payload)
             yield from read_partition(partition, options, schema)
         except Exception as error:
@@ -61,11 +65,11 @@ class WorkerReader:
             raise
 
 
-def packed(options: SourceOptions, schema: StructType) -> tuple[object, ...]:
+def packed(options: object, schema: StructType, module: str = READING_MODULE) -> tuple[object, ...]:
     """What ``__reduce__`` of a reader returns, so that a :class:`WorkerReader` arrives."""
     import kerolox
 
-    return WorkerReader, (kerolox.__version__, pickle.dumps((options, schema)))
+    return WorkerReader, (kerolox.__version__, pickle.dumps((options, schema)), module)
 
 
 class RefusedStreamReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -87,8 +91,10 @@ class RefusedStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Nothing to do."""
 
 
-def require_kerolox(version: str | None = None) -> Callable[..., Iterator[pyarrow.RecordBatch]]:
-    """``read_partition`` of the Kerolox that is installed here.
+def require_kerolox(
+    version: str | None = None, module: str = READING_MODULE
+) -> Callable[..., Iterator[pyarrow.RecordBatch]]:
+    """``read_partition`` of a module of the Kerolox that is installed here.
 
     Raises:
         WorkerError: there is none that can be imported, or it has not the version given.
@@ -97,7 +103,8 @@ def require_kerolox(version: str | None = None) -> Callable[..., Iterator[pyarro
     wanted = f"kerolox=={version}" if version else "kerolox"
     try:
         import kerolox
-        from kerolox.spark.partition import read_partition
+
+        reading = importlib.import_module(module)
     except ImportError as error:
         raise WorkerError(
             f"{where} can't import kerolox ({error}); install {wanted} there, "
@@ -108,6 +115,7 @@ def require_kerolox(version: str | None = None) -> Callable[..., Iterator[pyarro
             f"{where} has kerolox {kerolox.__version__}, but the query was planned with "
             f"{version}; install {wanted} on every machine that runs executors"
         )
+    read_partition: Callable[..., Iterator[pyarrow.RecordBatch]] = reading.read_partition
     return read_partition
 
 

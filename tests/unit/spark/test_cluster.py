@@ -27,6 +27,8 @@ class Answers:
         """Queues that can be read only."""
         self.stored: dict[int, int] = {}
         """Store times by offset, for those who pull."""
+        self.committed: dict[tuple[str, int], int] = {}
+        """Of group g."""
         self.refusal = 0
         self.closes = 0
         self.asked: list[int] = []
@@ -58,8 +60,18 @@ class Answers:
             )
             return request.response(body=f'{{"offsetTable":{{{table}}}}}'.encode())
         queue = topic, int(request.ext_fields["queueId"])
-        if request.code == RequestCode.GET_EARLIEST_MSG_STORETIME:
-            return request.response(0, None, {"timestamp": min(self.stored.values())})
+        if request.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            time = int(request.ext_fields["timestamp"])
+            near = [each for each in self.stored if abs(self.stored[each] - time) <= 1]
+            return request.response(0, None, {"offset": near[-1] if near else 0})
+        if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            assert request.ext_fields["consumerGroup"] == "g"
+            if queue not in self.committed:
+                return request.response(ResponseCode.QUERY_NOT_FOUND, "no offset")
+            return request.response(0, None, {"offset": self.committed[queue]})
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.committed[queue] = int(request.ext_fields["commitOffset"])
+            return request.response(0)
         if request.code == RequestCode.PULL_MESSAGE:
             offset = int(request.ext_fields["queueOffset"])
             if offset not in self.stored:
@@ -281,3 +293,45 @@ def test_store_times_are_those_of_the_messages(answers, broker):
         assert cluster.store_time(Q0, 12, "g") is None
         after = [cluster.first_after(Q0, held, time_ms, "g") for time_ms in (69, 70, 74, 75, 77)]
         assert after == [3, 5, 6, 8, 9]
+
+
+# -- times and groups ------------------------------------------------------------------------
+def test_the_first_offset_of_a_time_is_found_for_many_queues_at_once(answers, broker):
+    answers.stored = {offset: 1000 + offset // 3 for offset in range(9)}
+    answers.offsets = {("t", 0): (3, 9, 77), ("t", 1): (0, 0, 0)}
+    with made(broker.address) as cluster:
+        held = cluster.complete(["t"])
+        for time, first in ((0, 3), (1001, 3), (1002, 6), (1003, 9)):
+            found = cluster.first_since({Q0: time, Q1: time}, held, "g")
+            assert found == {Q0: first, Q1: 0}
+        assert cluster.first_after(Q0, held[Q0], 1001, "g") == 6
+
+
+def test_offsets_of_a_group_are_stored_and_found_again(answers, broker):
+    with made(broker.address) as cluster:
+        held = cluster.complete(["t"])
+        assert cluster.committed(held, "g") == {}
+        assert cluster.commit({Q0: 5}, "g") == {Q0}
+        assert cluster.committed(held, "g") == {Q0: 5}
+
+
+def test_a_broker_that_is_away_is_asked_for_times_until_it_answers(answers, broker):
+    answers.stored = {3: 1000}
+    with made(broker.address, wait_seconds=60.0) as cluster:
+        held = cluster.complete(["t"])
+        answers.closes = 4
+        assert cluster.first_since({Q0: 0}, held, "g") == {Q0: 3}
+    with made(broker.address) as cluster:
+        held = cluster.complete(["t"])
+        answers.closes = 1_000
+        with pytest.raises(ConnectError):
+            cluster.first_since({Q0: 0}, held, "g")
+        assert cluster.commit({Q0: 5}, "g") == set()
+
+
+def test_a_broker_that_refuses_offsets_of_a_group_is_an_error(answers, broker):
+    with made(broker.address) as cluster:
+        cluster.complete(["t"])
+        answers.refusal = ResponseCode.NO_PERMISSION
+        with pytest.raises(BrokerError, match="not now"):
+            cluster.commit({Q0: 5}, "g")

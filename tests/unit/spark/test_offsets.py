@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
-from kerolox.spark.options import Bound
+from kerolox.spark.bounds import Bound
 from kerolox.spark.positions.offsets import (
     PARTITION_ROWS_MIN,
     Bounds,
@@ -111,3 +111,14 @@ def test_min_partitions_cuts_a_queue():
 
 def test_nothing_to_read_is_no_partition():
     assert plan_partitions([QueueRange(queue(0), 5, 5)], min_partitions=4) == []
+
+
+def test_no_partition_has_more_rows_than_its_maximum():
+    queues = [QueueRange(MessageQueue("t", "b", n), 0, rows) for n, rows in enumerate((10, 0, 25))]
+    made = plan_partitions(queues, rows_max=7)
+    sizes = [sum(each.end - each.start for each in part) for part in made]
+    assert sizes == [7, 7, 7, 7, 7]
+    assert len(plan_partitions(queues, rows_max=7, min_partitions=9)) == 9
+    assert len(plan_partitions(queues, rows_max=35)) == 1
+    with pytest.raises(ConfigError, match=r"maxRecordsPerPartition=1 makes 20000 .* write 2"):
+        plan_partitions([QueueRange(MessageQueue("t", "b", 0), 0, 20_000)], rows_max=1)

@@ -1,4 +1,5 @@
 import pickle
+from itertools import combinations
 
 import pytest
 
@@ -6,7 +7,9 @@ from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
-from kerolox.spark.options import EARLIEST, LATEST, OPTIONS, Bound, SourceOptions, parse_bound
+from kerolox.spark.bounds import EARLIEST, LATEST, Bound, Since, parse_bound
+from kerolox.spark.options import OPTIONS, SourceOptions
+from kerolox.spark.selection import Selection
 
 REQUIRED = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
 
@@ -45,6 +48,14 @@ def test_an_option_like_no_other_lists_what_there_is():
         SourceOptions.parse({**REQUIRED, "qqqqqq": "1"})
 
 
+def given_with(name: str, value: str) -> dict[str, str]:
+    """The required options and one more; what reads other topics takes the place of subscribe."""
+    given = {**REQUIRED, name: value}
+    if name in ("subscribePattern", "assign"):
+        del given["subscribe"]
+    return given
+
+
 @pytest.mark.parametrize("missing", ["nameServer", "subscribe"])
 def test_a_missing_option_is_named(missing: str):
     given = {name: value for name, value in REQUIRED.items() if name != missing}
@@ -52,42 +63,233 @@ def test_a_missing_option_is_named(missing: str):
         SourceOptions.parse(given)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("subscribe", " , ", "names no topic"),
-        ("nameServer", ";", "nameServer is empty"),
-        ("maxOffsetsPerTrigger", "0", "from 1 up"),
-        ("maxOffsetsPerTrigger", "1e3", "from 1 up"),
-        ("minPartitions", "-1", "from 1 up"),
-        ("pollTimeoutMs", "soon", "from 1 up"),
-        ("failOnDataLoss", "yes", "must be true or false"),
-        ("subExpression", " || ", "names no tag"),
-        ("columns", "", "is empty or names a column twice"),
-        ("columns", "body,body", "is empty or names a column twice"),
-        ("startingOffsets", "erliest", "neither earliest, latest nor JSON"),
-        ("startingOffsets", "[]", "is no object"),
-        ("startingOffsets", '{"other":{"b":{"0":1}}}', "which subscribe does not name"),
-        ("startingOffsets", '{"flights":{"0":1}}', "where an object must be"),
-        ("startingOffsets", '{"flights":{"b":{"zero":1}}}', "has queue id 'zero'"),
-        ("startingOffsets", '{"flights":{"b":{"0":-3}}}', "has offset -3"),
-        ("startingOffsets", '{"flights":{"b":{"0":"1"}}}', "has offset '1'"),
-        ("endingOffsets", '{"flights":{"b":{"0":true}}}', "has offset True"),
-    ],
-)
+WRONG = [
+    ("subscribe", " , ", "names no topic"),
+    ("subscribe", "a b", "has a character that is not allowed|is illegal|a b"),
+    ("subscribe", ",".join(f"t{n}" for n in range(1001)), "names 1001 topics, over 1000"),
+    ("subscribePattern", "", "must have 1 to 1000 characters"),
+    ("subscribePattern", "x" * 1001, "must have 1 to 1000 characters"),
+    ("subscribePattern", "a(", "is no regular expression"),
+    ("subscribePattern", r"\p{Alpha}", "is no regular expression"),
+    ("assign", "flights", "is no JSON"),
+    ("assign", "{}", "is no object"),
+    ("assign", '{"t":[0]}', "where an object must be"),
+    ("assign", '{"t":{"b":0}}', "where a list of queue ids must be"),
+    ("assign", '{"t":{"b":["0"]}}', "has queue id '0'"),
+    ("assign", '{"t":{"b":[-1]}}', "has queue id -1"),
+    ("assign", '{"t":{"b":[65535]}}', "has queue id 65535"),
+    ("assign", '{"t":{"b":[]}}', "names no queue"),
+    ("assign", '{"a b":{"b":[0]}}', "a b"),
+    ("assign", "[" * 100_000, "is no JSON"),
+    ("nameServer", ";", "nameServer is empty"),
+    ("maxOffsetsPerTrigger", "0", "from 1 up"),
+    ("maxOffsetsPerTrigger", "1e3", "from 1 up"),
+    ("minOffsetsPerTrigger", "0", "from 1 up"),
+    ("maxTriggerDelay", "soon", "must be a time from 1 ms up"),
+    ("maxTriggerDelay", "1m", "needs minOffsetsPerTrigger"),
+    ("maxRecordsPerPartition", "0", "from 1 up"),
+    ("startingTimestamp", "yesterday", "must be milliseconds since 1970"),
+    ("startingTimestamp", "-1", "must be milliseconds since 1970"),
+    ("endingTimestamp", "", "must be milliseconds since 1970"),
+    ("startingOffsetsByTimestamp", "5", "is no object"),
+    ("startingOffsetsByTimestamp", "earliest", "is no JSON"),
+    ("startingOffsetsByTimestamp", '{"flights":{"b":{"0":-1}}}', "has time -1"),
+    ("startingOffsetsByTimestamp", '{"flights":{"b":{"0":1.5}}}', "has time 1.5"),
+    ("endingOffsetsByTimestamp", '{"other":{"b":{"0":1}}}', "which subscribe does not name"),
+    ("startingOffsetsByTimestampStrategy", "earliest", "must be error or latest"),
+    ("commitGroupOffsets", "yes", "must be true or false"),
+    ("commitGroupOffsets", "true", "needs consumerGroup"),
+    ("endingOffsets", "group", "neither earliest, latest nor JSON"),
+    ("startingOffsets", "group", "needs consumerGroup"),
+    ("startingOffsets", '{"flights":{"b":{"65535":1}}}', "has queue id '65535'"),
+    ("startingOffsets", '{"flights":{"b":{"0":9223372036854775808}}}', "has offset 92233720"),
+    ("minPartitions", "-1", "from 1 up"),
+    ("pollTimeoutMs", "soon", "from 1 to"),
+    ("failOnDataLoss", "yes", "must be true or false"),
+    ("pushFilters", "1", "must be true or false"),
+    ("readFromSlaves", "", "must be true or false"),
+    ("subExpressionType", "SQL", "must be tag or sql92"),
+    ("bodyErrors", "ignore", "must be fail, null or raw"),
+    ("pollIntervalMs", "0", "from 1 to"),
+    ("tls", "yes", "must be true or false"),
+    ("tlsVerify", "no", "must be true or false"),
+    ("tlsCheckHostName", "no", "must be true or false"),
+    ("nameServer", "localhost", "localhost"),
+    ("subExpression", " || ", "names no tag"),
+    ("columns", "", "is empty or names a column twice"),
+    ("columns", "body,body", "is empty or names a column twice"),
+    ("startingOffsets", "erliest", "neither earliest, latest, group nor JSON"),
+    ("startingOffsets", "[]", "is no object"),
+    ("startingOffsets", '{"other":{"b":{"0":1}}}', "which subscribe does not name"),
+    ("startingOffsets", '{"flights":{"0":1}}', "where an object must be"),
+    ("startingOffsets", '{"flights":{"b":{"zero":1}}}', "has queue id 'zero'"),
+    ("startingOffsets", '{"flights":{"b":{"0":-3}}}', "has offset -3"),
+    ("startingOffsets", '{"flights":{"b":{"0":"1"}}}', "has offset '1'"),
+    ("endingOffsets", '{"flights":{"b":{"0":true}}}', "has offset True"),
+]
+"""(option, value, what its error says)"""
+
+TEXTS = {"secretKey", "securityToken", "accessKey", "consumerGroup", "tlsCaFile"}
+TEXTS |= {"tlsCertificateFile", "tlsKeyFile", "tlsKeyPassword", "namespace"}
+"""Options whose values are any text, or have tests of their own below."""
+
+
+@pytest.mark.parametrize(("name", "value", "text"), WRONG)
 def test_a_wrong_value_is_an_error_that_says_what_is_right(name: str, value: str, text: str):
+    with pytest.raises(ConfigError, match=text) as caught:
+        SourceOptions.parse(given_with(name, value))
+    assert f"option {name}" in str(caught.value)
+
+
+def test_every_option_has_a_wrong_value_in_the_table():
+    assert {name for name, _, _ in WRONG} | TEXTS == set(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"],
+)
+def test_counts_go_from_1_to_the_largest_number_of_64_bits(name: str):
+    for value in (1, 2**63 - 1):
+        SourceOptions.parse({**REQUIRED, name: str(value)})
+    for value in (0, 2**63):
+        with pytest.raises(ConfigError, match=f"option {name}="):
+            SourceOptions.parse({**REQUIRED, name: str(value)})
+
+
+@pytest.mark.parametrize("name", ["pollTimeoutMs", "pollIntervalMs"])
+def test_waits_go_from_a_millisecond_to_thirty_days(name: str):
+    for value in (1, 2_592_000_000):
+        SourceOptions.parse({**REQUIRED, name: str(value)})
+    for value in (0, 2_592_000_001):
+        with pytest.raises(ConfigError, match=f"option {name}=.* from 1 to 2592000000"):
+            SourceOptions.parse({**REQUIRED, name: str(value)})
+
+
+def test_edges_of_offsets_times_and_queue_ids_are_taken():
+    for offset in (-2, -1, 0, 2**63 - 1):
+        text = f'{{"flights":{{"b":{{"65534":{offset}}}}}}}'
+        made = SourceOptions.parse({**REQUIRED, "startingOffsets": text})
+        assert made.starting_offsets == {MessageQueue("flights", "b", 65534): offset}
+    for time in (0, 2**63 - 1):
+        made = SourceOptions.parse({**REQUIRED, "startingTimestamp": str(time)})
+        assert made.starting_offsets == Since(time, "startingTimestamp")
+
+
+def test_topics_are_said_in_one_way_only():
+    for other in ({"subscribePattern": "f.*"}, {"assign": '{"flights":{"b":[0]}}'}):
+        with pytest.raises(ConfigError, match="and subscribe exclude each other"):
+            SourceOptions.parse({**REQUIRED, **other})
+    given = {"nameServer": "n:1", "subscribePattern": "f", "assign": '{"t":{"b":[0]}}'}
+    with pytest.raises(ConfigError, match="option assign and subscribePattern exclude each other"):
+        SourceOptions.parse(given)
+
+
+def test_assigned_queues_and_patterns_are_read():
+    made = SourceOptions.parse(given_with("assign", '{"t":{"b":[0,3],"c":[0]},"u":{"b":[65534]}}'))
+    assert made.topics == ("t", "u")
+    assert made.selection.queues == {
+        MessageQueue("t", "b", 0),
+        MessageQueue("t", "b", 3),
+        MessageQueue("t", "c", 0),
+        MessageQueue("u", "b", 65534),
+    }
+    made = SourceOptions.parse(given_with("subscribePattern", " flights-[0-9]+ "))
+    assert made.selection.pattern == "flights-[0-9]+"
+    assert made.topics == ()
+
+
+def test_offsets_are_only_given_for_what_is_read():
+    offsets = '{"flights":{"b":{"0":5}}}'
+    for name, value in (
+        ("assign", '{"flights":{"b":[1]}}'),
+        ("assign", '{"other":{"b":[0]}}'),
+        ("subscribePattern", "flight"),
+    ):
+        given = given_with(name, value) | {"startingOffsets": offsets}
+        with pytest.raises(ConfigError, match=f"option startingOffsets .*which {name} does not"):
+            SourceOptions.parse(given)
+    given = given_with("subscribePattern", "fl.*") | {"startingOffsets": offsets}
+    assert SourceOptions.parse(given).starting_offsets == {MessageQueue("flights", "b", 0): 5}
+
+
+@pytest.mark.parametrize("end", ["starting", "ending"])
+def test_one_end_is_said_in_one_way_only(end: str):
+    ways = {
+        f"{end}Offsets": "latest",
+        f"{end}Timestamp": "5",
+        f"{end}OffsetsByTimestamp": '{"flights":{"b":{"0":5}}}',
+    }
+    for first, second in combinations(ways, 2):
+        given = {**REQUIRED, first: ways[first], second: ways[second]}
+        with pytest.raises(ConfigError, match=f"option {second} and {first} exclude each other"):
+            SourceOptions.parse(given)
+
+
+def test_times_are_read_whole_and_per_queue():
+    queue = MessageQueue("flights", "b", 0)
+    text = '{"flights":{"b":{"0":5}}}'
+    made = SourceOptions.parse({**REQUIRED, "startingTimestamp": "7", "endingTimestamp": "9"})
+    assert made.starting_offsets == Since(7, "startingTimestamp")
+    assert made.ending_offsets == Since(9, "endingTimestamp")
+    made = SourceOptions.parse({**REQUIRED, "startingOffsetsByTimestamp": text})
+    assert made.starting_offsets == Since({queue: 5}, "startingOffsetsByTimestamp")
+    made = SourceOptions.parse({**REQUIRED, "endingOffsetsByTimestamp": text})
+    assert made.ending_offsets == Since({queue: 5}, "endingOffsetsByTimestamp")
+
+
+def test_a_batch_that_ends_before_it_starts_in_time_is_refused():
+    given = {"startingTimestamp": "9", "endingTimestamp": "8"}
+    text = "option startingTimestamp=9 is later than endingTimestamp=8"
     with pytest.raises(ConfigError, match=text):
-        SourceOptions.parse({**REQUIRED, name: value})
+        SourceOptions.parse({**REQUIRED, **given}).check_batch()
+    SourceOptions.parse({**REQUIRED, **given, "endingTimestamp": "9"}).check_batch()
+
+
+@pytest.mark.parametrize("name", ["endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_with_an_end_in_time_is_refused(name: str):
+    value = "5" if name == "endingTimestamp" else '{"flights":{"b":{"0":5}}}'
+    with pytest.raises(ConfigError, match=f"option {name} is for batches only"):
+        SourceOptions.parse({**REQUIRED, name: value}).check_stream()
+
+
+def test_a_minimum_over_the_maximum_is_refused():
+    given = {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}
+    with pytest.raises(ConfigError, match="minOffsetsPerTrigger=6 is over maxOffsetsPerTrigger=5"):
+        SourceOptions.parse({**REQUIRED, **given})
+    made = SourceOptions.parse({**REQUIRED, **given, "minOffsetsPerTrigger": "5"})
+    assert made.max_trigger_delay_ms == 15 * 60 * 1000
+
+
+def test_a_group_whose_offsets_count_has_a_name_that_brokers_take():
+    given = {"startingOffsets": "group", "consumerGroup": "a b"}
+    with pytest.raises(ConfigError, match=r"option consumerGroup: .*illegal character"):
+        SourceOptions.parse({**REQUIRED, **given})
+    made = SourceOptions.parse({**REQUIRED, **given, "consumerGroup": "orders"})
+    assert made.starting_offsets is Bound.GROUP
+    assert made.consumer_group == "orders"
+
+
+def test_offsets_of_a_group_are_stored_by_streams_only():
+    given = {"commitGroupOffsets": "true", "consumerGroup": "orders"}
+    with pytest.raises(ConfigError, match="option commitGroupOffsets is for streams only"):
+        SourceOptions.parse({**REQUIRED, **given}).check_batch()
+    SourceOptions.parse({**REQUIRED, **given}).check_stream()
 
 
 def test_offsets_json_is_read_by_topic_broker_and_queue():
-    bound = parse_bound('{"t":{"b":{"0":12,"3":-2}}}', ["t"], option="startingOffsets")
+    bound = parse_bound(
+        '{"t":{"b":{"0":12,"3":-2}}}', Selection(topics=("t",)), option="startingOffsets"
+    )
     assert bound == {MessageQueue("t", "b", 0): 12, MessageQueue("t", "b", 3): EARLIEST}
 
 
 def test_words_for_offsets_are_read_in_any_case():
-    assert parse_bound(" Earliest", ["t"], option="startingOffsets") is Bound.EARLIEST
-    assert parse_bound("LATEST", ["t"], option="startingOffsets") is Bound.LATEST
+    assert (
+        parse_bound(" Earliest", Selection(topics=("t",)), option="startingOffsets")
+        is Bound.EARLIEST
+    )
+    assert parse_bound("LATEST", Selection(topics=("t",)), option="startingOffsets") is Bound.LATEST
 
 
 @pytest.mark.parametrize("starting", ["latest", f'{{"flights":{{"b":{{"0":{LATEST}}}}}}}'])
@@ -129,9 +331,41 @@ def test_a_limit_per_trigger_is_warned_of_in_a_batch(caplog):
 
 
 @pytest.mark.parametrize("expression", ["a > 5", "a IS NULL", "k = 'v' AND b", "TAGS in ('x')"])
-def test_a_condition_in_place_of_tags_is_refused(expression: str):
-    with pytest.raises(ConfigError, match=r"is no tag expression.*SQL92.*subExpressionType"):
+def test_a_condition_needs_its_type(expression: str):
+    with pytest.raises(ConfigError, match=r"is no tag expression.*subExpressionType=SQL92"):
         SourceOptions.parse({**REQUIRED, "subExpression": expression})
+    given = {"subExpression": expression, "subExpressionType": "sql92"}
+    made = SourceOptions.parse({**REQUIRED, **given})
+    assert made.sub_expression == expression
+    assert made.tags == ()
+    assert made.is_filtered
+
+
+def test_without_an_expression_nothing_is_filtered():
+    assert not SourceOptions.parse(REQUIRED).is_filtered
+    assert SourceOptions.parse({**REQUIRED, "subExpression": "a"}).is_filtered
+    with pytest.raises(ConfigError, match="subExpressionType=SQL92 needs subExpression"):
+        SourceOptions.parse({**REQUIRED, "subExpressionType": "SQL92"})
+
+
+def test_a_condition_that_does_not_compile_is_an_error():
+    given = {"subExpressionType": "SQL92", "subExpression": "a >"}
+    with pytest.raises(ConfigError, match=r"option subExpression='a >' is no condition \(SQL92\)"):
+        SourceOptions.parse({**REQUIRED, **given})
+
+
+def test_a_namespace_stands_before_topics_queues_and_groups():
+    queue = MessageQueue("ns%flights", "b", 0)
+    given = {**REQUIRED, "namespace": "ns", "startingOffsets": '{"flights":{"b":{"0":5}}}'}
+    made = SourceOptions.parse({**given, "consumerGroup": "g"})
+    assert made.topics == ("ns%flights",)
+    assert made.consumer_group == "ns%g"
+    assert made.starting_offsets == {queue: 5}
+    assigned = given_with("assign", '{"flights":{"b":[0]}}') | {"namespace": "ns"}
+    assert SourceOptions.parse(assigned).selection.queues == {queue}
+    for value in ("", " ", "a b", "a%b", "%"):
+        with pytest.raises(ConfigError, match="option namespace="):
+            SourceOptions.parse({**REQUIRED, "namespace": value})
 
 
 def test_a_stream_with_an_end_is_refused():

@@ -5,12 +5,18 @@ import pytest
 
 from kerolox.errors import AccessDeniedError, BrokerError, ConnectError, RemoteProtocolError
 from kerolox.message import MessageQueue
-from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
+from kerolox.remoting.blocking import BlockingConnection
 from kerolox.security.credentials import Credentials, Signer
+from kerolox.spark.network import pool as pool_module
+from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.pool import POOL, POOLED_MAX, ConnectionPool
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
+from tests.support.eventually import wait_until
 from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 from tests.support.servers.up import deaf_address
 
@@ -30,7 +36,7 @@ def pull(broker: ThreadedBroker, start: int, end: int, **given: str) -> tuple[li
         pulled = list(puller.pull(QueueRange(QUEUE, start, end)))
     finally:
         puller.close()
-    records = [each for part in pulled for each in decode_records(part.records)]
+    records = [each for part in pulled for each in decode_records(bytes(part.records))]
     assert all(each.body == f"body-{each.queue_offset}".encode() for each in records)
     return [each.queue_offset for each in records], sum(each.offsets for each in pulled)
 
@@ -94,7 +100,15 @@ def test_many_pulls_are_in_flight_once_the_length_of_answers_is_known():
     assert queue.pulls[1 : 1 + PULLS_IN_FLIGHT] == [
         (32 * slot, 32) for slot in range(1, 1 + PULLS_IN_FLIGHT)
     ]
-    assert len(queue.pulls) < 240
+    assert len(queue.pulls) < 200 + 2 * PULLS_IN_FLIGHT
+
+
+def test_longer_answers_are_asked_for_ever_less_often_in_vain():
+    queue = Queue(32 * 2000)
+    with ThreadedBroker(queue) as broker:
+        pull(broker, 0, 32 * 2000)
+    assert sum(count > 32 for _, count in queue.pulls[1:1000]) > 0
+    assert sum(count > 32 for _, count in queue.pulls[1000:]) <= 2 * PULLS_IN_FLIGHT
 
 
 def test_answers_that_get_shorter_and_longer_again_lose_nothing():
@@ -270,7 +284,7 @@ def known_pull(queue: Queue, known: Known, start: int, end: int, **given: str) -
             pulled = list(puller.pull(QueueRange(QUEUE, start, end)))
         finally:
             puller.close()
-    return [each.queue_offset for part in pulled for each in decode_records(part.records)]
+    return [each.queue_offset for part in pulled for each in decode_records(bytes(part.records))]
 
 
 def test_messages_of_a_later_life_are_an_error_or_left_out():
@@ -303,3 +317,142 @@ def test_retention_at_the_start_of_a_range_from_earliest_is_no_loss(caplog):
     with caplog.at_level(logging.WARNING):
         assert known_pull(queue, Known(None, True), 10, 90) == list(range(40, 90))
     assert not caplog.records
+
+
+# -- slaves, connections that are kept --------------------------------------------------------
+class Broker:
+    """A name server, a master and a slave in one test: what each has, and what it suggests."""
+
+    def __init__(self, master: Queue, slave: Queue) -> None:
+        self.master, self.slave = master, slave
+        self.suggests = {0: 1, 1: 1}
+        self.master_is_away = False
+
+    def __call__(self, number: int):
+        queue = (self.master, self.slave)[number]
+
+        def answer(request):
+            if number == 0 and self.master_is_away:
+                return None
+            made = queue(request)
+            made.ext_fields["suggestWhichBrokerId"] = str(self.suggests[number])
+            return made
+
+        return answer
+
+
+def read_with_slave(broker: Broker, *, start: int = 0, end: int = 3000, **given: str) -> list[int]:
+    with ThreadedBroker(broker(0)) as master, ThreadedBroker(broker(1)) as slave:
+        addresses = {"0": master.address, "1": slave.address}
+        brokers = {"brokerName": "broker-a", "cluster": "c", "brokerAddrs": addresses}
+        queues = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        route = json.dumps({"brokerDatas": [brokers], "queueDatas": [queues]}).encode()
+        with ThreadedBroker(lambda request: request.response(body=route)) as names:
+            given = {"pollTimeoutMs": "20000", "readFromSlaves": "true", **given}
+            puller = RangePuller(master.address, options(nameServer=names.address, **given))
+            try:
+                pulled = list(puller.pull(QueueRange(QUEUE, start, end)))
+            finally:
+                puller.close()
+    return [each.queue_offset for part in pulled for each in decode_records(bytes(part.records))]
+
+
+def test_a_slave_that_the_broker_suggests_is_read_from():
+    # Of 625 pulls the master has those that are open when its first answer comes.
+    broker = Broker(Queue(20_000), Queue(20_000))
+    assert read_with_slave(broker, end=20_000) == list(range(20_000))
+    assert len(broker.slave.pulls) > 300
+    assert len(broker.master.pulls) < 300
+
+
+def test_without_the_option_suggestions_are_not_heeded():
+    broker = Broker(Queue(3000), Queue(3000))
+    assert read_with_slave(broker, readFromSlaves="false") == list(range(3000))
+    assert broker.slave.pulls == []
+
+
+def test_a_slave_that_is_behind_loses_nothing():
+    broker = Broker(Queue(3000), Queue(1000))
+    assert read_with_slave(broker) == list(range(3000))
+    assert broker.slave.pulls
+    assert broker.master.pulls[-1][0] > 2000
+
+
+def test_a_slave_without_old_messages_loses_nothing():
+    broker = Broker(Queue(3000), Queue(3000))
+    broker.slave.minimum = 2500
+    assert read_with_slave(broker) == list(range(3000))
+
+
+def test_a_slave_is_read_while_its_master_is_away():
+    broker = Broker(Queue(3000), Queue(3000))
+    broker.suggests = {0: 0, 1: 0}
+    broker.master_is_away = True
+    assert read_with_slave(broker) == list(range(3000))
+    assert broker.master.pulls == []
+
+
+def test_the_next_task_of_a_process_takes_the_connection_of_the_last():
+    queue = Queue(100)
+    with ThreadedBroker(queue) as broker:
+        for _ in range(5):
+            assert pull(broker, 0, 100)[0] == list(range(100))
+        assert broker.connections == 1
+        pull(broker, 0, 100, accessKey="account-1", secretKey="12345678")
+        assert broker.connections == 2
+
+
+def test_a_connection_with_open_requests_is_not_kept():
+    with ThreadedBroker(Queue(3000)) as broker:
+        puller = RangePuller(broker.address, options())
+        pulled = puller.pull(QueueRange(QUEUE, 0, 3000))
+        for _ in range(3):
+            next(pulled)
+        puller.close()
+        assert pull(broker, 0, 3000)[0] == list(range(3000))
+        assert broker.connections == 2
+
+
+def test_a_kept_connection_that_the_broker_has_closed_is_not_used():
+    queue, closing = Queue(100), []
+    with ThreadedBroker(lambda request: None if closing else queue(request)) as broker:
+        pull(broker, 0, 100)
+        key = Connector(None, False).key(broker.address)
+        connection = POOL.take(key)
+        assert connection is not None
+        closing.append(True)
+        connection.send(RemotingCommand.request(RequestCode.GET_MAX_OFFSET))
+        wait_until(lambda: not connection.is_quiet(), what="the broker to close it")
+        POOL.give(key, connection)
+        assert POOL.take(key) is None
+        assert connection.closed
+
+
+def test_only_so_many_connections_are_kept_and_not_for_long(monkeypatch):
+    pool = ConnectionPool()
+    with ThreadedBroker(Queue(1)) as broker:
+        made = [BlockingConnection(broker.address) for _ in range(POOLED_MAX + 2)]
+        for connection in made:
+            pool.give("key", connection)
+        assert [connection.closed for connection in made] == [True] * 2 + [False] * POOLED_MAX
+        assert pool.take("other") is None
+        assert pool.take("key") is made[-1]
+        monkeypatch.setattr(pool_module, "IDLE_SECONDS_MAX", -1.0)
+        assert pool.take("key") is None
+        made[-1].close()
+        assert all(connection.closed for connection in made)
+
+
+def test_a_condition_that_the_broker_does_not_take_is_an_error_at_once():
+    asked = []
+
+    def refuse(request):
+        asked.append(request.ext_fields)
+        remark = "The broker does not support consumer to filter message by SQL92"
+        return request.response(ResponseCode.SYSTEM_ERROR, remark)
+
+    given = {"subExpressionType": "SQL92", "subExpression": "a > 5", "pollTimeoutMs": "60000"}
+    with ThreadedBroker(refuse) as broker, pytest.raises(BrokerError, match="does not support"):
+        pull(broker, 0, 10, **given)
+    assert len(asked) == 1
+    assert (asked[0]["expressionType"], asked[0]["subscription"]) == ("SQL92", "a > 5")

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 
+from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
 from kerolox.spark import reader
 from kerolox.spark.network.connecting import Connector
@@ -11,6 +12,7 @@ from kerolox.spark.partition import QueuePartition, read_partition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
+from kerolox.spark.selection import Selection
 from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 
 QUEUE = MessageQueue("t", "b", 0)
@@ -20,10 +22,20 @@ class OneQueue:
     """A cluster of one queue that holds offsets 50 to before 100."""
 
     def __init__(
-        self, name_servers: tuple[str, ...], *, wait_seconds: float, connector: Connector
+        self,
+        name_servers: tuple[str, ...],
+        *,
+        wait_seconds: float,
+        connector: Connector,
+        selection: Selection,
     ) -> None:
+        self.topics, self.selection = self, selection
         assert name_servers == ("n:1",)
         assert wait_seconds == 120
+
+    def fresh(self) -> tuple[str, ...]:
+        pattern = self.selection.pattern
+        return self.selection.choose(["t"], []) if pattern else self.selection.topics
 
     def __enter__(self) -> "OneQueue":
         return self
@@ -97,3 +109,10 @@ def test_a_task_is_told_what_was_known_of_its_queues():
         for partition in (of_another, pickle.loads(pickle.dumps(of_another))):
             with pytest.raises(DataLossError, match="created again"):
                 list(read_partition(partition, given, schema))
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_in_a_batch():
+    given = {"nameServer": "n:1", "subscribePattern": "orders-.*"}
+    made = BatchReader(SourceOptions.parse(given), schema_of(["body"]))
+    with pytest.raises(ConfigError, match=r"subscribePattern='orders-.*' matches no topic"):
+        made.partitions()

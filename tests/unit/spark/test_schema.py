@@ -128,7 +128,7 @@ def test_map_columns_may_be_empty_in_the_middle(kernel):
 
 def test_a_schema_may_name_columns_in_any_order_and_case():
     schema = StructType([StructField("QUEUEOFFSET", LongType()), StructField("tags", StringType())])
-    check_schema(schema, options())
+    check_schema(schema, options().columns)
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,16 @@ def test_a_schema_may_name_columns_in_any_order_and_case():
 def test_a_schema_that_is_not_ours_is_refused(fields, given, text: str):
     schema = StructType([StructField(name, kind) for name, kind in fields])
     with pytest.raises(ConfigError, match=text):
-        check_schema(schema, options(**given))
+        check_schema(schema, options(**given).columns)
+
+
+def test_topics_are_shown_without_their_namespace(kernel):
+    schema = schema_of(["topic", "queueId"])
+    plain = ColumnDecoder(schema, kernel=kernel)
+    assert decode(plain, record(0) + record(1))[0].column("topic").to_pylist() == ["Žilina"] * 2
+    made = ColumnDecoder(schema, namespace="ns", kernel=kernel)
+    data = record(0).replace("Žilina".encode(), b"ns%abcd") + record(1)
+    batch, rows = decode(made, data)
+    assert rows == 2
+    assert batch.column("topic").to_pylist() == ["abcd", "Žilina"]
+    assert batch.schema.field("topic").type == pa.string()

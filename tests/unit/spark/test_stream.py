@@ -15,6 +15,7 @@ from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import Bounds, DataLossError, to_json
 from kerolox.spark.positions.position import Document, Position
 from kerolox.spark.rows.schema import schema_of
+from kerolox.spark.selection import Selection
 from kerolox.spark.stream import StreamReader
 
 Q0, Q1, OTHER = (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("u", "c", 0))
@@ -28,11 +29,26 @@ class FakeCluster:
     life: int
     away: set[str]
     looks: int
+    stored: dict[MessageQueue, int]
+    """The group's offsets."""
 
     def __init__(
-        self, name_servers: tuple[str, ...], *, wait_seconds: float, connector: Connector
+        self,
+        name_servers: tuple[str, ...],
+        *,
+        wait_seconds: float,
+        connector: Connector,
+        selection: Selection,
     ) -> None:
         assert name_servers == ("n:1",)
+        self.topics, self.selection = self, selection
+
+    def now(self) -> tuple[str, ...]:
+        if self.selection.pattern is None:
+            return self.selection.topics
+        return self.selection.choose([queue.topic for queue in self.held], [])
+
+    fresh = now
 
     def view(self, topics) -> dict[MessageQueue, Bounds]:
         FakeCluster.looks += 1
@@ -64,6 +80,22 @@ class FakeCluster:
         offsets = range(held.minimum, held.maximum)
         return next((each for each in offsets if self.time(each) > time_ms), held.maximum)
 
+    def first_since(self, times, held, group: str) -> dict[MessageQueue, int]:
+        return {
+            queue: self.first_after(queue, held[queue], time - 1, group)
+            for queue, time in times.items()
+        }
+
+    def committed(self, queues, group: str) -> dict[MessageQueue, int]:
+        assert group == "g"
+        return {queue: self.stored[queue] for queue in queues if queue in self.stored}
+
+    def commit(self, offsets, group: str) -> set[MessageQueue]:
+        assert group == "g"
+        done = {q: offset for q, offset in offsets.items() if q.broker_name not in self.away}
+        self.stored.update(done)
+        return set(done)
+
     def close(self) -> None:
         pass
 
@@ -74,12 +106,15 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[MessageQueue, Bounds]:
     monkeypatch.setattr(FakeCluster, "life", 1, raising=False)
     monkeypatch.setattr(FakeCluster, "away", set(), raising=False)
     monkeypatch.setattr(FakeCluster, "looks", 0, raising=False)
+    monkeypatch.setattr(FakeCluster, "stored", {}, raising=False)
     monkeypatch.setattr(stream, "Cluster", FakeCluster)
     return FakeCluster.held
 
 
 def reader(**given: str) -> StreamReader:
-    options = {"nameServer": "n:1", "subscribe": "t", "pollTimeoutMs": "1", **given}
+    options = {"nameServer": "n:1", "pollTimeoutMs": "1", **given}
+    if not {"subscribePattern", "assign"} & given.keys():
+        options.setdefault("subscribe", "t")
     options.setdefault("pollIntervalMs", "1")
     return StreamReader(SourceOptions.parse(options), schema_of(["body"]))
 
@@ -121,6 +156,124 @@ def test_a_start_outside_of_a_queue_is_an_error_or_moved(held):
         reader(startingOffsets=text).initialOffset()
     lenient = reader(startingOffsets=text, failOnDataLoss="false")
     assert offsets(lenient.initialOffset()) == {Q0: 5, Q1: 50}
+
+
+def test_a_query_starts_at_a_time_in_all_queues_or_in_each(held):
+    made = reader(startingTimestamp="1000040")
+    assert offsets(made.initialOffset()) == {Q0: 40, Q1: 40}
+    text = '{"t":{"b":{"0":1000050,"1":7}}}'
+    made = reader(startingOffsetsByTimestamp=text)
+    assert offsets(made.initialOffset()) == {Q0: 50, Q1: 0}
+
+
+def test_a_time_after_the_last_message_is_the_end_or_an_error(held):
+    made = reader(startingTimestamp="1000060")
+    assert offsets(made.initialOffset()) == {Q0: 60, Q1: 50}
+    strict = reader(startingTimestamp="1000060", startingOffsetsByTimestampStrategy="error")
+    text = "option startingTimestamp: t queue 1 on b has no message since 1000060 ms"
+    with pytest.raises(ConfigError, match=text):
+        strict.initialOffset()
+
+
+def test_times_are_given_for_every_queue_and_no_other(held):
+    for text, what in (
+        ('{"t":{"b":{"0":5}}}', "leaves out t/b/1; give every queue a time"),
+        ('{"t":{"b":{"0":5,"1":5,"2":5}}}', "names queues that do not exist: t/b/2"),
+    ):
+        with pytest.raises(ConfigError, match=f"option startingOffsetsByTimestamp {what}"):
+            reader(startingOffsetsByTimestamp=text).initialOffset()
+
+
+def test_a_query_starts_at_the_offsets_of_its_group_else_at_the_first_message(held):
+    FakeCluster.stored = {Q0: 33}
+    made = reader(startingOffsets="group", consumerGroup="g")
+    assert offsets(made.initialOffset()) == {Q0: 33, Q1: 0}
+    FakeCluster.stored = {Q0: 3}
+    with pytest.raises(DataLossError, match="not the 3 to start from"):
+        reader(startingOffsets="group", consumerGroup="g").initialOffset()
+
+
+# -- offsets of the group --------------------------------------------------------------------
+def test_the_groups_offsets_are_those_of_batches_that_are_done(held):
+    made = reader(commitGroupOffsets="true", consumerGroup="g", startingOffsets="earliest")
+    start = kept(made.initialOffset())
+    first = kept(made.latestOffset(start, ReadMaxRows(10)))
+    made.partitions(start, first)
+    assert FakeCluster.stored == {}
+    second = kept(made.latestOffset(first, ReadMaxRows(10)))
+    assert FakeCluster.stored == offsets(first)
+    made.partitions(first, second)
+    assert FakeCluster.stored == offsets(first)
+    # The last batch: Spark asks once more, also under AvailableNow.
+    made.latestOffset(second, ReadMaxRows(10))
+    assert FakeCluster.stored == offsets(second)
+
+
+def test_a_restarted_query_stores_what_its_checkpoint_says(held):
+    made = reader(commitGroupOffsets="true", consumerGroup="g", startingOffsets="earliest")
+    end = read_so_far(made)
+    again = reader(commitGroupOffsets="true", consumerGroup="g")
+    again.latestOffset(end, ReadAllAvailable())
+    assert FakeCluster.stored == {Q0: 100, Q1: 50}
+
+
+def test_a_broker_that_is_away_gets_the_groups_offsets_later(held):
+    held[OTHER] = Bounds(0, 7)
+    options = {"commitGroupOffsets": "true", "consumerGroup": "g", "startingOffsets": "earliest"}
+    made = reader(subscribe="t,u", **options)
+    end = read_so_far(made)
+    FakeCluster.away.add("c")
+    made.latestOffset(end, ReadAllAvailable())
+    assert FakeCluster.stored == {Q0: 100, Q1: 50}
+    FakeCluster.away.clear()
+    made.latestOffset(end, ReadAllAvailable())
+    assert FakeCluster.stored[OTHER] == 7
+
+
+def test_without_the_option_no_offsets_of_a_group_are_stored(held):
+    made = reader()
+    made.latestOffset(read_so_far(made), ReadAllAvailable())
+    made.commit(at(q0=40))
+    assert FakeCluster.stored == {}
+
+
+def test_pyspark_4_1_stores_the_groups_offsets_when_it_says_a_batch_is_done(held, monkeypatch):
+    monkeypatch.setattr(stream, "HAS_READ_LIMITS", False)
+    made = reader(commitGroupOffsets="true", consumerGroup="g", startingOffsets="earliest")
+    first = kept(made.latestOffset())
+    made.latestOffset()
+    assert FakeCluster.stored == {}
+    made.commit(first)
+    assert FakeCluster.stored == offsets(first)
+
+
+# -- batches that wait -----------------------------------------------------------------------
+def test_a_batch_waits_for_enough_offsets_or_for_the_delay(held, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(
+        stream, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
+    )
+    made = reader(minOffsetsPerTrigger="20", maxTriggerDelay="60s")
+    start = read_so_far(made)
+    held[Q0] = Bounds(5, 119)
+    assert made.latestOffset(start, ReadAllAvailable()) == start
+    held[Q0] = Bounds(5, 120)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert offsets(end)[Q0] == 120
+    held[Q0] = Bounds(5, 121)
+    now[0] = 59.0
+    assert made.latestOffset(end, ReadAllAvailable()) == end
+    assert made.reportLatestOffset() == to_json({Q0: 121, Q1: 50})
+    now[0] = 60.0
+    assert offsets(made.latestOffset(end, ReadAllAvailable()))[Q0] == 121
+
+
+def test_a_run_with_an_end_never_waits_for_more(held):
+    made = reader(minOffsetsPerTrigger="20")
+    start = read_so_far(made)
+    held[Q0] = Bounds(5, 101)
+    made.prepareForTriggerAvailableNow()
+    assert offsets(made.latestOffset(start, ReadAllAvailable()))[Q0] == 101
 
 
 # -- the first batch -------------------------------------------------------------------------
@@ -205,6 +358,43 @@ def test_a_queue_that_appears_is_read_from_its_start(held):
     assert ranges(made.partitions(start, end)) == [(OTHER, 3, 8)]
     held[OTHER] = Bounds(4, 90)
     assert ranges(reader(subscribe="t,u").partitions(start, end)) == [(OTHER, 4, 8)]
+
+
+def test_a_topic_that_a_pattern_means_and_that_appears_is_read_from_its_start(held):
+    made = reader(subscribePattern="[tu]")
+    start = kept(made.initialOffset())
+    assert offsets(start) == {Q0: 100, Q1: 50}
+    held[OTHER], held[MessageQueue("tu", "c", 0)] = Bounds(3, 8), Bounds(0, 5)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert ranges(made.partitions(start, end)) == [(OTHER, 3, 8)]
+    del held[OTHER]
+    following = kept(made.latestOffset(end, ReadAllAvailable()))
+    assert offsets(following)[OTHER] == 8
+
+
+def test_a_pattern_that_means_no_topic_yet_waits_for_one(held):
+    made = reader(subscribePattern="new-.*")
+    start = kept(made.initialOffset())
+    assert offsets(start) == {}
+    held[MessageQueue("new-1", "b", 0)] = Bounds(2, 7)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert ranges(made.partitions(start, end)) == [(MessageQueue("new-1", "b", 0), 2, 7)]
+
+
+def test_assigned_queues_are_read_and_no_others(held):
+    made = reader(assign='{"t":{"b":[1]}}', startingOffsets="earliest")
+    start = kept(made.initialOffset())
+    assert offsets(start) == {Q1: 0}
+    held[MessageQueue("t", "b", 2)] = Bounds(0, 9)
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert ranges(made.partitions(start, end)) == [(Q1, 0, 50)]
+    made.prepareForTriggerAvailableNow()
+    assert offsets(made.latestOffset(end, ReadAllAvailable())) == {Q1: 50}
+
+
+def test_an_assigned_queue_that_does_not_exist_is_an_error(held):
+    with pytest.raises(ConfigError, match="assign names queues that do not exist: t/b/7; there"):
+        reader(assign='{"t":{"b":[1,7]}}').initialOffset()
 
 
 def test_a_queue_whose_broker_is_away_keeps_its_place(held):

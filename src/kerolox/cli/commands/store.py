@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import sys
 import time
@@ -12,8 +11,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from kerolox.cli.output import complain, output_option, print_json, print_line, time_text
+from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
+from kerolox.text import milliseconds_of, time_text
 
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
@@ -334,14 +334,10 @@ def _range(text: str | None, most: int) -> tuple[int, int]:
 def _time(text: str | None, default: int) -> int:
     if text is None:
         return default
-    if text.isascii() and text.isdigit():
-        return int(text)
     try:
-        return int(datetime.datetime.fromisoformat(text).timestamp() * 1_000)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time; write milliseconds since 1970, or as in 2026-01-31T12:00"
-        ) from None
+        return milliseconds_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _print_findings(findings: Findings, most: int, output: str = "text") -> None:

@@ -15,7 +15,7 @@ import click
 
 from kerolox.addresses import join_address
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import complain, output_option, print_json, print_line, time_text
+from kerolox.cli.output import complain, output_option, print_json, print_line
 from kerolox.errors import (
     BrokerError,
     RemotingError,
@@ -23,7 +23,7 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.names import TOOLS_GROUP
-from kerolox.text import printable
+from kerolox.text import printable, time_text
 
 if TYPE_CHECKING:
     from kerolox.admin import Access

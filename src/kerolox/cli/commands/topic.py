@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import output_option, print_json, print_line, time_text
+from kerolox.cli.output import output_option, print_json, print_line
+from kerolox.text import time_text
 
 if TYPE_CHECKING:
     from kerolox.admin import TopicChange, TopicDescription

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import output_option, print_json, print_line, time_text
+from kerolox.cli.output import output_option, print_json, print_line
 from kerolox.client.core.tracing.trace import (
     EndTransactionTrace,
     PubTrace,
@@ -17,6 +17,7 @@ from kerolox.client.core.tracing.trace import (
     SubBeforeTrace,
 )
 from kerolox.protocol.names import TRACE_TOPIC
+from kerolox.text import time_text
 
 if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceView

@@ -11,18 +11,19 @@ import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.errors import BrokerError, RemoteProtocolError
+from kerolox.errors import BrokerError, ConfigError, RemoteProtocolError
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads, members_of
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
-from kerolox.spark.network.routes import ask_all
+from kerolox.spark.network.routes import FILTER_REFUSED, ask_all
 from kerolox.spark.positions.offsets import Bounds
+from kerolox.spark.positions.times import TimeSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.network.connecting import Connector
@@ -61,9 +62,19 @@ def is_done(future: Future[_Result], seconds: float) -> bool:
 
 
 def pull_header(
-    queue: MessageQueue, group: str, expression: str, *, offset: int = 0, count: int = 0
+    queue: MessageQueue,
+    group: str,
+    expression: str,
+    *,
+    kind: str = "TAG",
+    offset: int = 0,
+    count: int = 0,
 ) -> PullMessageHeader:
-    """Asks for records at once, by an expression of tags, and commits nothing."""
+    """Asks for records at once, by an expression of a kind, and commits nothing.
+
+    The expression is in the request (``PullSysFlag.SUBSCRIPTION``), so the broker needs no
+    heartbeat of the group, and members of that group are not disturbed.
+    """
     return PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -75,7 +86,7 @@ def pull_header(
         suspend_timeout_millis=0,
         sub_version=0,
         subscription=expression,
-        expression_type="TAG",
+        expression_type=kind,
     )
 
 
@@ -114,7 +125,10 @@ class Master:
             held = results[topic]
             if not isinstance(held, BrokerError):
                 missing = range(queues) if not held else set(range(queues)) - held.keys()
-                extra = {queue_id: self._one(topic, queue_id) for queue_id in sorted(missing)}
+                extra = {
+                    queue_id: self._one(MessageQueue(topic, self.name, queue_id))
+                    for queue_id in sorted(missing)
+                }
                 results[topic] = {**held, **extra}
         return results
 
@@ -124,39 +138,78 @@ class Master:
         Raises:
             RemotingError, BrokerError: no answer, or a refusal.
         """
-        header = pull_header(queue, group, ALL_TAGS, offset=offset, count=1)
-        request = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
-        answer = self._ask([request])[0]
-        if answer.code in _NOT_THERE:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(answer.code, answer.remark, self.address)
-        record = next(iter(decode_records(answer.body)), None)
-        if record is None or record.queue_offset != offset:
-            return None
-        return record.store_timestamp
+        return self._store_times({queue: offset}, group)[queue]
 
-    def first_after(self, queue: MessageQueue, held: Bounds, time: int, group: str) -> int:
-        """The offset of the first message that was stored later than ``time`` (ms).
+    def check_filter(self, header: PullMessageHeader) -> None:
+        """See whether the broker takes pulls with a filter.
+
+        Raises:
+            ConfigError: it does not (``enablePropertyFilter``).
+            RemotingError, BrokerError: no answer, or another refusal.
+        """
+        answer = self._ask([RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())])[0]
+        if FILTER_REFUSED in (answer.remark or ""):
+            raise ConfigError(
+                f"option subExpressionType=SQL92: broker {self.name} at {self.address} refuses "
+                f"it ({answer.remark}); set enablePropertyFilter=true there, or filter rows instead"
+            )
+        if answer.code not in (ResponseCode.SUCCESS, *_NOT_THERE):
+            raise BrokerError.from_response(answer.code, answer.remark, self.address)
+
+    def first_since(
+        self, times: Mapping[MessageQueue, int], held: Mapping[MessageQueue, Bounds], group: str
+    ) -> dict[MessageQueue, int]:
+        """The first offset of each queue that was stored at its time (ms) or later, else its end.
+
+        Where that is the broker knows nearly (code 29); the messages around it tell exactly.
 
         Raises:
             RemotingError, BrokerError: no answer, or a refusal.
         """
-        fields = {"topic": queue.topic, "queueId": queue.queue_id}
-        earliest = self._number(RequestCode.GET_EARLIEST_MSG_STORETIME, fields, "timestamp")
-        if held.minimum >= held.maximum or earliest > time:
-            return held.minimum
-        if held.last_time <= time:
-            return held.maximum
-        low, high = held.minimum, held.maximum
-        while low < high:
-            middle = (low + high) // 2
-            stored = self.store_time(queue, middle, group)
-            if stored is None or stored <= time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        filled = [queue for queue in times if held[queue].maximum > held[queue].minimum]
+        hints = self._numbers(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            [{**_queue_fields(queue), "timestamp": times[queue]} for queue in filled],
+            "offset",
+        )
+        searches = {
+            queue: TimeSearch(held[queue], times[queue], hint or 0)
+            for queue, hint in zip(filled, hints, strict=True)
+        }
+        while open_ones := {
+            queue: probe
+            for queue, search in searches.items()
+            if (probe := search.probe()) is not None
+        }:
+            for queue, stored in self._store_times(open_ones, group).items():
+                searches[queue].heard(stored)
+        found = {queue: search.result for queue, search in searches.items()}
+        return {queue: found.get(queue, held[queue].maximum) for queue in times}
+
+    def committed(self, queues: Collection[MessageQueue], group: str) -> dict[MessageQueue, int]:
+        """The offsets of a group; queues of which it has none are left out. Errors as above."""
+        asked = list(queues)
+        fields = [{"consumerGroup": group, **_queue_fields(queue)} for queue in asked]
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        offsets = self._numbers(code, fields, "offset", or_none=ResponseCode.QUERY_NOT_FOUND)
+        return {
+            queue: offset
+            for queue, offset in zip(asked, offsets, strict=True)
+            if offset is not None and offset >= 0
+        }
+
+    def commit(self, offsets: Mapping[MessageQueue, int], group: str) -> None:
+        """Store offsets of a group. Errors as above."""
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        commands = [
+            RemotingCommand.request(
+                code, {"consumerGroup": group, **_queue_fields(queue), "commitOffset": offset}
+            )
+            for queue, offset in offsets.items()
+        ]
+        for answer in self._ask(commands):
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_response(answer.code, answer.remark, self.address)
 
     def close(self) -> None:
         """Close the connection. Idempotent; it is opened again when it is needed."""
@@ -169,21 +222,59 @@ class Master:
             self._connector, self._connections, self.address, commands, ANSWER_SECONDS_MAX
         )
 
-    def _one(self, topic: str, queue_id: int) -> Bounds:
-        fields = {"topic": topic, "queueId": queue_id}
-        low, high = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
-        return Bounds(self._number(low, fields, "offset"), self._number(high, fields, "offset"))
+    def _store_times(
+        self, offsets: Mapping[MessageQueue, int], group: str
+    ) -> dict[MessageQueue, int | None]:
+        commands = []
+        for queue, offset in offsets.items():
+            header = pull_header(queue, group, ALL_TAGS, offset=offset, count=1)
+            commands.append(RemotingCommand(RequestCode.PULL_MESSAGE, header.encode()))
+        answers = self._ask(commands)
+        return {
+            queue: self._time_of(answer, offset)
+            for (queue, offset), answer in zip(offsets.items(), answers, strict=True)
+        }
 
-    def _number(self, code: int, fields: Mapping[str, object], member: str) -> int:
-        answer = self._ask([RemotingCommand.request(code, fields)])[0]
+    def _time_of(self, answer: RemotingCommand, offset: int) -> int | None:
+        if answer.code in _NOT_THERE:
+            return None
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.from_response(answer.code, answer.remark, self.address)
-        try:
-            return int(answer.ext_fields[member])
-        except (KeyError, ValueError) as error:
-            raise RemoteProtocolError(
-                f"{self.address} answered code {code} without {member}: {error!r}"
-            ) from error
+        record = next(iter(decode_records(answer.body)), None)
+        if record is None or record.queue_offset != offset:
+            return None
+        return record.store_timestamp
+
+    def _one(self, queue: MessageQueue) -> Bounds:
+        low, high = (
+            self._numbers(code, [_queue_fields(queue)], "offset")[0] or 0
+            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+        )
+        return Bounds(low, high)
+
+    def _numbers(
+        self,
+        code: int,
+        requests: list[dict[str, object]],
+        member: str,
+        *,
+        or_none: int | None = None,
+    ) -> list[int | None]:
+        """A number of each answer; None where a broker answers with the code ``or_none``."""
+        numbers: list[int | None] = []
+        for answer in self._ask([RemotingCommand.request(code, fields) for fields in requests]):
+            if answer.code == or_none:
+                numbers.append(None)
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_response(answer.code, answer.remark, self.address)
+            try:
+                numbers.append(int(answer.ext_fields[member]))
+            except (KeyError, ValueError) as error:
+                raise RemoteProtocolError(
+                    f"{self.address} answered code {code} without {member}: {error!r}"
+                ) from error
+        return numbers
 
     def _parse(self, body: bytes) -> TopicBounds:
         try:
@@ -203,6 +294,10 @@ class Master:
             raise RemoteProtocolError(
                 f"{self.address} sent bounds that are not readable: {error!r}"
             ) from error
+
+
+def _queue_fields(queue: MessageQueue) -> dict[str, object]:
+    return {"topic": queue.topic, "queueId": queue.queue_id}
 
 
 _NOT_THERE = frozenset(

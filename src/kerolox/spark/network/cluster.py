@@ -14,7 +14,8 @@ import functools
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.errors import (
     BrokerError,
@@ -26,15 +27,26 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
-from kerolox.spark.network.brokers import Master, TopicBounds, afterwards, in_thread, is_done
+from kerolox.spark.network.brokers import (
+    Master,
+    TopicBounds,
+    afterwards,
+    in_thread,
+    is_done,
+    pull_header,
+)
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.routes import Lookup, Masters, RouteFinder, is_passing
+from kerolox.spark.network.topics import Topics
+from kerolox.spark.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from kerolox.spark.positions.offsets import Bounds
+    from kerolox.spark.positions.offsets import Bounds, Offsets
+
+_Result = TypeVar("_Result")
 
 QUEUES_MAX = 100_000
 """Most queues of one query."""
@@ -78,6 +90,7 @@ class Cluster:
         name_servers: all are asked, the one that answered last first.
         wait_seconds: how long something may be away before its error is raised.
         connector: makes the connections; None: they are neither signed nor encrypted.
+        selection: of the query, for :attr:`topics`.
     """
 
     def __init__(
@@ -86,11 +99,20 @@ class Cluster:
         *,
         wait_seconds: float,
         connector: Connector | None = None,
+        selection: Selection | None = None,
     ) -> None:
+        name_servers = tuple(name_servers)
         self._connector = connector or Connector()
         self._finder = RouteFinder(name_servers, self._connector)
         self._wait_seconds = wait_seconds
         self._routes: dict[str, Masters] = {}
+        self.topics = Topics(
+            selection or Selection(), RouteFinder(name_servers, self._connector), wait_seconds
+        )
+        """Which topics the query reads."""
+        self._skipped: frozenset[str] = frozenset()
+        """Topics that a pattern means and that nobody can read now."""
+        self._is_listing = selection is not None and selection.pattern is not None
         self._unlisted: set[tuple[str, str]] = set()
         """(topic, broker name) that the newest route lacks, kept as long as the broker answers."""
         self._finding: Future[Lookup] | None = None
@@ -116,6 +138,7 @@ class Cluster:
             BrokerError: a broker refuses.
             RemoteProtocolError: a server does not speak the protocol.
         """
+        topics = [topic for topic in topics if topic not in self._skipped]
         self._find_routes(topics)
         held: dict[MessageQueue, Bounds] = {}
         wanted = self._wanted(topics)
@@ -184,10 +207,78 @@ class Cluster:
     def first_after(self, queue: MessageQueue, held: Bounds, time_ms: int, group: str) -> int:
         """The offset of the first message that was stored later than a time; errors as above."""
         with self._noting(queue.broker_name):
-            return self._masters[queue.broker_name].first_after(queue, held, time_ms, group)
+            master = self._masters[queue.broker_name]
+            return master.first_since({queue: time_ms + 1}, {queue: held}, group)[queue]
+
+    def first_since(
+        self, times: Mapping[MessageQueue, int], held: Mapping[MessageQueue, Bounds], group: str
+    ) -> Offsets:
+        """The first offset of each queue that was stored at its time (ms) or later, else its end.
+
+        Waits for brokers that are away, at most ``wait_seconds``.
+
+        Raises:
+            AwayError: a broker is away for longer.
+            BrokerError: it refuses.
+        """
+        found: Offsets = {}
+        for name, queues in _by_broker(times).items():
+            of_broker = {queue: times[queue] for queue in queues}
+            ask = methodcaller("first_since", of_broker, held, group)
+            found |= self._patiently(name, ask)
+        return found
+
+    def check_filter(
+        self, held: Iterable[MessageQueue], group: str, expression: str, kind: str
+    ) -> None:
+        """See whether all brokers take pulls with a filter; errors as above.
+
+        Raises:
+            ConfigError: one does not.
+        """
+        for name, queues in _by_broker(held).items():
+            header = pull_header(queues[0], group, expression, kind=kind, count=1)
+            self._patiently(name, methodcaller("check_filter", header))
+
+    def committed(self, queues: Iterable[MessageQueue], group: str) -> Offsets:
+        """The offsets of a group, without queues of which it has none; errors as above."""
+        found: Offsets = {}
+        for name, asked in _by_broker(queues).items():
+            found |= self._patiently(name, methodcaller("committed", asked, group))
+        return found
+
+    def commit(self, offsets: Mapping[MessageQueue, int], group: str) -> set[MessageQueue]:
+        """Store offsets of a group, at brokers that answer now; the queues that it was done for.
+
+        Raises:
+            BrokerError: a broker refuses.
+        """
+        done: set[MessageQueue] = set()
+        for name, queues in _by_broker(offsets).items():
+            if name not in self._masters or ("", name) in self._troubles or name in self._asking:
+                continue
+            try:
+                with self._noting(name):
+                    self._masters[name].commit({queue: offsets[queue] for queue in queues}, group)
+            except AwayError:
+                continue
+            done.update(queues)
+        return done
+
+    def _patiently(self, name: str, ask: Callable[[Master], _Result]) -> _Result:
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                with self._noting(name):
+                    return ask(self._masters[name])
+            except AwayError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_PAUSE_SECONDS)
 
     def close(self) -> None:
         """Close the connections, those that are in use when their answer has come. Idempotent."""
+        self.topics.close()
         if self._finding is None:
             self._finder.close()
         else:
@@ -200,6 +291,8 @@ class Cluster:
 
     # -- routes ------------------------------------------------------------------------------
     def _find_routes(self, topics: Collection[str]) -> None:
+        if self._skipped and time.monotonic() >= self._found_at + ROUTE_SECONDS:
+            self._skipped = frozenset()
         new = any(topic not in self._routes for topic in topics)
         in_trouble = new or self._troubles or self._unlisted
         seconds = ROUTE_SECONDS_IN_TROUBLE if in_trouble else ROUTE_SECONDS
@@ -217,6 +310,10 @@ class Cluster:
         for topic, masters in lookup.found.items():
             self._learn(topic, masters, lookup.unreadable[topic])
         unknown = [topic for topic in topics if topic not in self._routes]
+        if self._is_listing and lookup.failure is None:
+            # Written to only, or deleted meanwhile: a pattern means what can be read.
+            self._skipped = frozenset(unknown)
+            return
         for topic in unknown:
             if topic in lookup.found:
                 error: KeroloxError = TopicRouteNotFoundError(
@@ -355,3 +452,10 @@ class Cluster:
             return False
         self._troubles.pop((topic, name), None)
         return True
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return by_broker

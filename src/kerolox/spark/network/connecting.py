@@ -33,3 +33,7 @@ class Connector:
             credentials=self._credentials,
             tls=self._tls,
         )
+
+    def key(self, address: str) -> tuple[object, ...]:
+        """What a connection to an address is known by in a pool: it speaks for one account."""
+        return address, self._credentials, self._given

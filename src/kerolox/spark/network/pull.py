@@ -7,11 +7,12 @@ to be. It asks for ``PULLS_IN_FLIGHT`` of them at once, and puts the answers int
 - an answer that covers less than its slot: the rest is asked for again, later slots get shorter;
 - one that covers more (the broker skipped messages by tag): what lies after the slot is cut off,
   since the next slot has it too;
-- after many full answers longer slots are tried.
+- after many full answers longer slots are tried, and less often each time that they are in vain.
 
 So a range is read exactly, from its start to before its end, whatever a filter leaves out. A lost
 connection is made again, at another address if the name servers say so. Reading goes on after the
-last record that was handed out, as long as something arrives within ``pollTimeoutMs``. Offsets that
+last record that was handed out, as long as something arrives within ``pollTimeoutMs``. With
+``readFromSlaves`` that may be a slave. Offsets that
 the broker does not have any more are a :class:`DataLossError`, and so are messages of a later life
 of the topic; with ``failOnDataLoss`` false either is a warning.
 """
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from kerolox.client.core.routes import MASTER_ID
+from kerolox.codec.messages import message_codec
 from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
 from kerolox.protocol.codes import (
     FLAG_RESPONSE,
@@ -39,6 +42,8 @@ from kerolox.protocol.records import records_before, store_time_of
 from kerolox.protocol.serialize import HeaderFields, encode_json_header
 from kerolox.spark.network.brokers import Master, pull_header
 from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.nodes import Node
+from kerolox.spark.network.pool import POOL
 from kerolox.spark.network.routes import RouteFinder, is_passing
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
@@ -49,13 +54,17 @@ if TYPE_CHECKING:
     from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.options import SourceOptions
 
-PULLS_IN_FLIGHT = 24
-"""Open requests per queue; each answer has 256 KiB at most, unless one message is larger."""
+PULLS_IN_FLIGHT = 64
+"""Open requests per queue; each answer has 256 KiB at most, unless one message is larger. Small
+messages make answers of some 10 KiB, and a busy machine lets each round trip wait."""
 
 SLOT_OFFSETS_MAX = 1024
 """Most messages asked for at once; brokers give fewer."""
 
 FULL_ANSWERS_BEFORE_GROWTH = 64
+"""So many full answers before longer slots are tried; twice as many each time after that was in
+vain, since each such slot costs a request of its own for its rest."""
+
 ANSWER_TIMEOUT_SECONDS = 15.0
 RETRY_PAUSE_SECONDS = 0.2
 
@@ -78,7 +87,7 @@ _decode_header = msgspec.json.Decoder(_AnswerHeader).decode
 class Pulled(NamedTuple):
     """What one answer gave."""
 
-    records: bytes
+    records: memoryview
     """Raw records that follow each other; may be empty."""
     offsets: int
     """How many offsets of the range this covers; lost ones do not count."""
@@ -91,9 +100,12 @@ class _Slot(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    header: _AnswerHeader
-    body: bytes
+    code: int
+    remark: str
+    records: memoryview
     next_offset: int
+    suggested: int
+    """The node to ask next, by broker id."""
 
 
 class RangePuller:
@@ -111,7 +123,7 @@ class RangePuller:
         options: SourceOptions,
         known: Mapping[MessageQueue, Known] | None = None,
     ) -> None:
-        self._address = address
+        self._node = Node(address, allows_slaves=options.read_from_slaves)
         self._options = options
         self._known = dict(known or {})
         self._connector = Connector(options.credentials, options.tls)
@@ -120,13 +132,21 @@ class RangePuller:
         self._stride = SLOT_OFFSETS_MAX
         self._learned = False
         self._full_answers = 0
+        self._growth_after = FULL_ANSWERS_BEFORE_GROWTH
+        self._grown_from = 0
+        """The stride before longer slots were tried; 0: they are not."""
         self._failing_since: float | None = None
+        self._read_pull = message_codec().pull_answer
         self._slots: deque[_Slot] = deque()
         self._arrived: dict[int, _Answer] = {}
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections, or leave the idle one to the next task. Idempotent."""
         self._names.close()
+        connection = self._connection
+        if connection is not None and not self._slots and not connection.closed:
+            self._connection = None
+            POOL.give(self._connector.key(connection.address), connection)
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -156,7 +176,7 @@ class RangePuller:
                 if not self._wait(error):
                     raise
                 self._drop_requests()
-                self._find_again(queue_range.queue)
+                self._go_elsewhere(queue_range.queue)
                 continue
             if pulled is not None:
                 yield pulled
@@ -167,7 +187,9 @@ class RangePuller:
 
     def _prefetch(self, template: _Requests, position: int, end: int) -> None:
         if self._connection is None:
-            self._connection = self._connector.connect(self._address)
+            address = self._node.address
+            pooled = POOL.take(self._connector.key(address))
+            self._connection = pooled or self._connector.connect(address)
         slots = self._slots
         # Several requests in one write: a write costs as much as all the rest of a pull.
         if len(slots) > PULLS_IN_FLIGHT // 2:
@@ -188,11 +210,14 @@ class RangePuller:
         arrived = self._arrived
         assert self._connection is not None
         while slot.opaque not in arrived:
-            answer = _parse_answer(
-                self._connection.receive_frame(ANSWER_TIMEOUT_SECONDS), self._address
-            )
-            if answer.header.flag & FLAG_RESPONSE:
-                arrived[answer.header.opaque] = answer
+            for frame in self._connection.receive_frames(ANSWER_TIMEOUT_SECONDS):
+                read = self._read_pull(frame)
+                if read is not None and read[1] == ResponseCode.SUCCESS:
+                    opaque, code, next_offset, suggested, _, _, start = read
+                    records = memoryview(frame)[start:]
+                    arrived[opaque] = _Answer(code, "", records, next_offset, suggested)
+                elif (told := _parse_answer(frame, self._node.address)) is not None:
+                    arrived[told[0]] = told[1]
         return arrived.pop(slot.opaque)
 
     def _take(
@@ -200,30 +225,39 @@ class RangePuller:
     ) -> tuple[Pulled | None, int]:
         """What an answer to the first slot means: (records, position after it)."""
         slot = self._slots.popleft()
-        code, next_offset = answer.header.code, answer.next_offset
-        remark = answer.header.remark or ""
+        code, remark, records, next_offset, suggested = answer
         moved = next_offset > slot.start
         if code == ResponseCode.SUCCESS or (
             code == ResponseCode.PULL_RETRY_IMMEDIATELY and remark != _OFFSET_GONE
         ):
             if not moved:
                 raise RemoteProtocolError(
-                    f"{self._address} answers {remark} for offset {slot.start} of "
+                    f"{self._node.address} answers with code {code} for offset {slot.start} of "
                     f"{queue_range.queue} but says to go on at {next_offset}"
                 )
-            if answer.body and self._is_replaced(answer.body, queue_range):
+            if records and self._is_replaced(records, queue_range):
                 self._drop_requests()
+                if self._node.is_slave:
+                    self._go_elsewhere(queue_range.queue)
+                    return None, slot.start
                 what = "the topic was deleted and created again"
                 return None, self._lose(queue_range, slot.start, queue_range.end, what)
             self._failing_since = None
             self._adapt(slot, next_offset)
             self._ask_rest(slot, next_offset, template)
-            records = answer.body
             if next_offset > slot.end:
                 records = records_before(records, slot.end)
             stop = min(next_offset, slot.end)
+            self._heed(suggested, queue_range.queue)
             return Pulled(records, stop - slot.start), stop
-        error = BrokerError.from_response(code, answer.header.remark, self._address)
+        error = BrokerError.from_response(code, remark or None, self._node.address)
+        if self._node.is_slave:
+            # It may be behind its master, which has the last word.
+            self._drop_requests()
+            if not self._wait(error):
+                raise error
+            self._go_elsewhere(queue_range.queue)
+            return None, slot.start
         if is_passing(error) or (code == ResponseCode.PULL_NOT_FOUND and not moved):
             # Nothing there yet: the broker is busy, or its queues are still being rebuilt.
             self._drop_requests()
@@ -266,12 +300,17 @@ class RangePuller:
         covered, length = next_offset - slot.start, slot.end - slot.start
         self._learned = True
         if covered < length:
+            if 0 < covered <= self._grown_from:
+                self._growth_after *= 2
+                self._grown_from = 0
             self._stride = covered
             self._full_answers = 0
         elif length >= self._stride:
             self._full_answers += 1
-            if covered > length or self._full_answers >= FULL_ANSWERS_BEFORE_GROWTH:
-                self._full_answers = 0
+            if covered > length or self._full_answers >= self._growth_after:
+                if self._grown_from:
+                    self._growth_after = FULL_ANSWERS_BEFORE_GROWTH
+                self._full_answers, self._grown_from = 0, self._stride
                 self._stride = min(max(self._stride * 2, covered), SLOT_OFFSETS_MAX)
 
     def _drop_requests(self) -> None:
@@ -283,7 +322,7 @@ class RangePuller:
         topic, broker_name, queue_id = queue_range.queue
         what = (
             f"offsets {start} to {end - 1} of {topic} queue {queue_id} on {broker_name} "
-            f"({self._address}) are not there any more ({remark or 'no remark'})"
+            f"({self._node.address}) are not there any more ({remark or 'no remark'})"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(what)
@@ -302,18 +341,30 @@ class RangePuller:
         time.sleep(RETRY_PAUSE_SECONDS)
         return True
 
-    def _find_again(self, queue: MessageQueue) -> None:
-        """Look where the broker is now: it may be back elsewhere."""
+    def _go_elsewhere(self, queue: MessageQueue) -> None:
+        """Look where the broker is now: it may be back elsewhere, or have a slave."""
+        before = self._node.address
         try:
-            found = self._names.find([queue.topic]).found.get(queue.topic, {})
+            self._node.failed(self._names.addresses(queue.topic, queue.broker_name))
         except RemoteProtocolError:
             return
-        address, _ = found.get(queue.broker_name, (self._address, 0))
-        if address != self._address:
-            _log.info("broker %s is at %s now", queue.broker_name, address)
-            self._address = address
+        if self._node.address != before:
+            _log.info("broker %s is read at %s now", queue.broker_name, self._node.address)
 
-    def _is_replaced(self, records: bytes, queue_range: QueueRange) -> bool:
+    def _heed(self, suggested: int, queue: MessageQueue) -> None:
+        """Go to the node that the broker suggests; what is in flight is asked again there."""
+        wanted = self._node.heard(suggested)
+        if wanted is None:
+            return
+        try:
+            addresses = self._names.addresses(queue.topic, queue.broker_name)
+        except RemoteProtocolError:
+            return
+        if self._node.move(wanted, addresses):
+            _log.info("broker %s suggests node %d", queue.broker_name, wanted)
+            self._drop_requests()
+
+    def _is_replaced(self, records: memoryview, queue_range: QueueRange) -> bool:
         """Whether the records are of another life of the topic than the range.
 
         Those that were there when the range was planned are not newer than the last of them was,
@@ -324,7 +375,7 @@ class RangePuller:
         if mark is None or mark.end < queue_range.end or store_time_of(records) <= mark.time:
             return False
         queue = queue_range.queue
-        master = Master(queue.broker_name, self._address, self._connector)
+        master = Master(queue.broker_name, self._node.address, self._connector)
         try:
             stored = master.store_time(queue, mark.end - 1, self._options.consumer_group)
         finally:
@@ -351,7 +402,9 @@ class _Requests:
     """
 
     def __init__(self, queue_range: QueueRange, options: SourceOptions) -> None:
-        header = pull_header(queue_range.queue, options.consumer_group, options.sub_expression)
+        kind = options.expression_type.value
+        expression = options.sub_expression
+        header = pull_header(queue_range.queue, options.consumer_group, expression, kind=kind)
         self._fields = header.encode()
         self._offset, self._count = (
             header.wire_name(place) for place in ("queue_offset", "max_msg_nums")
@@ -372,13 +425,19 @@ class _Requests:
         return connection.encode(command, slot.opaque)
 
 
-def _parse_answer(frame: bytes, address: str) -> _Answer:
+def _parse_answer(frame: bytes, address: str) -> tuple[int, _Answer] | None:
+    """The opaque of any answer, and what it says; None for a request of the broker."""
     _serialize_type, encoded, body = split_frame(frame)
     try:
         header = _decode_header(encoded)
         fields = header.extFields or {}
-        return _Answer(header, bytes(body), int(fields.get("nextBeginOffset", -1)))
+        next_offset = int(fields.get("nextBeginOffset", -1))
+        suggested = int(fields.get("suggestWhichBrokerId", MASTER_ID))
     except (msgspec.DecodeError, ValueError) as error:
         raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
             error
         )
+    if not header.flag & FLAG_RESPONSE:
+        return None
+    answer = _Answer(header.code, header.remark or "", body, next_offset, suggested)
+    return header.opaque, answer

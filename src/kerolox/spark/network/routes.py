@@ -7,7 +7,7 @@ topic" is believed when no name server is silent and one of those that say so kn
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.aio.network.identity import checked_addresses
 from kerolox.client.core.name_servers import (
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX = 64
 """Most open requests on one connection."""
 
+TOPICS_LISTED_MAX = 1_000_000
+"""Most topics that a name server may list."""
+
 ANSWER_SECONDS_MAX = 3.0
 """Longest wait for a name server."""
 
@@ -50,9 +53,15 @@ PASSING_CODES = frozenset(
 """Refusals that may be over when the broker has started, or the topic is made again."""
 
 
+FILTER_REFUSED = "does not support consumer to filter message"
+"""In the remark of a broker without ``enablePropertyFilter``, which answers SYSTEM_ERROR."""
+
+
 def is_passing(error: BrokerError) -> bool:
-    """The refusal may be over soon; a wrong account stays one."""
-    return error.code in PASSING_CODES and not isinstance(error, AccessDeniedError)
+    """The refusal may be over soon; a wrong account stays one, and so does a setting."""
+    if isinstance(error, AccessDeniedError) or FILTER_REFUSED in str(error):
+        return False
+    return error.code in PASSING_CODES
 
 
 Masters = dict[str, tuple[str, int]]
@@ -72,6 +81,14 @@ class Lookup:
     """Whether ``unknown`` can be believed."""
     failure: BrokerError | RemotingError | None = None
     """Why a name server gave no answer."""
+
+
+class TopicNames(NamedTuple):
+    """What the name servers list."""
+
+    topics: frozenset[str]
+    system: frozenset[str]
+    """Names of clusters and brokers, which are topics too."""
 
 
 class RouteFinder:
@@ -115,6 +132,47 @@ class RouteFinder:
         lookup.certain = knows_brokers and lookup.failure is None
         return lookup
 
+    def addresses(self, topic: str, broker_name: str) -> dict[int, str]:
+        """The addresses of a broker by broker id, master and slaves; empty: nobody knows now."""
+        for address in self.name_servers.in_turn():
+            try:
+                answer = self._asked(address, [route_request(topic)])[0]
+                route = route_of(answer, address)
+            except (BrokerError, RemotingError):
+                continue
+            broker = route.broker(broker_name) if route else None
+            if broker is not None:
+                self.name_servers.prefer(address)
+                return broker.addresses
+        return {}
+
+    def topics(self) -> TopicNames:
+        """The names of all topics.
+
+        Raises:
+            BrokerError, RemotingError: no name server gave an answer.
+            RemoteProtocolError: one is not readable.
+        """
+        failure: BrokerError | RemotingError | None = None
+        listed: set[str] = set()
+        system: set[str] = set()
+        answered = False
+        for address in self.name_servers.in_turn():
+            try:
+                listed |= self._names(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+                system |= self._names(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+                answered = True
+            except RemoteProtocolError:
+                raise
+            except (BrokerError, RemotingError) as error:
+                failure = error
+            if listed:
+                # One that has just started knows none until brokers register with it again.
+                break
+        if failure is not None and not answered:
+            raise failure
+        return TopicNames(frozenset(listed), frozenset(system))
+
     def close(self) -> None:
         """Close the connections. Idempotent; the object can be used again."""
         for connection in self._connections.values():
@@ -141,6 +199,21 @@ class RouteFinder:
             return bool(fastjson.members_of(fastjson.loads(answer.body)).get("brokerAddrTable"))
         except fastjson.FastjsonError as error:
             raise RemoteProtocolError(f"{address} sent no list of brokers: {error}") from error
+
+    def _names(self, address: str, code: int) -> set[str]:
+        answer = self._asked(address, [RemotingCommand.request(code)])[0]
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(answer.code, answer.remark, address)
+        try:
+            listed = fastjson.items_of(
+                fastjson.members_of(fastjson.loads(answer.body))["topicList"]
+            )
+        except (fastjson.FastjsonError, KeyError) as error:
+            raise RemoteProtocolError(f"{address} sent no list of topics: {error!r}") from error
+        names = {str(each) for each in listed}
+        if len(names) > TOPICS_LISTED_MAX:
+            raise RemoteProtocolError(f"{address} lists {len(names)} topics, over the limit")
+        return names
 
     def _asked(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         return ask_all(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.message import MessageQueue
-from kerolox.spark.options import EARLIEST, LATEST, Bound, OffsetBound
+from kerolox.spark.bounds import EARLIEST, LATEST, Bound, OffsetBound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,18 +120,7 @@ def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option
     if bound is Bound.LATEST:
         return {queue: held.maximum for queue, held in bounds.items()}
     assert isinstance(bound, dict)
-    unknown = sorted(bound.keys() - bounds.keys())
-    if unknown:
-        raise ConfigError(
-            f"option {option} names queues that do not exist: {_names(unknown)}; "
-            f"there are {_names(sorted(bounds))}"
-        )
-    missing = sorted(bounds.keys() - bound.keys())
-    if missing:
-        raise ConfigError(
-            f"option {option} leaves out {_names(missing)}; give every queue an offset, "
-            "-2 for earliest or -1 for latest"
-        )
+    check_queues(bound, bounds, option=option)
     special = {EARLIEST: 0, LATEST: 1}
     return {
         queue: held[special[bound[queue]]] if bound[queue] in special else bound[queue]
@@ -139,15 +128,46 @@ def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option
     }
 
 
+def check_queues(
+    given: Mapping[MessageQueue, int],
+    held: Mapping[MessageQueue, Bounds],
+    *,
+    option: str,
+    advice: str = "an offset, -2 for earliest or -1 for latest",
+) -> None:
+    """Check that an option gives a value for each queue, and for no other.
+
+    Raises:
+        ConfigError: it leaves out a queue, or names one that does not exist.
+    """
+    unknown = sorted(given.keys() - held.keys())
+    if unknown:
+        raise ConfigError(
+            f"option {option} names queues that do not exist: {queue_names(unknown)}; "
+            f"there are {queue_names(sorted(held))}"
+        )
+    missing = sorted(held.keys() - given.keys())
+    if missing:
+        raise ConfigError(
+            f"option {option} leaves out {queue_names(missing)}; give every queue {advice}"
+        )
+
+
 def plan_partitions(
-    ranges: Sequence[QueueRange], *, min_partitions: int | None = None
+    ranges: Sequence[QueueRange],
+    *,
+    min_partitions: int | None = None,
+    rows_max: int | None = None,
 ) -> list[list[QueueRange]]:
     """Cut ranges into partitions of nearly equal length: few, and large.
 
     There are as many as queues with data, but not more than one for each ``PARTITION_ROWS_MIN``
-    rows. There are at least ``min_partitions``, and at least one if there is anything to read. A
-    partition may hold parts of several queues; a queue may be cut anywhere. Empty ranges are left
-    out.
+    rows. There are at least ``min_partitions``, at least one if there is anything to read, and so
+    many that none has more than ``rows_max`` rows. A partition may hold parts of several queues; a
+    queue may be cut anywhere. Empty ranges are left out.
+
+    Raises:
+        ConfigError: ``rows_max`` would make more than ``PARTITIONS_MAX``.
     """
     filled = [each for each in sorted(ranges) if each.end > each.start]
     total = sum(each.end - each.start for each in filled)
@@ -155,6 +175,13 @@ def plan_partitions(
         return []
     count = min(len(filled), math.ceil(total / PARTITION_ROWS_MIN))
     count = min(max(count, min_partitions or 1), total, PARTITIONS_MAX)
+    if rows_max is not None and total > count * rows_max:
+        count = math.ceil(total / rows_max)
+        if count > PARTITIONS_MAX:
+            raise ConfigError(
+                f"option maxRecordsPerPartition={rows_max} makes {count} partitions of {total} "
+                f"offsets, over {PARTITIONS_MAX}; write {math.ceil(total / PARTITIONS_MAX)} or more"
+            )
     partitions: list[list[QueueRange]] = [[] for _ in range(count)]
     index, passed = 0, 0
     for queue, start, end in filled:
@@ -170,6 +197,7 @@ def plan_partitions(
     return partitions
 
 
-def _names(queues: Sequence[MessageQueue]) -> str:
+def queue_names(queues: Sequence[MessageQueue]) -> str:
+    """For people: the first of them, and how many more there are."""
     shown = ", ".join(f"{q.topic}/{q.broker_name}/{q.queue_id}" for q in queues[:5])
     return f"{shown} and {len(queues) - 5} more" if len(queues) > 5 else shown

@@ -25,13 +25,23 @@ class BodyError(KeroloxError):
 def odd_body_of(
     queue: MessageQueue, policy: BodyErrors
 ) -> Callable[[bytes, int, int], bytes | None]:
-    """What to ask about the bodies of a queue that the kernel can't inflate.
+    """What to ask about the bodies of a queue that the kernel can't inflate."""
+    where = f"topic {queue.topic} broker {queue.broker_name} queue {queue.queue_id} offset"
+    return odd_body_at(where, policy)
+
+
+def odd_body_at(where: str, policy: BodyErrors) -> Callable[[bytes, int, int], bytes | None]:
+    """What to ask about the bodies of a place that the kernel can't inflate.
+
+    Args:
+        where: the place, as an error names it before the number that the kernel gives.
+        policy: what stands for such a body.
 
     A package that the worker lacks is no fault of the message, so it is an error under ``null``
     too; otherwise each worker would give other rows.
     """
 
-    def odd_body(stored: bytes, sys_flag: int, queue_offset: int) -> bytes | None:
+    def odd_body(stored: bytes, sys_flag: int, place: int) -> bytes | None:
         try:
             return inflate_body(stored, sys_flag)
         except RemoteProtocolError as error:
@@ -40,13 +50,12 @@ def odd_body_of(
             is_missing = isinstance(error, CodecMissingError)
             if policy is BodyErrors.NULL and not is_missing:
                 return None
-            where = f"topic {queue.topic} broker {queue.broker_name} queue {queue.queue_id}"
             advice = (
                 "where the Spark workers run, or set option bodyErrors=raw for the stored bytes"
                 if is_missing
                 else "set option bodyErrors=null or raw (the stored bytes) to go on, "
                 "or leave column body out with option columns"
             )
-            raise BodyError(f"{where} offset {queue_offset}: {error}; {advice}") from None
+            raise BodyError(f"{where} {place}: {error}; {advice}") from None
 
     return odd_body

@@ -8,7 +8,7 @@ choose them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     BinaryType,
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kerolox.client.core.namespaces import without_namespace
 from kerolox.config import nearest
 from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import Kernel, load_kernel
@@ -29,12 +30,11 @@ from kerolox.spark.options import BodyErrors
 from kerolox.spark.rows.bodies import odd_body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow
 
     from kerolox.message import MessageQueue
-    from kerolox.spark.options import SourceOptions
 
 BATCH_BODY_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes of bodies, inflated, in one record batch. A larger body stands alone in its batch: one
@@ -63,9 +63,9 @@ COLUMNS: dict[str, DataType] = {
 }
 """Every column in its order, with its type. tags, keys and uniqKey may be null."""
 
-_CANONICAL = {name.lower(): name for name in COLUMNS}
 _BROKER_NAME = "brokerName"
 _TAGS = "tags"
+_TOPIC = "topic"
 
 
 def full_schema() -> StructType:
@@ -73,23 +73,42 @@ def full_schema() -> StructType:
     return schema_of(COLUMNS)
 
 
-def schema_of(names: Sequence[str] | dict[str, DataType]) -> StructType:
+def schema_of(
+    names: Iterable[str], *, known: Mapping[str, DataType] = COLUMNS, source: str = "rocketmq"
+) -> StructType:
     """The schema of some columns, in the order given.
+
+    Args:
+        names: of the columns.
+        known: the columns that the source has.
+        source: the format's name, for errors.
 
     Raises:
         ConfigError: there is no such column; names the nearest.
     """
-    return StructType([StructField(name, COLUMNS[_column(name)]) for name in names])
+    return StructType([StructField(name, known[column_of(name, known, source)]) for name in names])
 
 
-def check_schema(schema: StructType, options: SourceOptions) -> None:
+def check_schema(
+    schema: StructType,
+    columns: Sequence[str] | None,
+    *,
+    known: Mapping[str, DataType] = COLUMNS,
+    source: str = "rocketmq",
+) -> None:
     """Check a schema that a user gave with ``.schema(...)``: any columns of ours in any order.
+
+    Args:
+        schema: as it was given.
+        columns: what option ``columns`` says; None: it was not given.
+        known: the columns that the source has.
+        source: the format's name, for errors.
 
     Raises:
         ConfigError: an unknown column, another type, or not what option ``columns`` says.
     """
     for field in schema.fields:
-        expected = COLUMNS[_column(field.name)]
+        expected = known[column_of(field.name, known, source)]
         if field.dataType != expected:
             raise ConfigError(
                 f"column {field.name} is {expected.simpleString()}, "
@@ -97,22 +116,27 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
             )
     names = schema.fieldNames()
     if not names:
-        raise ConfigError(f"the schema has no column; there are {', '.join(COLUMNS)}")
+        raise ConfigError(f"the schema has no column; there are {', '.join(known)}")
     if len({name.lower() for name in names}) != len(names):
         raise ConfigError(f"the schema names a column twice: {', '.join(names)}")
-    if options.columns is not None and list(options.columns) != names:
+    if columns is not None and list(columns) != names:
         raise ConfigError(
-            f"option columns={','.join(options.columns)} contradicts the schema "
+            f"option columns={','.join(columns)} contradicts the schema "
             f"{','.join(names)}; give only one of them"
         )
 
 
-def _column(name: str) -> str:
-    canonical = _CANONICAL.get(name.lower())
+def column_of(name: str, known: Mapping[str, DataType] = COLUMNS, source: str = "rocketmq") -> str:
+    """A column's own spelling.
+
+    Raises:
+        ConfigError: there is no such column; names the nearest.
+    """
+    canonical = {each.lower(): each for each in known}.get(name.lower())
     if canonical is None:
-        near = nearest(name, COLUMNS)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(COLUMNS)}"
-        raise ConfigError(f"format rocketmq has no column {name!r}; {hint}")
+        near = nearest(name, known)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+        raise ConfigError(f"format {source} has no column {name!r}; {hint}")
     return canonical
 
 
@@ -123,6 +147,7 @@ class ColumnDecoder:
         schema: the columns as Spark wants them.
         tags: keep only messages with one of these tags, by text; empty: keep all.
         body_errors: what stands for a body that can't be inflated.
+        namespace: is taken off the names of topics.
         kernel: who decodes; the process's own choice by default.
     """
 
@@ -132,12 +157,14 @@ class ColumnDecoder:
         *,
         tags: Sequence[str] = (),
         body_errors: BodyErrors = BodyErrors.FAIL,
+        namespace: str = "",
         kernel: Kernel | None = None,
     ) -> None:
-        self._names = [_column(name) for name in schema.fieldNames()]
+        self._names = [column_of(name) for name in schema.fieldNames()]
         self._schema = arrow_schema(schema)
         self._tags = list(tags)
         self._body_errors = body_errors
+        self._namespace = namespace
         self._kernel = kernel or load_kernel()
         wanted = [name for name in self._names if name != _BROKER_NAME]
         if self._tags and _TAGS not in wanted:
@@ -181,9 +208,12 @@ class ColumnDecoder:
         arrays = [
             pyarrow.repeat(pyarrow.scalar(queue.broker_name), rows)
             if name == _BROKER_NAME
-            else _array(field.type, rows, buffers[name])
+            else column_array(field.type, rows, buffers[name])
             for name, field in zip(self._names, self._schema, strict=True)
         ]
+        if self._namespace and _TOPIC in self._names:
+            place = self._names.index(_TOPIC)
+            arrays[place] = _shown_topics(arrays[place], self._namespace)
         batch = pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
         if self._tags and rows:
             batch = batch.filter(self._matches(rows, buffers[_TAGS]))
@@ -193,7 +223,7 @@ class ColumnDecoder:
         import pyarrow
         import pyarrow.compute
 
-        tags = _array(pyarrow.string(), rows, buffers)
+        tags = column_array(pyarrow.string(), rows, buffers)
         return pyarrow.compute.is_in(tags, value_set=pyarrow.array(self._tags))
 
 
@@ -207,19 +237,28 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
         return to_arrow_schema(schema, timestamp_utc=True)
 
 
-def _array(kind: pyarrow.DataType, rows: int, buffers: object) -> pyarrow.Array:
-    """An array over the kernel's buffers: bytes (numbers), 3 (text, binary) or 5 of them (map)."""
+def _shown_topics(topics: pyarrow.Array, namespace: str) -> pyarrow.Array:
+    """Names of topics as the user knows them; there are few different ones."""
+    import pyarrow
+
+    encoded = topics.dictionary_encode()
+    shown = [without_namespace(namespace, name) for name in encoded.dictionary.to_pylist()]
+    names = pyarrow.array(shown, pyarrow.string())
+    return pyarrow.DictionaryArray.from_arrays(encoded.indices, names).dictionary_decode()
+
+
+def column_array(kind: pyarrow.DataType, rows: int, buffers: object) -> pyarrow.Array:
+    """An array over the kernel's buffers: one (numbers, truths), 3 (text, binary) or 5 (map)."""
     import pyarrow
 
     wrap = pyarrow.py_buffer
-    if isinstance(buffers, bytes):
+    if not isinstance(buffers, tuple):
         return pyarrow.Array.from_buffers(kind, rows, [None, wrap(buffers)], null_count=0)
-    parts = cast("tuple[Any, ...]", buffers)
-    if len(parts) == 3:
-        validity, offsets, data = parts
+    if len(buffers) == 3:
+        validity, offsets, data = buffers
         bitmap = None if validity is None else wrap(validity)
         return pyarrow.Array.from_buffers(kind, rows, [bitmap, wrap(offsets), wrap(data)])
-    offsets, key_offsets, key_data, value_offsets, value_data = parts
+    offsets, key_offsets, key_data, value_offsets, value_data = buffers
     items = len(key_offsets) // 4 - 1
     entry_type = pyarrow.struct([kind.key_field, kind.item_field])
     keys, values = (

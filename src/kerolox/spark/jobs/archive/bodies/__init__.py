@@ -1,0 +1,1 @@
+"""Bodies decoded by a schema: JSON in Spark itself, Avro and Protobuf in its Python workers."""

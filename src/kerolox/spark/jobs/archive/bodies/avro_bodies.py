@@ -1,0 +1,151 @@
+"""Avro bodies: one value of the schema each, without a header (fastavro)."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import fastavro
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kerolox.spark.jobs.archive.bodies.in_workers import decode_in_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SIMPLE: dict[str, DataType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: dict[str, DataType] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+}
+_OTHER_LOGICAL = ("time-millis", "time-micros", "duration", "local-timestamp-millis")
+
+
+class AvroDecoder:
+    """Decodes bodies of one schema.
+
+    Args:
+        text: an ``.avsc``.
+
+    Raises:
+        ValueError: it is none, or has what no column can be.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            parsed = fastavro.parse_schema(_plain(json.loads(text)), expand=True)
+        except (ValueError, fastavro.schema.SchemaParseException, KeyError, TypeError) as error:
+            raise ValueError(f"is no Avro schema: {error}") from None
+        except RecursionError:
+            raise ValueError("is too deep") from None
+        self._text = text
+        self._type = _type_of(parsed, ())
+
+    def value_type(self) -> DataType:
+        """Of the schema's values."""
+        return self._type
+
+    def decode(self, frame: DataFrame) -> DataFrame:
+        """The rows with ``value`` and ``reason``."""
+        text = self._text
+        return decode_in_workers(frame, self._type, lambda: reader_of(text))
+
+
+def reader_of(text: str) -> Callable[[bytes], object]:
+    """A function from a body to its value; it raises for bytes that are none, or too many."""
+    schema = fastavro.parse_schema(_plain(json.loads(text)))
+
+    def decode(body: bytes) -> object:
+        stream = io.BytesIO(body)
+        value = fastavro.schemaless_reader(stream, schema, None)
+        left = len(body) - stream.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left behind the value")
+        return value
+
+    return decode
+
+
+def _type_of(schema: object, inside: tuple[str, ...]) -> DataType:
+    if isinstance(schema, str):
+        if schema in _SIMPLE:
+            return _SIMPLE[schema]
+        raise ValueError(
+            f"refers to {schema} within itself; a column can't"
+            if schema in inside
+            else f"has type {schema}, which no column can be"
+        )
+    if isinstance(schema, list):
+        kinds = [each for each in schema if each != "null"]
+        if len(kinds) != 1:
+            raise ValueError("has a union of several types; only one of null and another can be")
+        return _type_of(kinds[0], inside)
+    known = cast("dict[str, object]", schema)
+    kind = known.get("type")
+    logical = str(known.get("logicalType", ""))
+    if logical == "decimal":
+        return DecimalType(cast("int", known["precision"]), cast("int", known.get("scale", 0)))
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if logical in _OTHER_LOGICAL:
+        raise ValueError(f"has logical type {logical}, which no column can be")
+    if kind == "record":
+        name = str(known["name"])
+        fields = cast("list[dict[str, object]]", known["fields"])
+        if not fields:
+            # An array of such items could be billions of them in a few bytes.
+            raise ValueError(f"has record {name} without fields, which no column can be")
+        inner = (*inside, name)
+        return StructType(
+            [StructField(str(each["name"]), _type_of(each["type"], inner)) for each in fields]
+        )
+    if kind == "array":
+        return ArrayType(_type_of(known["items"], inside))
+    if kind == "map":
+        return MapType(StringType(), _type_of(known["values"], inside))
+    if kind == "fixed" and not known.get("size"):
+        raise ValueError("has a fixed of no bytes")
+    return _type_of(kind, inside)
+
+
+def _plain(schema: object) -> object:
+    """The schema with uuids as the texts that they are written as."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_uuid = schema.get("logicalType") == "uuid"
+    return {
+        name: _plain(each)
+        for name, each in schema.items()
+        if not (is_uuid and name == "logicalType")
+    }

@@ -1,0 +1,164 @@
+"""The options of ``archive``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kerolox.spark.jobs.frame.cluster import ClusterOptions
+from kerolox.spark.jobs.frame.options import option, option_error
+
+BATCH_ROWS_DEFAULT = 1_000_000
+INTERVAL_SECONDS_DEFAULT = 60.0
+COMPACT_MIB_DEFAULT = 256
+
+HIDDEN = "_kerolox"
+"""Folder in a target for what is no data; readers of Parquet and Delta pass it over."""
+
+
+class Format(StrEnum):
+    """What a target is."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class Body(StrEnum):
+    """What bodies are decoded from."""
+
+    BINARY = "binary"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class Compact(StrEnum):
+    """When small files are made into large ones."""
+
+    NO = "no"
+    AFTER = "after"
+    ONLY = "only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions(ClusterOptions):
+    """What to archive, whither, and how."""
+
+    to: str = field(
+        metadata=option("folder of the target; for iceberg its table, as in lake.orders")
+    )
+    topics: tuple[str, ...] = field(
+        default=(), metadata=option("a topic; may be repeated", flag="topic", metavar="TOPIC")
+    )
+    format: str = field(
+        default=Format.PARQUET.value,
+        metadata=option("what the target is", choices=tuple(Format)),
+    )
+    follow: bool = field(
+        default=False, metadata=option("go on for ever; else stop at the end of the topics")
+    )
+    interval: float = field(
+        default=INTERVAL_SECONDS_DEFAULT,
+        metadata=option(
+            "with --follow: seconds between batches", minimum=0, maximum=86_400, metavar="SECONDS"
+        ),
+    )
+    batch_rows: int = field(
+        default=BATCH_ROWS_DEFAULT,
+        metadata=option("most rows of a batch (PySpark 4.1: all)", minimum=1, metavar="N"),
+    )
+    starting_offsets: str = field(
+        default="earliest",
+        metadata=option("where a new archive begins: earliest, latest or JSON", metavar="WHERE"),
+    )
+    body: str = field(
+        default=Body.BINARY.value,
+        metadata=option(
+            "decode bodies into a column value; they are kept beside it", choices=tuple(Body)
+        ),
+    )
+    body_schema: str = field(
+        default="",
+        metadata=option(
+            "file of their schema: json: JSON Schema or Spark's; avro: .avsc; protobuf: a"
+            " descriptor set",
+            metavar="FILE",
+        ),
+    )
+    body_message: str = field(
+        default="",
+        metadata=option("with protobuf: the message's full name", metavar="NAME"),
+    )
+    quarantine: str = field(
+        default="",
+        metadata=option(
+            f"folder for rows that do not decode; default quarantine in --state ({HIDDEN} in the"
+            " target)",
+            metavar="PATH",
+        ),
+    )
+    state: str = field(
+        default="",
+        metadata=option(
+            f"folder of the checkpoint; default {HIDDEN} in the target; needed for iceberg",
+            metavar="PATH",
+        ),
+    )
+    append: bool = field(
+        default=False, metadata=option("take a target that has other data already")
+    )
+    compact: str = field(
+        default=Compact.NO.value,
+        metadata=option(
+            "make large files of small ones, of days that are over", choices=tuple(Compact)
+        ),
+    )
+    compact_mib: int = field(
+        default=COMPACT_MIB_DEFAULT,
+        metadata=option("size of the large ones, in MiB", minimum=1, maximum=4096, metavar="MIB"),
+    )
+    catalog: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=option("a property of Iceberg's catalog; may be repeated"),
+    )
+    source: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=option(
+            "a further option of format rocketmq, as in failOnDataLoss=false; may be repeated",
+            flag="source-option",
+        ),
+    )
+
+    def check(self) -> None:
+        """The options together."""
+        names = {name.lower() for name in self.source}
+        has_topics = bool(self.topics or names & {"subscribepattern", "assign"})
+        if not has_topics and self.compact != Compact.ONLY:
+            raise option_error(self, "topics", "give one or more")
+        if self.format == Format.ICEBERG:
+            if not self.state:
+                raise option_error(self, "state", "is needed for iceberg: a folder of its own")
+            if "." not in self.to.strip("."):
+                raise option_error(self, "to", f"{self.to!r} is no table; write as in lake.orders")
+        elif self.catalog:
+            raise option_error(self, "catalog", f"has no meaning with --format {self.format}")
+        if (self.body != Body.BINARY) != bool(self.body_schema):
+            what = "is needed" if not self.body_schema else "has no meaning"
+            raise option_error(self, "body_schema", f"{what} with --body {self.body}")
+        if (self.body == Body.PROTOBUF) != bool(self.body_message):
+            what = "is needed" if not self.body_message else "has no meaning"
+            raise option_error(self, "body_message", f"{what} with --body {self.body}")
+        if self.follow and self.compact == Compact.AFTER:
+            raise option_error(self, "compact", "after has no meaning with --follow; run it beside")
+
+    @property
+    def state_folder(self) -> str:
+        """Of the checkpoint and of what is known of batches."""
+        return self.state or f"{self.to.rstrip('/')}/{HIDDEN}"
+
+    @property
+    def quarantine_folder(self) -> str:
+        """Of rows that do not decode."""
+        return self.quarantine or f"{self.state_folder.rstrip('/')}/quarantine"

@@ -1,0 +1,1 @@
+"""Where an archive goes: Parquet, Delta, Iceberg."""

@@ -1,0 +1,219 @@
+"""The job: reads a store's log and queues in parallel and tells what does not fit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kerolox.inspect.places import LogFile, file_at
+from kerolox.spark.jobs.audit.compare import damages, entry_findings, gaps, newest, queued
+from kerolox.spark.jobs.audit.options import AuditFinding, AuditOptions, AuditSummary
+from kerolox.spark.jobs.audit.reading import ENTRY_SCHEMA, LOG_SCHEMA, EntryReader, LogReader
+from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.progress import Progress, Step
+from kerolox.spark.jobs.report import Bars, Figures, Report, Section, Table
+from kerolox.spark.store.ends import find_log_end
+from kerolox.spark.store.files.listing import StoreListing, list_store
+from kerolox.spark.store.files.queues import QueueRange, StoreQueue, queue_ids, queue_path
+from kerolox.spark.store.plan import known_topics, queue_groups
+from kerolox.spark.store.scan import plan_splits
+from kerolox.store.layout import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+__all__ = ["JOB", "AuditOptions", "audit"]
+
+_MIB = 1024 * 1024
+
+_OF_LOG = ("damage", "crc")
+
+
+def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> AuditSummary:
+    """Read a store whole and hold its parts against each other. Nothing is written.
+
+    A store that a broker writes to is read up to where its queues show messages.
+
+    Raises:
+        StoreError: it is no store.
+        OSError: it can't be read.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as sql
+
+    started = time.monotonic()
+    progress(Step("listing the store"))
+    listing = list_store(options.store)
+    end = find_log_end(listing)
+    splits = plan_splits(listing.start, end.offset, listing.files, options.split_mib * _MIB)
+    reader = LogReader(options.store, listing.files, end.offset, tuple(splits))
+    progress(Step("reading the log", total=end.offset - listing.start, unit="bytes"))
+    parts = _numbered(spark, len(splits), reader, LOG_SCHEMA).persist(StorageLevel.DISK_ONLY)
+    kept_tables = [parts]
+    topics = sorted(known_topics(listing) or ())
+    ranges = _ranges(listing)
+    try:
+        records = parts.where(sql.col("reason").isNull())
+        with_queue = queued(records, _names(spark, topics))
+        places = newest(with_queue).persist(StorageLevel.DISK_ONLY)
+        groups = tuple(tuple(group) for group in queue_groups(ranges))
+        entry_reader = EntryReader(options.store, listing.queue_folder or "", groups)
+        entries = _numbered(spark, len(groups), entry_reader, ENTRY_SCHEMA)
+        entries = entries.persist(StorageLevel.DISK_ONLY)
+        kept_tables += [places, entries]
+        bounds = (listing.start, end.offset)
+        found = damages(parts).union(gaps(places))
+        if listing.queue_folder is not None:
+            found = found.union(entry_findings(places, entries, records, bounds))
+        figures = _figures(records, with_queue, places, entries, listing.start)
+        progress(Step("holding records and queues against each other"))
+        counts, kept = _kept(found, options.top)
+        faults = listing.faults
+        findings = [
+            AuditFinding(kind="file", path=listing.location, position=-1, text=text)
+            for text in faults[: options.top]
+        ]
+        findings += [_placed(row, listing) for row in kept]
+        return AuditSummary(
+            seconds=time.monotonic() - started,
+            store=listing.location,
+            log_bytes=end.offset - listing.start,
+            queues=len(ranges),
+            torn_tail_bytes=0 if end.tail is None else end.tail.length,
+            counts={**({"file": len(faults)} if faults else {}), **counts},
+            findings=tuple(findings),
+            **figures,
+        )
+    finally:
+        for table in kept_tables:
+            table.unpersist()
+
+
+def _numbered(
+    spark: SparkSession, count: int, read: LogReader | EntryReader, schema: str
+) -> DataFrame:
+    """What ``read`` makes of the numbers below ``count``, a task for each."""
+    numbers = spark.range(0, count, 1, max(count, 1))
+    return numbers.mapInArrow(read, schema)
+
+
+def _names(spark: SparkSession, topics: list[str]) -> DataFrame:
+    return spark.createDataFrame([(topic,) for topic in topics], "topic string")
+
+
+def _ranges(listing: StoreListing) -> list[QueueRange]:
+    folder = listing.queue_folder
+    if folder is None:
+        return []
+    topics = sorted(each.name for each in listing.disk.children(folder) if not each.is_file)
+    return [
+        QueueRange(
+            topic,
+            queue_id,
+            *StoreQueue(listing.disk, queue_path(folder, topic, queue_id)).bounds(),
+        )
+        for topic in topics
+        for queue_id in queue_ids(listing.disk, folder, topic)
+    ]
+
+
+def _figures(
+    records: DataFrame, with_queue: DataFrame, places: DataFrame, entries: DataFrame, start: int
+) -> dict[str, int]:
+    from pyspark.sql import functions as sql
+
+    (count,) = records.agg(sql.count("*")).collect()[0]
+    in_queues, in_places = places.agg(
+        sql.coalesce(sql.sum("times"), sql.lit(0)), sql.count("*")
+    ).collect()[0]
+    entry_count, expired = entries.agg(
+        sql.count("*"), sql.count_if(sql.col("entryPhysical") < start)
+    ).collect()[0]
+    keyed = with_queue.where(sql.col("uniqKey").isNotNull()).groupBy("topic", "uniqKey").count()
+    (repeated,) = keyed.agg(sql.coalesce(sql.sum(sql.col("count") - 1), sql.lit(0))).collect()[0]
+    return {
+        "records": count,
+        "queue_entries": entry_count,
+        "expired_entries": expired,
+        "reused_offsets": in_queues - in_places,
+        "repeated_messages": repeated,
+        "unqueued_records": count - in_queues,
+    }
+
+
+def _kept(found: DataFrame, top: int) -> tuple[dict[str, int], list[Row]]:
+    """Findings by kind, and the first ones of each."""
+    from pyspark import StorageLevel
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    found = found.persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+        order = Window.partitionBy("kind").orderBy("physical", "topic", "queueId", "queueOffset")
+        first = found.withColumn("number", sql.row_number().over(order))
+        rows = first.where(sql.col("number") <= top).orderBy("kind", "number").collect()
+        return dict(sorted(counts.items())), rows
+    finally:
+        found.unpersist()
+
+
+def _placed(row: Row, listing: StoreListing) -> AuditFinding:
+    """A finding with its file: of the log, or of the queue whose entry it is about."""
+    kind = row["kind"]
+    if kind in _OF_LOG:
+        file = file_at(listing.files, row["physical"])
+        path, position = _place_in(file, row["physical"], listing.location)
+    else:
+        folder = queue_path(listing.queue_folder or "", row["topic"], row["queueId"])
+        byte = row["queueOffset"] * ENTRY_BYTES
+        files = StoreQueue(listing.disk, folder).files
+        path, position = _place_in(file_at(files, byte), byte, folder)
+    return AuditFinding(kind=kind, path=path, position=position, text=row["text"])
+
+
+def _place_in(file: LogFile | None, position: int, otherwise: str) -> tuple[str, int]:
+    return (otherwise, -1) if file is None else (file.path, position - file.start)
+
+
+def page(summary: AuditSummary) -> Report:
+    """The page of a summary."""
+    numbers = {
+        "records": summary.records,
+        "bytes of the log": summary.log_bytes,
+        "queues": summary.queues,
+        "queue entries": summary.queue_entries,
+        "findings": sum(summary.counts.values()),
+        "torn tail, bytes": summary.torn_tail_bytes,
+        "repeated messages": summary.repeated_messages,
+    }
+    rows = [(each.kind, each.path, each.position, each.text) for each in summary.findings]
+    columns = ("kind", "file", "byte", "what")
+    return Report(
+        "Audit of a store",
+        summary.store,
+        (
+            Section("In all", (Figures(tuple(numbers.items())),)),
+            Section(
+                "Findings",
+                (
+                    Bars("findings by kind", tuple(summary.counts.items())),
+                    Table("the first ones of each kind", columns, rows),
+                ),
+            ),
+        ),
+    )
+
+
+JOB = Job(
+    name="audit",
+    help="""Read a store whole, in parallel: every record's CRC, gaps and repetitions, queues
+    against the log. Nothing is written. Exits with 1 when something does not fit.
+
+    \b
+      kerolox spark audit --store /var/lib/kerolox/store --report audit.html
+    """,
+    options=AuditOptions,
+    run=audit,
+    report=page,
+)

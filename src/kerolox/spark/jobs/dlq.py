@@ -1,0 +1,257 @@
+"""``kerolox spark dlq``: the dead letters of consumer groups: whose, of what, why, since when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON
+from kerolox.message import PropertyKey
+from kerolox.protocol.names import DLQ_PREFIX
+from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
+from kerolox.spark.jobs.frame.options import option
+from kerolox.spark.jobs.frame.progress import Progress, Step
+from kerolox.spark.jobs.frame.summary import Summary
+from kerolox.spark.jobs.report import Bars, Figures, Report, Section, Table
+from kerolox.text import time_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+COLUMNS = (
+    "topic",
+    "storeTimestamp",
+    "bornTimestamp",
+    "tags",
+    "keys",
+    "uniqKey",
+    "reconsumeTimes",
+    "properties",
+)
+
+TOP_DEFAULT, TOP_MAX = 50, 1000
+
+SAMPLES_DEFAULT = 20
+
+TEXT_CHARACTERS_MAX = 200
+"""Characters kept of a reason or of keys, which may be long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterOptions(SpanOptions):
+    """Options of ``dlq``."""
+
+    groups: tuple[str, ...] = field(
+        metadata=option("consumer group; may be repeated", flag="group")
+    )
+    top: int = field(
+        default=TOP_DEFAULT,
+        metadata=option("most lines of each table", minimum=1, maximum=TOP_MAX),
+    )
+    samples: int = field(
+        default=SAMPLES_DEFAULT,
+        metadata=option("most messages that are shown, the newest", minimum=0, maximum=TOP_MAX),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterCount:
+    """Dead letters of one group, topic and reason. An empty reason: the client gave none, as after
+    the last of its tries."""
+
+    group: str
+    topic: str
+    reason: str
+    messages: int
+    oldest_ms: int
+    newest_ms: int
+    tries_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One of the newest. ``message_id``: as the producer gave it."""
+
+    group: str
+    topic: str
+    message_id: str
+    keys: str
+    tags: str
+    reason: str
+    born_ms: int
+    dead_ms: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterSummary(Summary):
+    """What ``dlq`` found; ``counts`` are the largest, ``newest`` the samples."""
+
+    job: ClassVar[str] = "dlq"
+
+    messages: int
+    groups: tuple[str, ...]
+    """Those that were asked for."""
+    counts: tuple[DeadLetterCount, ...]
+    newest: tuple[DeadLetter, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 when there are dead letters."""
+        return 1 if self.messages else 0
+
+
+def dead_letters(
+    spark: SparkSession, options: DeadLetterOptions, progress: Progress
+) -> DeadLetterSummary:
+    """Count the dead letters of the groups by topic and reason.
+
+    Raises:
+        ConfigError, JobError: nothing can be read.
+    """
+    from pyspark.sql import functions as sql
+
+    started = time.monotonic()
+    progress(Step("counting dead letters"))
+    topics = [DLQ_PREFIX + group for group in options.groups]
+    letters = _letters(read_messages(spark, options, COLUMNS, topics))
+    by_reason = letters.groupBy("group", "topic", "reason").agg(
+        sql.count("*").alias("messages"),
+        sql.min("dead").alias("oldest"),
+        sql.max("dead").alias("newest"),
+        sql.max("tries").alias("tries"),
+    )
+    counts = by_reason.persist()
+    try:
+        (total,) = counts.agg(sql.sum("messages").alias("messages")).collect()
+        most = counts.orderBy(sql.desc("messages"), "group", "topic", "reason").limit(options.top)
+        return DeadLetterSummary(
+            seconds=time.monotonic() - started,
+            messages=total["messages"] or 0,
+            groups=options.groups,
+            counts=tuple(_count(row) for row in most.collect()),
+            newest=_newest(letters, options.samples if total["messages"] else 0),
+        )
+    finally:
+        counts.unpersist()
+
+
+def _letters(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    def said(name: str) -> Column:
+        text = sql.coalesce(sql.col("properties")[name], sql.lit(""))
+        return sql.left(text, sql.lit(TEXT_CHARACTERS_MAX))
+
+    return rows.select(
+        sql.expr(f"substring(topic, {len(DLQ_PREFIX) + 1})").alias("group"),
+        said(PropertyKey.RETRY_TOPIC).alias("topic"),
+        said(DEAD_LETTER_REASON).alias("reason"),
+        sql.unix_millis("storeTimestamp").alias("dead"),
+        sql.unix_millis("bornTimestamp").alias("born"),
+        sql.col("reconsumeTimes").alias("tries"),
+        sql.left(sql.coalesce("tags", sql.lit("")), sql.lit(TEXT_CHARACTERS_MAX)).alias("tags"),
+        sql.left(sql.coalesce("keys", sql.lit("")), sql.lit(TEXT_CHARACTERS_MAX)).alias("keys"),
+        sql.coalesce(said(PropertyKey.ORIGIN_MESSAGE_ID), "uniqKey").alias("id"),
+    )
+
+
+def _newest(letters: DataFrame, count: int) -> tuple[DeadLetter, ...]:
+    from pyspark.sql import functions as sql
+
+    if not count:
+        return ()
+    rows = letters.orderBy(sql.desc("dead"), "id").limit(count).collect()
+    return tuple(
+        DeadLetter(
+            group=row["group"],
+            topic=row["topic"],
+            message_id=row["id"] or "",
+            keys=row["keys"],
+            tags=row["tags"],
+            reason=row["reason"],
+            born_ms=row["born"],
+            dead_ms=row["dead"],
+            tries=row["tries"],
+        )
+        for row in rows
+    )
+
+
+def _count(row: Row) -> DeadLetterCount:
+    return DeadLetterCount(
+        group=row["group"],
+        topic=row["topic"],
+        reason=row["reason"],
+        messages=row["messages"],
+        oldest_ms=row["oldest"],
+        newest_ms=row["newest"],
+        tries_max=row["tries"],
+    )
+
+
+def page(summary: DeadLetterSummary) -> Report:
+    """The page of a summary."""
+    counts = Table(
+        "by group, topic and reason",
+        ("group", "topic", "reason", "messages", "oldest", "newest", "most tries"),
+        [
+            (
+                each.group,
+                each.topic,
+                each.reason or "(none given)",
+                each.messages,
+                time_text(each.oldest_ms),
+                time_text(each.newest_ms),
+                each.tries_max,
+            )
+            for each in summary.counts
+        ],
+    )
+    newest = Table(
+        "the newest",
+        ("dead since", "group", "topic", "message id", "keys", "tags", "tries", "reason"),
+        [
+            (
+                time_text(each.dead_ms),
+                each.group,
+                each.topic,
+                each.message_id,
+                each.keys,
+                each.tags,
+                each.tries,
+                each.reason,
+            )
+            for each in summary.newest
+        ],
+    )
+    bars = [(f"{each.group} {each.topic}", each.messages) for each in summary.counts]
+    return Report(
+        "Dead letters",
+        ", ".join(summary.groups),
+        (
+            Section(
+                "In all",
+                (Figures((("messages", summary.messages),)), Bars("messages", bars), counts),
+            ),
+            Section("Messages", (newest,)),
+        ),
+    )
+
+
+JOB = Job(
+    name="dlq",
+    help="""Count the dead letters of consumer groups by topic and reason.
+
+    To send them again, replay the topic %DLQ%GROUP. Exits with 1 when there are some.
+
+    \b
+      kerolox spark dlq --group billing --report dead-letters.html
+      kerolox spark dlq --group billing --store /var/lib/kerolox/store -o json
+    """,
+    options=DeadLetterOptions,
+    run=dead_letters,
+    report=page,
+)

@@ -1,0 +1,1 @@
+"""What all jobs share: checked options, progress, summaries, errors, the session."""

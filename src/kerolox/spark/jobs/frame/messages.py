@@ -1,0 +1,86 @@
+"""Options of jobs that read messages, of topics or of a store, and the rows that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kerolox.spark.jobs.frame.cluster import ClusterOptions
+from kerolox.spark.jobs.frame.options import option, option_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanOptions(ClusterOptions):
+    """From where, and from when, a job reads messages."""
+
+    store: str | None = field(
+        default=None,
+        metadata=option("folder or URI of a store to read in place of brokers", metavar="PATH"),
+    )
+    since: int | None = field(
+        default=None, metadata=option("only messages stored since then", is_time=True)
+    )
+    until: int | None = field(
+        default=None, metadata=option("only messages stored before then", is_time=True)
+    )
+
+    def check(self) -> None:
+        """The span of time has a length."""
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise option_error(self, "until", f"{self.until} is not after --since {self.since}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOptions(SpanOptions):
+    """Which messages a job reads: those of topics, or of all topics of a store."""
+
+    topics: tuple[str, ...] = field(
+        default=(), metadata=option("topic to read; may be repeated", flag="topic")
+    )
+
+    def check(self) -> None:
+        """Something to read."""
+        SpanOptions.check(self)
+        if not self.topics and self.store is None:
+            raise option_error(self, "topics", "name a topic, or a store with --store")
+
+
+def read_messages(
+    spark: SparkSession,
+    options: SpanOptions,
+    columns: Sequence[str],
+    topics: Sequence[str],
+) -> DataFrame:
+    """The messages that the options name, as a table of these columns.
+
+    Args:
+        spark: the session.
+        options: which messages.
+        columns: of the source (:mod:`kerolox.spark.rows.schema`).
+        topics: which; none: all of a store.
+    """
+    from pyspark.sql import functions as sql
+
+    wanted = [*columns, *({"storeTimestamp"} - set(columns))]
+    if options.store is None:
+        reader = spark.read.format("rocketmq").options(**options.source_options())
+    else:
+        reader = spark.read.format("rocketmq-store").option("path", options.store)
+    # The sources leave out most of what is not of this time; the rest is left out here.
+    if options.since is not None:
+        reader = reader.option("startingTimestamp", options.since)
+    if options.until is not None:
+        reader = reader.option("endingTimestamp", options.until)
+    if topics:
+        reader = reader.option("subscribe", ",".join(topics))
+    rows = reader.option("columns", ",".join(wanted)).load()
+    stored = sql.unix_millis("storeTimestamp")
+    if options.since is not None:
+        rows = rows.where(stored >= options.since)
+    if options.until is not None:
+        rows = rows.where(stored < options.until)
+    return rows.select(*columns)

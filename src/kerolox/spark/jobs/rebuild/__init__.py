@@ -1,0 +1,6 @@
+"""``kerolox spark rebuild``: queues and index made anew from a log (``ReputMessageService``)."""
+
+from kerolox.spark.jobs.rebuild.job import JOB, rebuild
+from kerolox.spark.jobs.rebuild.options import RebuildOptions
+
+__all__ = ["JOB", "RebuildOptions", "rebuild"]

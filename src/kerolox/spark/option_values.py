@@ -1,0 +1,242 @@
+"""Checks of option texts that all formats share: ``rocketmq`` to read and write, stores, jobs.
+
+Spark hands option names over in lower case and compares them without regard to case; so does this
+module. An option that nobody knows is an error that names the nearest one, since a misspelt
+``startingOffsets`` would otherwise mean the default. Each error names the option, what was wrong
+with its text and what to write. Secrets never stand in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.client.aio.network.identity import checked_addresses
+from kerolox.config import nearest
+from kerolox.errors import ConfigError
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
+from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from enum import Enum
+
+    _Choice = TypeVar("_Choice", bound=Enum)
+
+CONNECTION_OPTIONS = {
+    "nameServer": "addresses of the name servers, host:port, several joined by ';' (required)",
+    "accessKey": "account that requests are signed with, for brokers with aclEnable",
+    "secretKey": "its secret; Spark shows neither",
+    "securityToken": "of a temporary account",
+    "tls": "true: encrypt connections; default false, or true with another option of TLS",
+    "tlsCaFile": "PEM file of the authorities that are trusted; default: the system's",
+    "tlsCertificateFile": "PEM file of our certificate, for servers that ask for one",
+    "tlsKeyFile": "PEM file of its private key; default: in the certificate's file",
+    "tlsKeyPassword": "what the private key is encrypted with",
+    "tlsVerify": "true (default): check the servers' certificates",
+    "tlsCheckHostName": "true (default): they must be for the host or address connected to",
+}
+"""The options of all formats that connect to servers, with their meaning."""
+
+OF_SPARK = frozenset(("checkpointlocation", "path"))
+"""Options that Spark hands to a sink beside those that its user wrote for the format."""
+
+WHOLE_MAX = 2**63 - 1
+"""No number of an option is larger: offsets, times and counts are 64 bits wide."""
+
+_BOOLEANS = {"true": True, "false": False}
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_NUMBER_WITH_UNIT = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_DIGITS_MAX = 19
+
+
+class OptionValues:
+    """The options that a user gave one query, by their canonical names; read by kind.
+
+    Args:
+        format_name: for errors.
+        known: every option of the format with its meaning.
+        given: what Spark hands over, names in any case.
+        ignored: further names, in lower case, that are no mistake.
+
+    Raises:
+        ConfigError: an option that the format does not have; names the nearest one.
+    """
+
+    def __init__(
+        self,
+        format_name: str,
+        known: Mapping[str, str],
+        given: Mapping[str, str],
+        *,
+        ignored: Collection[str] = (),
+    ) -> None:
+        self._known = known
+        self._given: dict[str, str] = {}
+        canonical = {name.lower(): name for name in known}
+        for name, value in given.items():
+            found = canonical.get(name.lower())
+            if found is not None:
+                self._given[found] = str(value)
+            elif name.lower() not in ignored:
+                near = nearest(name, known)
+                hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
+                raise ConfigError(f"format {format_name} has no option {name!r}; {hint}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str, default: str = "") -> str:
+        """The text without space around it; an empty one is the default."""
+        return self._given.get(name, "").strip() or default
+
+    def raw(self, name: str) -> str | None:
+        """The text as it was given; None: it was not."""
+        return self._given.get(name)
+
+    def required(self, name: str) -> str:
+        """The text of an option that must be given."""
+        if name not in self._given:
+            raise ConfigError(f"option {name} is missing: {self._known[name]}")
+        return self._given[name]
+
+    def items(self, name: str, separator: str = ",") -> tuple[str, ...]:
+        """The parts of a list, trimmed, each once, empty ones left out."""
+        parts = (part.strip() for part in self._given.get(name, "").split(separator))
+        return tuple(dict.fromkeys(part for part in parts if part))
+
+    def positive(self, name: str, *, maximum: int = WHOLE_MAX) -> int | None:
+        """A whole number from 1 up; None: not given."""
+        return self.whole(name, minimum=1, maximum=maximum)
+
+    def whole(self, name: str, *, minimum: int = 0, maximum: int = WHOLE_MAX) -> int | None:
+        """A whole number in plain digits; None: not given."""
+        if name not in self._given:
+            return None
+        text = self._given[name].strip()
+        value = int(text) if _is_digits(text) else -1
+        if not minimum <= value <= maximum:
+            upper = "up" if maximum == WHOLE_MAX else f"to {maximum}"
+            raise ConfigError(
+                f"option {name}={printable(text)!r} must be a whole number from {minimum} {upper}"
+            )
+        return value
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false``, in any case."""
+        text = self._given.get(name, str(default)).strip().lower()
+        if text not in _BOOLEANS:
+            raise ConfigError(f"option {name}={printable(text)!r} must be true or false")
+        return _BOOLEANS[text]
+
+    def choice(self, name: str, default: _Choice) -> _Choice:
+        """The member of ``default``'s enumeration whose value is the text, in any case."""
+        text = self._given.get(name, str(default.value)).strip().lower()
+        members = {str(each.value).lower(): each for each in type(default)}
+        if text not in members:
+            first, last = ", ".join(list(members)[:-1]), list(members)[-1]
+            raise ConfigError(f"option {name}={printable(text)!r} must be {first} or {last}")
+        return members[text]
+
+    def byte_size(self, name: str) -> int | None:
+        """Bytes, from 1 up, as ``500000``, ``64k``, ``100m``, ``2g``; None: not given."""
+        value = self._with_unit(name, _UNIT_BYTES)
+        if value is not None and not 1 <= value <= WHOLE_MAX:
+            raise ConfigError(
+                f"option {name}={self._shown(name)} must be bytes from 1 up, as in 500000, 64k, "
+                "100m or 2g"
+            )
+        return value
+
+    def duration_ms(self, name: str) -> int | None:
+        """Milliseconds, from 1 up: ``500``, ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; None: not
+        given."""
+        value = self._with_unit(name, {"": 1, **_UNIT_MS})
+        if value is not None and not 1 <= value <= WHOLE_MAX:
+            raise ConfigError(
+                f"option {name}={self._shown(name)} must be a time from 1 ms up, as in 500ms, "
+                "30s, 15m, 2h or 1d; without a unit it is milliseconds"
+            )
+        return value
+
+    def timestamp_ms(self, name: str) -> int | None:
+        """A moment in milliseconds since 1970, or in ISO 8601 with its zone; None: not given."""
+        if name not in self._given:
+            return None
+        text = self._given[name].strip()
+        if _is_digits(text) and int(text) <= WHOLE_MAX:
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is not None and moment.timestamp() >= 0:
+                return round(moment.timestamp() * 1000)
+        except (ValueError, OverflowError):
+            pass
+        raise ConfigError(
+            f"option {name}={self._shown(name)} must be milliseconds since 1970, or a time with "
+            "its zone as in 2026-01-31T18:00:00Z"
+        )
+
+    def name_servers(self, name: str = "nameServer") -> tuple[str, ...]:
+        """Addresses ``host:port``, joined by ``;`` or ``,``; at least one."""
+        text = self.required(name).replace(",", ";")
+        found = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+        if not found:
+            raise ConfigError(f"option {name} is empty; write host:port, as in 127.0.0.1:9876")
+        try:
+            return checked_addresses(found)
+        except ConfigError as error:
+            raise ConfigError(f"option {name}: {error}") from None
+
+    def credentials(self) -> Credentials | None:
+        """The account of ``accessKey``, ``secretKey`` and ``securityToken``; None: none given."""
+        access_key, secret_key = self.text("accessKey"), self.text("secretKey")
+        token = self.text("securityToken")
+        if not (access_key or secret_key or token):
+            return None
+        for name, value in (("accessKey", access_key), ("secretKey", secret_key)):
+            if not value:
+                raise ConfigError(
+                    f"option {name} is missing: an account has accessKey and secretKey"
+                )
+        return Credentials(access_key, secret_key, token)
+
+    def tls(self) -> bool | TlsSettings:
+        """What the options that begin with ``tls`` say; False: no TLS."""
+        further = [name for name in self._given if name.startswith("tls") and name != "tls"]
+        if not self.boolean("tls", default=bool(further)):
+            if further:
+                raise ConfigError(
+                    f"option {further[0]} is given, but tls=false; leave one of them out"
+                )
+            return False
+        if "tlsKeyFile" in self and "tlsCertificateFile" not in self:
+            raise ConfigError(
+                "option tlsKeyFile is given, but not tlsCertificateFile that it belongs to"
+            )
+        return TlsSettings(
+            ca=self.raw("tlsCaFile"),
+            certificate=self.raw("tlsCertificateFile"),
+            key=self.raw("tlsKeyFile"),
+            key_password=self.raw("tlsKeyPassword"),
+            verify=self.boolean("tlsVerify", default=True),
+            check_host_name=self.boolean("tlsCheckHostName", default=True),
+        )
+
+    def _with_unit(self, name: str, units: Mapping[str, int]) -> int | None:
+        """None: not given; 0: not readable."""
+        if name not in self._given:
+            return None
+        found = _NUMBER_WITH_UNIT.fullmatch(self._given[name].strip().lower())
+        unit = units.get(found[2]) if found else None
+        return int(found[1]) * unit if found and unit else 0
+
+    def _shown(self, name: str) -> str:
+        return repr(printable(self._given[name].strip()))
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX

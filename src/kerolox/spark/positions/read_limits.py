@@ -1,0 +1,48 @@
+"""How Spark bounds a micro-batch, and what stands in where PySpark can't (4.1)."""
+
+from __future__ import annotations
+
+from kerolox.errors import ConfigError
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_READ_LIMITS = True
+except ImportError:  # PySpark 4.1
+    HAS_READ_LIMITS = False
+    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in where PySpark has none; Spark then reads everything in one batch."""
+
+
+__all__ = [
+    "HAS_READ_LIMITS",
+    "ReadAllAvailable",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "check_limit",
+]
+
+
+def check_limit(option: str, value: int | None, *, has_limits: bool = HAS_READ_LIMITS) -> None:
+    """Refuse a bound of micro-batches that Spark would not keep.
+
+    A run with ``availableNow`` has one batch in PySpark 4.1. A bound would end it too soon.
+
+    Args:
+        option: its name.
+        value: what it says; None or 0: no bound.
+        has_limits: whether PySpark has bounds.
+
+    Raises:
+        ConfigError: there is a bound, and PySpark has none.
+    """
+    if value and not has_limits:
+        raise ConfigError(f"option {option} needs PySpark 4.2 or newer; leave it out or upgrade")

@@ -1,0 +1,1 @@
+"""Exactly once: halves, which of them count, and their ends."""

@@ -1,0 +1,1 @@
+"""Where a store's files are: disks, folders, consume queues."""

@@ -1,0 +1,52 @@
+"""Sources and sink on a standalone cluster whose workers have Kerolox installed, or get it."""
+
+from __future__ import annotations
+
+import tarfile
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.environments import OWN, PYTHONS, Environment, build
+from tests.spark.piped import SECRET, check_found, run_pipeline
+from tests.support.bare_python import bare_python
+from tests.support.programs import RUNS_ALL
+from tests.support.servers.sparks import standalone_cluster, told, user_variables
+
+pytestmark = pytest.mark.xdist_group("spark-restarts")
+
+
+def test_a_cluster_of_two_workers_reads_and_writes_each_message_once(topics, tmp_path):
+    python = bare_python(tmp_path / "installed", formats=True)
+    variables = user_variables(python)
+    with standalone_cluster(tmp_path / "cluster", variables) as master:
+        found = run_pipeline([python], variables, master, topics, tmp_path / "driver")
+    check_found(found)
+    events = told(tmp_path / "driver")
+    assert "rocketmq" in events
+    assert SECRET not in events
+    workers = {Path(folder).relative_to(tmp_path).parts[1] for folder in found["folders"]}
+    assert workers == {"worker-1", "worker-2"}
+
+
+@pytest.mark.skipif(not RUNS_ALL, reason="builds wheels; KEROLOX_SOFTWARE=all runs it")
+def test_a_cluster_without_packages_gets_them_by_an_archive(topics, tmp_path):
+    made = Environment(tmp_path / "made", PYTHONS[OWN])
+    made.install(*build(tmp_path / "dist", only="kerolox"), "pyarrow", "pandas")
+    archive = tmp_path / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        packed.add(made.folder, ".")
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    # Planning runs on the driver's machine by the same path as the tasks.
+    (driver / "environment").symlink_to(made.folder)
+    variables = user_variables("./environment/bin/python")
+    variables["SPARK_HOME"] = str(files("pyspark"))
+    submit = [f"{variables['SPARK_HOME']}/bin/spark-submit"]
+    submit += ["--archives", f"{archive}#environment"]
+    with standalone_cluster(tmp_path / "cluster", variables) as master:
+        found = run_pipeline([*submit, "--master", master], variables, master, topics, driver)
+    check_found(found)
+    for folder in found["folders"]:
+        assert (Path(folder) / "environment" / "pyvenv.cfg").is_file()

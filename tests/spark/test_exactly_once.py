@@ -1,0 +1,159 @@
+"""One query whose driver is killed again and again, into Parquet: each message is there once.
+
+By default one driver is killed (``KEROLOX_SPARK_ROUNDS``: as many as that). With
+``KEROLOX_SOFTWARE=all`` twenty are, each with two executors and speculation. In turn executors are
+killed too, broker and name servers are killed and started again, and queues are added, all while
+messages are sent.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.spark.servers import Servers
+from tests.support.clients.spark import SECONDS_OF_SPARK, Sending, Sent, Topics
+from tests.support.eventually import wait_until
+from tests.support.programs import RUNS_ALL
+
+HERE = Path(__file__).parent
+KILLS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "20" if RUNS_ALL else "1"))
+MASTER = "local-cluster[2,1,768]" if RUNS_ALL else "local[2]"
+PER_BATCH = 60
+BATCHES_MAX = 4
+"""A driver does at most so many batches before it is killed."""
+
+pytestmark = pytest.mark.timeout(600 + 120 * KILLS)
+
+
+class LateWorkerError(Exception):
+    """Spark gives a Python process ten seconds to start: then another driver has to do it."""
+
+
+class Driver:
+    """A driver in a process group of its own, with its executors and workers."""
+
+    def __init__(self, name_server: str, topic: str, folder: Path, number: int) -> None:
+        self.folder, self.log = folder, folder / f"log-{number}"
+        self.running = folder / "running"
+        self.running.unlink(missing_ok=True)
+        program = [sys.executable, str(HERE / "read_on.py")]
+        path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
+        with self.log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [*program, name_server, topic, str(folder), MASTER, str(PER_BATCH)],
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": path},
+            )
+
+    def wait_for(self, condition, what: str) -> None:
+        """Wait for something, as long as the driver lives."""
+        wait_until(
+            lambda: condition() or self.process.poll() is not None,
+            seconds=2 * SECONDS_OF_SPARK,
+            what=what,
+        )
+        if self.process.poll() is not None:
+            log = self.log.read_text()
+            if "Python worker failed to connect back" in log:
+                raise LateWorkerError
+            raise AssertionError(f"the driver ended by itself: {log[-10_000:]}")
+
+    def commits(self) -> int:
+        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+    def kill_executors(self) -> None:
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                is_ours = os.getpgid(int(each.name)) == self.process.pid
+                if is_ours and b"CoarseGrainedExecutorBackend" in (each / "cmdline").read_bytes():
+                    os.kill(int(each.name), signal.SIGKILL)
+
+    def kill(self) -> None:
+        """As on a machine that fails: the JVMs and their Python workers die with it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
+
+
+def test_each_message_is_in_the_table_once_whatever_is_killed(
+    spark, spark_environment, tmp_path_factory
+):
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    folder = tmp_path_factory.mktemp("exactly-once")
+    with ExitStack() as stack:
+        servers = Servers(tmp_path_factory.mktemp("exactly-once-servers"))
+        for server in servers.all:
+            stack.enter_context(server)
+        topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
+        topic = topics.create(f"once-{uuid.uuid4().hex[:12]}")
+        sending = stack.enter_context(Sending(topics.broker, topic))
+        more: list[tuple[int, int]] = []
+        number = 0
+        while number < KILLS:
+            driver = Driver(servers.name_server, topic, folder, number)
+            try:
+                more += end_one_way(driver, number, chance, servers, topics, topic)
+                number += 1
+            except LateWorkerError:
+                continue
+            finally:
+                driver.kill()
+        sent = [*sending.acknowledged, *more]
+        stream = spark.readStream.format("rocketmq").options(
+            nameServer=servers.name_server,
+            subscribe=topic,
+            startingOffsets="earliest",  # a driver may be killed before it has planned a batch
+            columns="queueId,queueOffset,body",
+        )
+        writer = stream.load().writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        assert writer.start(str(folder / "table")).awaitTermination(SECONDS_OF_SPARK)
+    rows = spark.read.parquet(str(folder / "table")).select("queueId", "queueOffset").collect()
+    places = [(row.queueId, row.queueOffset) for row in rows]
+    assert len(places) == len(set(places)), f"a message is there twice; seed {seed}"
+    assert set(sent) - set(places) == set(), f"a message is missing; seed {seed}"
+
+
+def end_one_way(
+    driver: Driver,
+    number: int,
+    chance: random.Random,
+    servers: Servers,
+    topics: Topics,
+    topic: str,
+) -> list[tuple[int, int]]:
+    """Wait for some batches, have something else fail or change at times, and return a moment
+    later; the places of messages that were sent besides."""
+    more: list[tuple[int, int]] = []
+    target = driver.commits() + chance.randrange(BATCHES_MAX)
+    driver.wait_for(driver.running.exists, "a query that runs")
+    driver.wait_for(lambda: driver.commits() >= target, f"batch {target}")
+    if RUNS_ALL:
+        what = number % 4
+        if what == 0:
+            driver.kill_executors()
+        elif what == 1:
+            servers.end(servers.broker, "kill")
+            servers.broker.__enter__()
+        elif what == 2:
+            for server in servers.names:
+                servers.end(server, "kill")
+                server.__enter__()
+        else:
+            topics.create(topic, queues=4 + number)
+            sent = topics.send(topic, [Sent(b"0", queue_id=3 + number) for _ in range(9)])
+            more = [(each.queue_id, each.queue_offset) for each in sent]
+        driver.wait_for(lambda: driver.commits() > target, "a batch after that")
+    threading.Event().wait(chance.random() / 2)
+    return more
