@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from _pytest.nodeid import NodeId
 
+from tests.support import spark_versions
+
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "pycache"
@@ -20,6 +22,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE))
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+
+if spark_versions.VARIABLE in os.environ:
+    spark_versions.use_pyspark(os.environ[spark_versions.VARIABLE])
 
 LONG_FIRST = (
     *("spark", "tests/spark", "java-versions", "java", "tests/store_compat", "wheels", "go"),

@@ -214,7 +214,9 @@ def _sends() -> Iterator[Case]:
     yield of_send("send to the default topic", b="TBW102")
     yield of_send("send to a retry topic", b=f"%RETRY%{GROUP}", j="2")
     yield of_send("send to a retry topic unknown", b="%RETRY%nobody", j="2")
-    yield of_send("send with a flag that is said to be a batch", code=320, m="true")
+    yield of_send(
+        "send with a flag that is said to be a batch", code=RequestCode.SEND_BATCH_MESSAGE, m="true"
+    )
     yield of_send("send a sys flag unknown", f="1024")
     yield of_send("send with a negative time", g="-1")
 

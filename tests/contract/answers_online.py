@@ -211,7 +211,7 @@ def _batches() -> Iterator[Case]:
         "to a topic unknown": {"b": "AnswersBatch2"},
     }.items():
         fields = {"b": BATCHES, "m": "true", "i": "", **members}
-        case = of_send(f"send a batch {name}", batch, 320, **fields)
+        case = of_send(f"send a batch {name}", batch, RequestCode.SEND_BATCH_MESSAGE, **fields)
         yield replace(case, volatile=frozenset(("queueId",)))
     yield replace(of_pull("pull a batch", topic=BATCHES, sysFlag="4"), reads_back=True)
 

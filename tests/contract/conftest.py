@@ -1,4 +1,7 @@
-"""The tests of this folder run against our broker and against the Java broker."""
+"""The tests of this folder run against our broker and against the Java broker.
+
+On the Java broker a part of them runs by default, and all with ``KEROLOX_SOFTWARE=all``.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from kerolox.client import Producer, PushConsumer, PushConsumerSettings
+from kerolox.client import Producer, ProducerSettings, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
 from tests.support.eventually import until
+from tests.support.programs import RUNS_ALL
 from tests.support.servers.clusters import cluster, java_cluster, our_cluster
 from tests.support.servers.patience import lift_time_limits
 
@@ -26,12 +30,40 @@ __all__ = ["cluster", "java_cluster", "our_cluster"]
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+ON_JAVA_BY_DEFAULT = frozenset(
+    (
+        "test_clients_blocking.py",
+        "test_clients_consume.py",
+        "test_clients_orderly.py",
+        "test_clients_send.py",
+        "test_clients_transactions.py",
+        "test_clients_ways.py",
+        "test_given_back.py",
+        "test_same_answers.py",
+        "test_sink.py",
+    )
+)
+"""Sending, both ways of reading, transactions, Spark's sink, and all that the two brokers are asked
+alike: what a change of the clients breaks on one broker alone, it breaks here."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = []
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("contract"))
             # The first one that needs the Java broker may have to fetch and build it.
             item.add_marker(pytest.mark.timeout(300))
+            if not RUNS_ALL and _is_on_java(item) and item.path.name not in ON_JAVA_BY_DEFAULT:
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_on_java(item: pytest.Item) -> bool:
+    given = getattr(item, "callspec", None)
+    return given is not None and given.params.get("cluster") == "java"
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +102,8 @@ class Inbox:
 
 @pytest_asyncio.fixture
 async def producer(cluster: Cluster) -> AsyncIterator[Producer]:
-    async with Producer("contract-producers", cluster.name_server) as made:
+    settings = ProducerSettings(api_timeout_ms=60_000)  # the machine may stand still for seconds
+    async with Producer("contract-producers", cluster.name_server, settings=settings) as made:
         yield made
 
 

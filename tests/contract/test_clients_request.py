@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from kerolox.client import (
     Producer,
+    ProducerSettings,
     PullConsumer,
     PushConsumer,
     PushConsumerSettings,
@@ -36,6 +37,11 @@ REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 Serve = Callable[[Callable[[bytes], bytes]], Awaitable[None]]
 
+PATIENT_MS = 60_000
+"""The machine may stand still for seconds: what must go well has so long."""
+
+PATIENT = ProducerSettings(api_timeout_ms=PATIENT_MS)
+
 
 @pytest_asyncio.fixture
 async def serve(cluster: Cluster, topic: str, producer: Producer) -> AsyncIterator[Serve]:
@@ -45,9 +51,10 @@ async def serve(cluster: Cluster, topic: str, producer: Producer) -> AsyncIterat
     async def start(answer: Callable[[bytes], bytes]) -> None:
         async def listen(messages: list[MessageExt]) -> None:
             for message in messages:
-                await producer.send(create_reply(message, answer(message.body)))
+                reply = create_reply(message, answer(message.body))
+                await producer.send(reply, timeout_ms=PATIENT_MS)
 
-        settings = PushConsumerSettings(consume_from_where=FIRST)
+        settings = PushConsumerSettings(consume_from_where=FIRST, api_timeout_ms=PATIENT_MS)
         consumer = PushConsumer(f"servers-{topic}", cluster.name_server, settings=settings)
         consumer.subscribe(topic, "*", listen)
         consumers.append(consumer)
@@ -62,10 +69,10 @@ async def test_each_request_gets_its_own_reply(cluster: Cluster, topic: str, ser
     """Forty at once; large ones travel compressed, both ways."""
     await serve(lambda body: b"reply to " + body)
     bodies = [b"%d " % number * (3_000 if number % 10 == 0 else 1) for number in range(40)]
-    async with Producer(f"askers-{topic}", cluster.name_server) as asker:
+    async with Producer(f"askers-{topic}", cluster.name_server, settings=PATIENT) as asker:
 
         async def ask(body: bytes) -> MessageExt:
-            return await asker.request(Message(topic, body), timeout_ms=20_000)
+            return await asker.request(Message(topic, body), timeout_ms=PATIENT_MS)
 
         replies = await asyncio.gather(*map(ask, bodies))
         assert [reply.body for reply in replies] == [b"reply to " + body for body in bodies]
@@ -73,7 +80,7 @@ async def test_each_request_gets_its_own_reply(cluster: Cluster, topic: str, ser
         assert first.topic == REPLY_TOPIC
         assert first.properties["REPLY_TO_CLIENT"] == asker.client_id
         assert first.properties["MSG_TYPE"] == "reply"
-        assert first.properties["TTL"] == "20000"
+        assert first.properties["TTL"] == str(PATIENT_MS)
         sent, pushed, arrived = (
             int(first.properties["PUSH_REPLY_TIME"]),
             first.store_timestamp,
@@ -130,8 +137,8 @@ async def test_the_blocking_producer_does_the_same(
     await serve(bytes.upper)
 
     def run() -> bytes:
-        with blocking.Producer(f"askers-{topic}", cluster.name_server) as asker:
-            return asker.request(Message(topic, b"hello"), timeout_ms=20_000).body
+        with blocking.Producer(f"askers-{topic}", cluster.name_server, settings=PATIENT) as asker:
+            return asker.request(Message(topic, b"hello"), timeout_ms=PATIENT_MS).body
 
     assert await asyncio.to_thread(run) == b"HELLO"
 
@@ -219,3 +226,31 @@ async def test_both_brokers_push_and_answer_the_same(cluster: Cluster) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "queueId[99] is illegal" in (answer.remark or "")
     assert len(pushed) == 2
+
+
+async def test_a_producer_that_leaves_takes_no_reply_from_others_of_its_client(
+    cluster: Cluster,
+) -> None:
+    """A Java broker forgets the channel of the client id, for as long as it is connected."""
+
+    async def on_request(command: RemotingCommand, connection: object) -> RemotingCommand:
+        return command.response()
+
+    async with RemotingClient(on_request=on_request) as client:
+
+        async def ask(code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+            request = RemotingCommand.request(code, fields, body=body)
+            return await client.invoke(cluster.broker, request, timeout_seconds=60)
+
+        groups = [{"groupName": "raw-askers-1"}, {"groupName": "raw-askers-2"}]
+        beat = {"clientID": "raw-asker-2", "producerDataSet": groups, "consumerDataSet": []}
+        await ask(RequestCode.HEART_BEAT, {}, dumps(beat))
+        leave = {"clientID": "raw-asker-2", "producerGroup": "raw-askers-1"}
+        assert (await ask(RequestCode.UNREGISTER_CLIENT, leave)).code == ResponseCode.SUCCESS
+        await ask(RequestCode.HEART_BEAT, {}, dumps({**beat, "producerDataSet": groups[1:]}))
+        marks = "MSG_TYPE\x01reply\x02CORRELATION_ID\x01c2\x02REPLY_TO_CLIENT\x01raw-asker-2"
+        answer = await ask(RequestCode.SEND_REPLY_MESSAGE_V2, {**FIELDS, "i": marks}, b"yes")
+    if cluster.kind == "ours":
+        assert answer.code == ResponseCode.SUCCESS
+    else:
+        assert "channel of <raw-asker-2> not found" in (answer.remark or "")

@@ -14,11 +14,14 @@ from kerolox.client import (
     ProducerSettings,
     PullConsumer,
     PullStatus,
+    RpcHook,
     SendStatus,
     split_batches,
 )
 from kerolox.errors import MessageIllegalError, NotFoundError, TopicRouteNotFoundError
 from kerolox.message import Message, MessageId, MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
@@ -114,6 +117,29 @@ async def test_a_batch_is_stored_side_by_side(
     assert [m.offset_message_id for m in messages] == result.offset_message_id.split(",")
     assert [m.keys for m in messages] == [m.keys for m in batch]
     assert {m.tags for m in messages} == {"t"}
+
+
+class _Codes(RpcHook):
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def before_request(self, address: str, request: RemotingCommand) -> None:
+        self.seen.append(request.code)
+
+    def after_response(
+        self, address: str, request: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        pass
+
+
+async def test_a_batch_is_one_request_with_a_code_of_its_own(cluster: Cluster, topic: str) -> None:
+    codes = _Codes()
+    settings = ProducerSettings(rpc_hook=codes)
+    async with Producer("contract-batches", cluster.name_server, settings=settings) as producer:
+        result = await producer.send_batch([Message(topic, b"m%d" % i) for i in range(3)])
+        await until_max_offset(producer, result.queue, 3)
+    assert codes.seen.count(RequestCode.SEND_BATCH_MESSAGE) == 1
+    assert RequestCode.SEND_MESSAGE_V2 not in codes.seen
 
 
 async def test_a_long_list_goes_in_several_batches(producer: Producer, topic: str) -> None:

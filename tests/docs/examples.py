@@ -1,10 +1,10 @@
 """The code blocks of README.md and docs/, in order, and what each of them needs to run.
 
 A comment before a block says more about it: ``<!-- test: server -->`` for commands that serve until
-they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``,
-``<!-- test: pytest -->`` for a file of tests, ``<!-- test: save app.py -->`` for a file that
-those after it import, ``<!-- test: notebook -->`` for the cells of a notebook, and the name of a
-library for what needs it.
+they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``, ``lakehouse``
+for such that needs the libraries of that extra too, ``<!-- test: pytest -->`` for a file of tests,
+``<!-- test: save app.py -->`` for a file that those after it import, ``<!-- test: notebook -->``
+for the cells of a notebook, and the name of a library for what needs it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import pytest
 
 from kerolox.broker.config import BrokerConfig
 from tests.docs.examples import LANGUAGES, LIBRARIES, PAGES, ROOT, Block, blocks_of
-from tests.support.clients.spark import spark_variables
+from tests.support.clients.spark import QUICK, spark_variables
 from tests.support.eventually import wait_until
 from tests.support.servers import forked
 from tests.support.servers.up import Up, free_port
@@ -25,17 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SECONDS_MAX = 400
-SESSION = """
+SESSION = f"""
 from pyspark.sql import SparkSession
 
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    .config("spark.ui.enabled", "false")
-    .config("spark.log.level", "ERROR")
-    .config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master("local[2]").config(map={QUICK!r}).getOrCreate()
 """
 """What ``pyspark`` gives at its start."""
 
@@ -54,6 +48,10 @@ async def main(cells):
 asyncio.run(main(sys.argv[1:]))
 """
 """Runs cells as a notebook does: in one loop, which runs all the time."""
+
+
+OF_SPARK = ("spark", "lakehouse")
+HAS_LAKEHOUSE = all(find_spec(name) is not None for name in ("deltalake", "pyiceberg"))
 
 
 def name_of(page: Path) -> str:
@@ -183,7 +181,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
     if cells:
         run([sys.executable, "-c", NOTEBOOK, *cells], tmp_path, up.namesrv)
     for block in blocks_of(page):
-        if block.needs not in ("spark", "notebook") and block.language in {
+        if block.needs not in (*OF_SPARK, "notebook") and block.language in {
             "python",
             "sh",
             "properties",
@@ -194,16 +192,20 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "store").symlink_to(up.data / "store")
     code = [SESSION]
-    for page in pages("python", needs=("spark",)):
+    needs = OF_SPARK if HAS_LAKEHOUSE else OF_SPARK[:1]
+    for page in pages("python", needs=needs):
         code.append(f"print({name_of(page)!r})")
-        code += [each.code for each in blocks_of(page) if each.needs == "spark"]
+        code += [each.code for each in blocks_of(page) if each.needs in needs]
     run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)
     run(["kerolox", "send", "Orders", "hello", "--tags", "new"], tmp_path, up.namesrv)
     whole = "\n".join(code).replace("127.0.0.1:9876", up.namesrv)
     command = [sys.executable, "-W", "ignore", "-c", whole]
     printed = run(command, tmp_path, up.namesrv, **spark_variables())
     assert "hello" in printed
+    assert "order 1001: 20.0 by card" in printed
+    assert ": 2 orders, revenue 25.0" in printed or not HAS_LAKEHOUSE
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

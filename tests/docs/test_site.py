@@ -19,7 +19,7 @@ from tests.docs.examples import ROOT
 
 README = (ROOT / "README.md").read_text()
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-SPARK_PAGE = (ROOT / "docs" / "guides" / "spark.md").read_text()
+SPARK_PAGE = (ROOT / "docs" / "spark" / "source.md").read_text()
 
 
 def pages_of(nav: list[dict[str, object]]) -> list[str]:
@@ -61,7 +61,9 @@ def test_the_reference_has_a_page_for_each_public_module() -> None:
 
 
 @pytest.mark.parametrize(("table", "names"), [("Options", OPTIONS), ("Columns", COLUMNS)])
-def test_the_spark_guide_names_all_options_and_columns(table: str, names: dict[str, str]) -> None:
+def test_the_page_of_the_spark_source_names_all_options_and_columns(
+    table: str, names: dict[str, str]
+) -> None:
     part = SPARK_PAGE.split(f"## {table}\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(names)

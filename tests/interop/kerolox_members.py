@@ -40,7 +40,9 @@ def main(name_server: str, group: str, topic: str, path: str, *twins: str) -> No
         def join(name: str) -> None:
             def in_order(message: MessageExt) -> None:
                 note("begin", name, message)
-                time.sleep(0.006)  # long enough for two members to meet in a queue
+                # It waits for nothing: it is the listener's work, long enough for two members to
+                # meet in a queue.
+                time.sleep(0.006)
                 note("end", name, message)
 
             ordered = PushConsumer(group, name_server, settings=SETTINGS)

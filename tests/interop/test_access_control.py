@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 import uvloop
 
@@ -51,6 +53,9 @@ from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.pull import RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import QueueRange
+from kerolox.spark.sink import job as sink_job
+from kerolox.spark.sink.errors import SinkError
+from kerolox.spark.sink.options import SinkOptions
 from tests.support.eventually import SECONDS_MAX, until, wait_until
 from tests.support.servers.clusters import QUICK_CHECKS, JavaPeer
 from tests.support.servers.command import kerolox
@@ -78,9 +83,20 @@ accounts:
   - {GROUP}=SUB
   - spark-rocketmq=SUB
   - pullers=SUB
+- accessKey: exact-account
+  secretKey: exact-secret
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - {TOPIC}=PUB
+  - RMQ_SYS_TRANS_HALF_TOPIC=SUB
+  groupPerms:
+  - TOOLS_CONSUMER=SUB
 """
 OPERATOR = Credentials("operator", "operator-secret")
 WORKER = Credentials("worker-account", "worker-secret")
+EXACT = Credentials("exact-account", "exact-secret")
 TIME_MS = int(SECONDS_MAX * 1000)
 
 
@@ -245,6 +261,44 @@ def test_spark_reads_with_an_account(guarded: Guarded) -> None:
         puller.close()
     assert sum(each.offsets for each in pulled) == held.maximum - held.minimum
     assert b"spark" in b"".join(each.records for each in pulled)
+
+
+def sink_options(guarded: Guarded, account: Credentials | None, **given: str) -> SinkOptions:
+    named = {"nameServer": guarded.name_server, "topic": TOPIC, "sendTimeoutMs": str(TIME_MS)}
+    if account is not None:
+        named |= {"accessKey": account.access_key, "secretKey": account.secret_key}
+    return SinkOptions.parse(
+        {**named, "tlsCaFile": str(guarded.authority.ca)} | given, is_stream=False
+    )
+
+
+def test_spark_writes_with_an_account(guarded: Guarded) -> None:
+    rows = [pyarrow.record_batch({"body": ["a", "b"], "keys": ["k1", "k2"]})]
+    assert sink_job.write_partition(sink_options(guarded, WORKER), rows).rows == 2
+    with pytest.raises(SinkError, match=r"partition 0: row.*No accessKey is configured"):
+        sink_job.write_partition(sink_options(guarded, None), rows)
+    # RocketMQ 4.9 checks the topic of a send, and not that of a batch.
+    alone = sink_options(guarded, WORKER, topic=READ_ONLY, batchBytes="1")
+    with pytest.raises(SinkError, match=r"partition 0: row.*No default permission for .*ReadOnly"):
+        sink_job.write_partition(alone, rows)
+
+
+def test_spark_writes_exactly_once_with_an_account(guarded: Guarded, tmp_path: Path) -> None:
+    place = {"transactionLocation": str(tmp_path), "transactionId": "guarded"}
+    options = sink_options(guarded, EXACT, transactional="true", **place)
+    rows = [pyarrow.record_batch({"body": ["exact"]})]
+    settings = PullConsumerSettings(**guarded.given)
+
+    def end_of_topic() -> int:
+        with sync.PullConsumer("pullers", guarded.name_server, settings=settings) as consumer:
+            return sum(map(consumer.max_offset, consumer.queues(TOPIC)))
+
+    before = end_of_topic()
+    message = sink_job.write_halves(options, "guarded", 0, 0, 0, rows)
+    assert end_of_topic() == before
+    for _ in range(2):
+        sink_job.commit(options, [message], 0)
+        assert end_of_topic() == before + 1
 
 
 async def test_operators_need_an_account_that_may(guarded: Guarded) -> None:

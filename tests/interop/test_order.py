@@ -15,8 +15,8 @@ from kerolox.client.sync import Producer, ProducerSettings
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from tests.interop.test_java_features import OPTIONS
-from tests.support.eventually import wait_until
-from tests.support.programs import java_command
+from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.programs import RUNS_ALL, java_command
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ def check_order(numbers: list[int], count: int) -> None:
 def check_one_at_a_time(diary: Diary, leaver: str) -> None:
     """Each queue has one consumer, up to the broker's restart.
 
-    Who has left or was killed has none any more: what its listeners were at, a Java client may have
-    interrupted.
+    Who has left or was killed has none any more: a Java client that leaves more messages than it
+    takes in 5 s interrupts its listeners, as the last test here shows.
     """
     busy: dict[str, str] = {}
     for kind, *words in diary.lines:
@@ -294,3 +294,33 @@ def test_who_takes_a_queue_over_goes_on_where_the_other_one_was(
     again = sum(len(each) - len(set(each)) for each in numbers)
     # The message that is being consumed when its queue goes is not committed.
     assert again <= QUEUES * MOVES
+
+
+@pytest.mark.skipif(not RUNS_ALL, reason="of Java alone; it takes 5 s (KEROLOX_SOFTWARE=all)")
+def test_a_java_member_that_leaves_a_backlog_interrupts_its_listeners(tmp_path: Path) -> None:
+    """It goes on with what it has until ``awaitTerminationMillisWhenShutdown`` is over, and then
+    each of its queues has a message that was begun and not ended."""
+    diary = Diary(tmp_path / "diary")
+    settings = ProducerSettings(send_timeout_ms=120_000)
+    with (
+        Up(tmp_path, settings=SETTINGS) as up,
+        Producer("ordering", up.namesrv, settings=settings) as producer,
+    ):
+        producer.create_topic(TOPIC, queues=QUEUES)
+        queues = producer.queues(TOPIC)
+        sends = [
+            producer.submit(Message(TOPIC, b"%d" % number), queue=queue)
+            for number in range(3_000)
+            for queue in queues
+        ]
+        for send in sends:
+            send.result(SECONDS_MAX)
+        with java_members(up, diary) as members:
+            members.tell("join java")
+            wait_until(lambda: diary.consumed_by("java") >= SHARE)
+            members.tell("leave java")
+            begun = {queue: max(numbers) for queue, numbers in enumerate(numbers_of(diary))}
+            ended = {
+                queue: max(numbers) for queue, numbers in enumerate(numbers_of(diary, what="end"))
+            }
+    assert ended == {queue: number - 1 for queue, number in begun.items()}

@@ -41,9 +41,10 @@ def _interpreters() -> dict[str, str]:
 PYTHONS = _interpreters()
 
 
-def build(out: Path) -> list[Path]:
-    """The wheels, in a new folder, as ``make dist`` builds them."""
+def build(out: Path, *, only: str | None = None) -> list[Path]:
+    """The wheels, or ``only`` one of them, in a new folder, as ``make dist`` builds them."""
     command = [sys.executable, str(ROOT / "tools" / "build_dist.py"), "--out", str(out)]
+    command += ["--only", only] if only else []
     (ROOT / ".cache").mkdir(exist_ok=True)
     with (ROOT / ".cache" / "dist.lock").open("w") as lock:
         # Two builds at once write the same files of kernel/target: one wheel would be damaged.

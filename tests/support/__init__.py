@@ -7,16 +7,17 @@
 ``built``          libraries in C, built by the first test that needs them
 ``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
 ``bare_python``    an interpreter that has only some packages
+``spark_versions`` another PySpark than the installed one
 ``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``, both ``forked``),
-                   Java's (``clusters``, ``software``), those of a few lines (``fake_broker`` in
-                   the test's loop, ``threaded_broker`` for blocking clients); ``probe`` looks at a
-                   server beside a test, ``counted`` counts the server's work
+                   Java's (``clusters``, ``software``), Spark's (``sparks``), those of a few lines
+                   (``fake_broker`` in the test's loop, ``threaded_broker`` for blocking clients);
+                   ``probe`` looks at a server beside a test, ``counted`` counts the server's work
 ``clients/``       what asks them: ``requests`` (fields and bodies), ``peer`` (asyncio), ``raw``
                    (sockets and frames), ``spark`` (topics for Spark); ``delays`` and
                    ``transactions`` are loads whose outcome is judged at the end
 ``stores/``        stores without a server: ``bench`` (a kernel), ``message_store`` (the Python
                    store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java),
-                   ``memory`` (folders that are on no disk)
+                   ``memory`` (folders that are on no disk), ``rebuilding`` (a job's steps)
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
                    ``crash_scenario`` (kills and losses of power), ``small_disk``,
                    ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``hand_loop``

@@ -12,13 +12,26 @@ __all__ = ["bare_python"]
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def bare_python(folder: Path, *, version: str | None = None) -> Path:
-    """Make it in ``folder``; ``version``: with a copy of Kerolox that says it has this version."""
+FORMATS = ("pyspark_rocketmq", "pyspark_rocketmq_store")
+"""By which Spark finds the formats."""
+
+
+def bare_python(folder: Path, *, version: str | None = None, formats: bool = False) -> Path:
+    """Make it in ``folder``.
+
+    Args:
+        folder: a new one.
+        version: with a copy of Kerolox that says it has this version.
+        formats: with a copy of Kerolox as it is, and Spark's way to it.
+    """
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     (packages,) = folder.glob("lib/python3*/site-packages")
     # Lines of .pth files add folders; .pth files in those, as that of an editable install, don't.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
-    if version is not None:
+    if formats:
+        for name in ("kerolox", *FORMATS):
+            shutil.copytree(SOURCE / name, packages / name)
+    elif version is not None:
         shutil.copytree(SOURCE / "kerolox", packages / "kerolox")
         module = packages / "kerolox" / "__init__.py"
         text = module.read_text()

@@ -30,7 +30,8 @@ MAVEN = ("mvn", "-B", "-q", "-ntp", "process-classes")
 MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
-"""Whether all versions run, against the Java broker too; it takes some ten minutes."""
+"""Whether all versions run, and all contract tests, against the Java broker too; it takes some ten
+minutes."""
 
 JAVA_VERSIONS = {
     "5.3.3": ("Basics", "Since43", "Since46", "Since5"),

@@ -24,6 +24,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -106,6 +107,11 @@ public class Since46 implements Scenarios.Source {
 
     private static void requestReply() throws Exception {
         String topic = topic("Request");
+        // Of a client of its own: where any producer of a client id leaves, a Java broker brings no more replies to that id.
+        DefaultMQProducer asker = known(new DefaultMQProducer(group("asker")));
+        asker.setInstanceName(group("asker"));
+        asker.setSendMsgTimeout(Scenarios.TIMEOUT_MS);
+        asker.start();
         DefaultMQPushConsumer server = consumer("server");
         server.subscribe(topic, "*");
         server.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -115,13 +121,15 @@ public class Since46 implements Scenarios.Source {
                 }
             } catch (Exception e) {
                 e.printStackTrace();
+                context.setDelayLevelWhenNextConsume(1);
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         server.start();
         // with 5.3.3 the callback is also called, with nothing, as soon as the request is sent; what waits in its place gives up then
         CompletableFuture<Message> reply = new CompletableFuture<>();
-        producer.request(new Message(topic, bytes("hello")), new RequestCallback() {
+        asker.request(new Message(topic, bytes("hello")), new RequestCallback() {
             @Override
             public void onSuccess(Message message) {
                 if (message != null) {
@@ -135,6 +143,7 @@ public class Since46 implements Scenarios.Source {
             }
         }, Scenarios.TIMEOUT_MS);
         check(text(reply.get(Scenarios.TIMEOUT_MS, TimeUnit.MILLISECONDS)).equals("heard hello"), "the reply");
+        asker.shutdown();
         server.shutdown();
     }
 }
