@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import statistics
@@ -48,26 +49,32 @@ CASES = {
 }
 
 
-def fill(address: str, rows: int, size: int) -> None:
+def create_topic(address: str, topic: str) -> None:
+    create = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": QUEUES,
+        "writeQueueNums": QUEUES,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }
     with BlockingConnection(address) as connection:
-        create = {
-            "topic": TOPIC,
-            "defaultTopic": "TBW102",
-            "readQueueNums": QUEUES,
-            "writeQueueNums": QUEUES,
-            "perm": 6,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-        }
         connection.invoke(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, create))
+
+
+def fill(address: str, rows: int, size: int) -> None:
+    create_topic(address, TOPIC)
+    with BlockingConnection(address) as connection:
         open_requests = 0
         for first in range(0, rows, BATCH):
             items = []
             for number in range(first, min(first + BATCH, rows)):
                 properties = {"TAGS": f"tag{number % 8}", "KEYS": f"k{number}"}
                 properties |= {"UNIQ_KEY": f"{number:032X}", "WAIT": "true"}
-                body = os.urandom(16).hex().encode().ljust(size, b"x")[:size]
+                digits = hashlib.sha512(str(number).encode()).hexdigest()
+                body = (digits * -(-size // 128))[:size].encode()
                 items.append((0, body, encode_properties(properties).encode()))
             fields = {"a": "fill", "b": TOPIC, "c": "TBW102", "d": 4, "f": 0, "h": 0, "i": ""}
             fields |= {"e": first // BATCH % QUEUES, "g": time.time_ns() // 1_000_000}

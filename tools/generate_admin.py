@@ -39,7 +39,7 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "messages": (
         "MessageRequests",
         "Messages: find, read, send.",
-        ("messages.finding", "messages.reading", "messages.sending"),
+        ("messages.finding", "messages.reading", "messages.sending", "messages.halves"),
     ),
     "reports": (
         "ReportRequests",

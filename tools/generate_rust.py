@@ -79,6 +79,12 @@ PROPERTIES = (
     "INNER_MULTI_QUEUE_OFFSET",
     "MSG_REGION",
     "TRACE_ON",
+    "REAL_TOPIC",
+    "REAL_QUEUE_ID",
+    "PRODUCER_GROUP",
+    "SINK",
+    "TRANSACTION_CHECK_TIMES",
+    "TRANSACTION_PREPARED_QUEUE_OFFSET",
 )
 
 
@@ -105,6 +111,7 @@ def constants() -> Iterator[tuple[str, str, str]]:
         yield f"PULL_{flag.name}", "i32", str(int(flag))
     for name in ("COMPRESSED", "TRANSACTION_PREPARED", "TRANSACTION_ROLLBACK", "TRANSACTION_MASK"):
         yield name, "i32", str(getattr(codes, name))
+    yield "TRANSACTION_COMMIT", "i32", str(int(codes.MessageSysFlag.TRANSACTION_COMMIT))
     for name in ("BORN_HOST_V6", "STORE_HOST_V6"):
         yield name, "i32", str(getattr(codes, name))
     yield "COMPRESSION_TYPE_MASK", "i32", f"{codes.COMPRESSION_TYPE_MASK:#x}"
@@ -132,9 +139,21 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "RECORD_BYTES_MIN", "usize", grouped(records.RECORD_BYTES_MIN)
     yield "NAME_END", "u8", str(ord(NAME_END))
     yield "ITEM_END", "u8", str(ord(ITEM_END))
+    yield from of_halves()
     yield "SCHEDULE_TOPIC", "&[u8]", f'b"{names.SCHEDULE_TOPIC}"'
     yield "LMQ_PREFIX", "&str", f'"{names.LMQ_PREFIX}"'
     yield "DELAY_LEVELS", "&str", f'"{DEFAULT_DELAY_LEVELS}"'
+
+
+def of_halves() -> Iterator[tuple[str, str, str]]:
+    """The constants of half messages."""
+    yield "HALF_TOPIC", "&[u8]", f'b"{names.HALF_TOPIC}"'
+    yield "OP_HALF_TOPIC", "&[u8]", f'b"{names.OP_HALF_TOPIC}"'
+    yield "HALF_QUEUE", "i32", str(kernel.HALF_QUEUE)
+    yield "HALF_RUNS_MAX", "usize", grouped(kernel.HALF_RUNS_MAX)
+    op_properties = kernel.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")
+    yield "OP_PROPERTIES", "&[u8]", f'b"{op_properties}"'
+    yield "REMOVE_TAG", "&[u8]", f'b"{kernel.REMOVE_TAG}"'
 
 
 def grouped(value: int) -> str:

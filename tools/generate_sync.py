@@ -27,7 +27,7 @@ SOURCES = (
     "life",
     "client",
     "consumers.push.listening",
-    "consumers.push.owning.queue_events",
+    "consumers.queue_events",
     "producers.producer",
     "producers.transaction",
     "consumers.pull_consumer",
@@ -71,7 +71,8 @@ BLOCKS = {"Transaction": "kerolox.client.sync.transactions", "Future": "concurre
 has; its module."""
 
 SETTLED = {("Producer", "send"): "self._client.submit"}
-"""Methods that wait for the future of another one, which costs less than a task."""
+"""Methods that wait for the future of another one, which costs less than a task. Where that takes
+no more they run in a task nevertheless."""
 
 HEADER = '''"""The blocking clients.
 
@@ -263,8 +264,9 @@ class Generator:
         if made.startswith("Future["):
             return f"        return self._portal.submit(lambda: {call}({arguments}))"
         if (owner.name, name) in SETTLED:
-            call = SETTLED[owner.name, name]
-            return f"        return self._portal.settle(lambda: {call}({arguments}))"
+            begin = SETTLED[owner.name, name]
+            ways = f"lambda: {begin}({arguments}), lambda: {call}({arguments})"
+            return f"        return self._portal.settle({ways})"
         returned = "" if node.returns and ast.unparse(node.returns) == "None" else "return "
         if isinstance(node, ast.AsyncFunctionDef):
             return f"        {returned}self._portal.run({call}({arguments}))"

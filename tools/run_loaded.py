@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--busy", type=int, default=4)
     parser.add_argument("options", nargs="*", metavar="PYTEST OPTION")
     chosen = parser.parse_args()
-    command = [sys.executable, str(ROOT / "tools" / "run_tests.py"), *chosen.options]
+    command = [sys.executable, str(ROOT / "tools" / "run_tests.py"), "--anew", *chosen.options]
     with loaded(chosen.busy):
         for number in range(1, chosen.times + 1):
             started = time.monotonic()

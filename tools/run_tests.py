@@ -4,26 +4,30 @@ Types are checked while the native kernel is built; what needs one processor (ty
 kernel's own tests) goes on beside pytest. The summary tells the time of each part. With ``CI=true``
 nothing may be left out: a missing tool is a failure.
 
-    python tools/run_tests.py [--quick] [PYTEST OPTION ...]
+    python tools/run_tests.py [--quick] [--anew] [PYTEST OPTION ...]
 
-``--quick`` takes the checks of Python's text and the unit tests only (``make check``).
+``--quick`` takes the checks of Python's text and the unit tests only (``make check``). Checks of
+the kernel that have passed here with the same files are left out; ``--anew`` and ``CI=true`` run
+them.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
+from passed import Passed, compiler, kernel_files, state_of
 from run_lint import built_checks, kernel_checks, python_checks, quick_checks
 from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 
@@ -34,7 +38,12 @@ from tests.support.stores.golden import copy_golden
 WORKERS = str((os.cpu_count() or 2) + 6)
 """More than there are processors: tests wait for timers, disks and other processes."""
 
-QUICK = "--quick"
+FAILED_COLUMNS = 160
+"""Of the line of a test that failed, what the summary repeats: its name and some of its error."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+QUICK, ANEW = "--quick", "--anew"
 
 STARTED_VARIABLE = "KEROLOX_STARTED"
 """Unix seconds at which ``make`` began, so that the set-up is in the summary, too."""
@@ -82,6 +91,22 @@ def build_kernel() -> Outcome:
     return outcome
 
 
+def kernel_lane() -> tuple[list[Step], Callable[[Outcome], None]]:
+    """The checks of the kernel that are left to do, and who is told of them."""
+    steps = [*kernel_checks(), *kernel_tests()]
+    if not steps:
+        return [], lambda outcome: None
+    state = state_of(kernel_files(), compiler(), os.environ)
+    passed = Passed(ROOT / ".cache" / "passed.json", state)
+    if ANEW not in sys.argv and os.environ.get("CI") != "true":
+        left = passed.left(steps)
+        for step in steps:
+            if step not in left:
+                print(f"tests: {step.name}: passed here with the same files; {ANEW} runs it again")
+        steps = left
+    return steps, passed.note
+
+
 def type_checks(kernel: Future[Outcome]) -> Iterator[Step]:
     """All checks of types; the last ones wait for the kernel."""
     yield from python_checks()
@@ -90,11 +115,20 @@ def type_checks(kernel: Future[Outcome]) -> Iterator[Step]:
 
 
 def run_pytest(*options: str) -> Outcome:
-    """Tests in Python, printed as they go."""
+    """Tests in Python, printed as they go; the output kept is one line for each that failed."""
     command = [sys.executable, "-m", "pytest", "-q", *options]
+    if sys.stdout.isatty():
+        command.append("--color=yes")
     started = time.monotonic()
-    status = subprocess.run(command, cwd=ROOT).returncode
-    return Outcome("pytest", status == 0, time.monotonic() - started, "")
+    failed = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            plain = COLOURS.sub("", line)
+            if plain.startswith(("FAILED ", "ERROR ")):
+                failed.append(plain[:FAILED_COLUMNS].rstrip())
+    elapsed = time.monotonic() - started
+    return Outcome("pytest", process.returncode == 0, elapsed, "\n".join(failed))
 
 
 def run_quick() -> list[Outcome]:
@@ -113,16 +147,20 @@ def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
         lanes = [lane(pool, type_checks(kernel))]
+        if "spark" not in dict(missing):
+            # Each Spark of the tests starts faster with them; none needs them.
+            classes = [sys.executable, "-m", "tests.support.clients.spark"]
+            lanes.append(lane(pool, [Step("classes of Spark", classes)]))
         outcomes = [kernel.result()]
         if outcomes[0].succeeded:
-            lanes.append(lane(pool, [*kernel_checks(), *kernel_tests()]))
+            lanes.append(lane(pool, *kernel_lane()))
             outcomes.append(run_pytest(*options, *options_given()))
         return outcomes + [outcome for one in lanes for outcome in one.result()]
 
 
 def options_given() -> list[str]:
     """What is meant for pytest."""
-    return [option for option in sys.argv[1:] if option != QUICK]
+    return [option for option in sys.argv[1:] if option not in (QUICK, ANEW)]
 
 
 def main() -> int:

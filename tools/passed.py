@@ -1,0 +1,73 @@
+"""Which checks of the kernel have passed with the same files: they need not run again here.
+
+Building for them costs minutes of a processor, beside the tests in Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from steps import ROOT, Outcome, Step
+
+__all__ = ["Passed", "kernel_files", "state_of"]
+
+VARIABLES = ("RUSTFLAGS", "KEROLOX_FUZZ_TRIES", "PROPTEST_CASES")
+"""Of the environment, what changes a check."""
+
+
+def kernel_files() -> Iterator[Path]:
+    """All that the checks of the kernel read."""
+    for folder, names, files in os.walk(ROOT / "kernel"):
+        names[:] = [name for name in names if name != "target"]
+        yield from (Path(folder, name) for name in files)
+    yield ROOT / "rust-toolchain.toml"
+    yield from (ROOT / "tools").glob("*.py")
+    yield from (ROOT / "tests" / "golden").rglob("*.xz")
+
+
+def state_of(files: Iterable[Path], compiler: str, environment: Mapping[str, str]) -> str:
+    """A hash of some files, of the compiler's version and of what else changes a check."""
+    digest = hashlib.sha256(compiler.encode())
+    for name in VARIABLES:
+        digest.update(f"{name}={environment.get(name, '')}\n".encode())
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiler() -> str:
+    """The compiler that the kernel's folder names, with its version."""
+    command = ["rustc", "--version", "--verbose"]
+    return subprocess.run(command, cwd=ROOT / "kernel", capture_output=True, text=True).stdout
+
+
+class Passed:
+    """Steps by name, each with the state of the files with which it has passed."""
+
+    def __init__(self, path: Path, state: str) -> None:
+        """``path`` keeps them; ``state`` is that of the files now."""
+        self._path = path
+        self._state = state
+        try:
+            self._states: dict[str, str] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            self._states = {}
+
+    def left(self, steps: Iterable[Step]) -> list[Step]:
+        """Those that have not passed with these files."""
+        return [step for step in steps if self._states.get(step.name) != self._state]
+
+    def note(self, outcome: Outcome) -> None:
+        """A step was run."""
+        if outcome.succeeded:
+            self._states[outcome.name] = self._state
+        else:
+            self._states.pop(outcome.name, None)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self._states))
