@@ -53,6 +53,7 @@ __all__ = [
     "RequestTimeoutError",
     "ServiceNotAvailableError",
     "StoreError",
+    "SubmitsFullError",
     "SubscriptionNotFoundError",
     "SubscriptionNotLatestError",
     "SubscriptionParseError",
@@ -105,6 +106,10 @@ class PartlySentError(ClientError):
     def __init__(self, sent: int, count: int, cause: KeroloxError) -> None:
         self.sent = sent
         super().__init__(f"{sent} of {count} messages are stored; the batch behind failed: {cause}")
+
+
+class SubmitsFullError(ClientError, BufferError):
+    """So many submitted sends have no outcome yet that no further one is taken."""
 
 
 class ClientClosedError(ClientError):

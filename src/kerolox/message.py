@@ -55,9 +55,11 @@ class PropertyKey:
     INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
     INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
     START_DELIVER_TIME = "__STARTDELIVERTIME"
+    SINK = "KEROLOX_SINK"
+    """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 
 
-_RESERVED = frozenset(
+RESERVED_PROPERTIES = frozenset(
     (
         "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET "
         "MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG "
@@ -66,6 +68,7 @@ _RESERVED = frozenset(
         "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET"
     ).split()
 )
+"""Names that no user property has (``MessageConst.STRING_HASH_SET``)."""
 
 
 NAME_END = "\x01"
@@ -106,6 +109,22 @@ def _message_text(message: Message | MessageExt) -> str:
     return f"{type(message).__name__}({', '.join(shown)})"
 
 
+def _check_properties(properties: dict[str, str]) -> None:
+    """Raises MessageRejectedError for what may not be a user property."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise MessageRejectedError(
+                f"property {name!r} is {value!r}; names and values are texts, so write "
+                f"str({value!r})"
+            )
+        if name in RESERVED_PROPERTIES:
+            raise MessageRejectedError(
+                f"property {name!r} is reserved by RocketMQ; choose another name"
+            )
+        if not name.strip() or not value.strip():
+            raise MessageRejectedError(f"property {name!r} has a blank name or value")
+
+
 @dataclass(slots=True)
 class Message:
     """What a producer sends.
@@ -131,18 +150,8 @@ class Message:
     def __post_init__(self) -> None:
         if type(self.body) is not bytes:
             check_body_type(self.body)
-        for name, value in self.properties.items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise MessageRejectedError(
-                    f"property {name!r} is {value!r}; names and values are texts, so write "
-                    f"str({value!r})"
-                )
-            if name in _RESERVED:
-                raise MessageRejectedError(
-                    f"property {name!r} is reserved by RocketMQ; choose another name"
-                )
-            if not name.strip() or not value.strip():
-                raise MessageRejectedError(f"property {name!r} has a blank name or value")
+        if self.properties or type(self.properties) is not dict:
+            _check_properties(self.properties)
 
     def __repr__(self) -> str:
         return _message_text(self)

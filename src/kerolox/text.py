@@ -7,7 +7,9 @@ with ``-o raw``, JSON) does not need it.
 
 from __future__ import annotations
 
-__all__ = ["SHOWN_CHARACTERS_MAX", "printable"]
+import datetime
+
+__all__ = ["SHOWN_CHARACTERS_MAX", "milliseconds_of", "printable", "time_text"]
 
 SHOWN_CHARACTERS_MAX = 256
 """A longer text is cut when it is shown; the line says how long it is."""
@@ -32,3 +34,32 @@ def printable(text: str, *, characters_max: int | None = SHOWN_CHARACTERS_MAX) -
             for each in cut
         )
     return cut if len(text) <= (characters_max or len(text)) else f"{cut}… ({len(text)} characters)"
+
+
+def milliseconds_of(text: str) -> int:
+    """A time as people write it, in milliseconds since 1970: these, or a date with a time, in the
+    local zone unless it names one.
+
+    Raises:
+        ValueError: it is neither; the text says what would be.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return int(datetime.datetime.fromisoformat(text).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{printable(text)!r} is no time; write milliseconds since 1970, or as in "
+            "2026-01-31T12:00"
+        ) from None
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A time in the local zone, to the millisecond; ``-`` where there is none."""
+    if timestamp_ms <= 0:
+        return "-"
+    try:
+        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return when.isoformat(sep=" ", timespec="milliseconds")

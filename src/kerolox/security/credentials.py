@@ -3,7 +3,7 @@
 A request gets its account's name and, last, a signature: HmacSHA1, as base64, over the **values**
 of its header fields in the order of their names, and its body behind them. A broker does the same
 to what arrives. So a request is signed when nothing changes any more: after all hooks, in the
-encoding in which it travels.
+encoding in which it travels. What a codec has written as a frame is signed as one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kerolox.errors import ConfigError
 from kerolox.properties import parse_properties
-from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK, SerializeType
+from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.names import (
     ACCESS_KEY_FIELD,
     SECURITY_TOKEN_FIELD,
@@ -41,6 +44,13 @@ TOOL_VARIABLES = ("KEROLOX_ACCESS_KEY", "KEROLOX_SECRET_KEY", "KEROLOX_SECURITY_
 
 _YAML_NAMES = ("accessKey", "secretKey", "securityToken")
 _PROPERTY_NAMES = (ACCESS_KEY_FIELD, "SecretKey", SECURITY_TOKEN_FIELD)
+
+_FIELDS = b'"extFields":{'
+_SIGNATURE = f'"{SIGNATURE_FIELD}":"'.encode()
+"""No JSON text has these inside of it: their quotes would be escaped."""
+
+_SIGNATURE_BYTES = 28 + 2
+"""Those of a signature, which is 20 bytes as base64, and of what follows it."""
 
 _UNSIGNED = frozenset((SIGNATURE_FIELD, UNIQUE_KEY_QUERY_FIELD))
 """Fields that a broker leaves out when it checks (``PlainAccessValidator``)."""
@@ -145,15 +155,27 @@ def tool_credentials(
     return None
 
 
+class _Header(msgspec.Struct, gc=False):
+    """What a signature needs of a JSON header."""
+
+    extFields: dict[str, str]
+
+
+_read_header = msgspec.json.Decoder(_Header).decode
+_to_json = msgspec.json.Encoder().encode
+
+
 class Signer:
     """Signs the requests of one account."""
 
-    __slots__ = ("_fields", "_mac", "_orders")
+    __slots__ = ("_fields", "_mac", "_members", "_orders")
 
     def __init__(self, credentials: Credentials) -> None:
         self._fields = {ACCESS_KEY_FIELD: credentials.access_key}
         if credentials.security_token:
             self._fields[SECURITY_TOKEN_FIELD] = credentials.security_token
+        # As the first header fields of all, up to the signature.
+        self._members = _FIELDS + _to_json(self._fields)[1:-1] + b"," + _SIGNATURE
         self._orders: dict[tuple[str, ...], Callable[[dict[str, str]], Iterable[str]]] = {}
         """By names, what gives the values in the order in which they are signed."""
         # Copied for each request: to make one anew costs as much as all the rest.
@@ -170,6 +192,39 @@ class Signer:
             fields = command.ext_fields = {name: text for name, text in fields.items() if text}
         fields.update(self._fields)
         fields[SIGNATURE_FIELD] = self.signature(fields, command.body)
+
+    def sign_frames(self, frames: bytes) -> bytes:
+        """Whole requests, one behind the other, as they travel: those with a JSON header that are
+        not signed yet get account and signature. One that no frame would hold then stays as it is,
+        and its broker refuses it."""
+        signed: list[bytes] = []
+        start, added = 0, len(self._members) - len(_FIELDS) + _SIGNATURE_BYTES
+        while start < len(frames):
+            size, word = LENGTHS.unpack_from(frames, start)
+            body_start = start + 8 + (word & HEADER_SIZE_MASK)
+            header = frames[start + 8 : body_start]
+            end = start + 4 + size
+            if (
+                word != len(header)  # another encoding
+                or _SIGNATURE in header
+                or _FIELDS not in header  # no codec writes such
+                or size + added > FRAME_BYTES_MAX
+            ):
+                signed.append(frames[start:end])
+            else:
+                size, header_size = size + added, len(header) + added
+                signed.append(LENGTHS.pack(size, header_size))
+                signed += self._signed(header, frames[body_start:end])
+            start = end
+        return b"".join(signed)
+
+    def _signed(self, header: bytes, body: bytes) -> tuple[bytes, ...]:
+        """Header and body of a request, signed."""
+        fields = _read_header(header).extFields
+        fields.update(self._fields)
+        signature = self.signature(fields, body).encode()
+        head, _, rest = header.partition(_FIELDS)
+        return head, self._members, signature, b'",', rest, body
 
     def signature(self, fields: dict[str, str], body: bytes) -> str:
         """The signature of a request with these header fields, the account's among them."""
