@@ -1,27 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.servers.command import Server
-
-
-def small_store(folder: Path, **settings: object) -> Path:
-    """A broker.conf whose files are small, so that tests do not fill the disk."""
-    path = folder / "broker.conf"
-    lines = {
-        "brokerIP1": "127.0.0.1",
-        "brokerName": "broker-a",
-        "mappedFileSizeCommitLog": 4 * 1024 * 1024,
-        "mappedFileSizeConsumeQueue": 20_000,
-        "maxHashSlotNum": 1000,
-        "maxIndexNum": 4000,
-        **settings,
-    }
-    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    return path
+from tests.support.servers.settings import small_store
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kerolox.addresses import local_address, split_address
-from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import Server, kerolox
 from tests.support.servers.listeners import listens
+from tests.support.servers.settings import small_store
 
 
 def settings_file(folder: Path, **settings: object) -> Path:

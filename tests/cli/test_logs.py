@@ -16,9 +16,9 @@ from kerolox.cli.process.logs import LINE_CHARACTERS_MAX, LogFormatter
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import Server
+from tests.support.servers.settings import small_store
 
 FORGED = "x\n2026-01-01 00:00:00,000 ERROR kerolox: all is lost\x1b[2J\u202e\x9b31m"
 

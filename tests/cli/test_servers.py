@@ -18,10 +18,10 @@ from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
-from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.command import Server, kerolox, start
+from tests.support.servers.settings import small_store
 from tests.support.servers.up import deaf_address, free_port
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import small_store
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers.command import COMMAND, Server, kerolox
+from tests.support.servers.settings import small_store
 
 
 def up(folder: Path, *options: object, **environment: str) -> Server:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import small_store
 from tests.support.servers.command import Server, kerolox
+from tests.support.servers.settings import small_store
 from tests.support.stores.golden import copy_golden
 
 

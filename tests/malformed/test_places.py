@@ -21,10 +21,10 @@ from kerolox.broker.broker import Broker
 from kerolox.client import Producer, PushConsumer
 from kerolox.errors import ConfigError, ConnectError, StoreError, TopicRouteNotFoundError
 from kerolox.message import Message
-from tests.cli.conftest import small_store
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.kernels import KERNELS
 from tests.support.servers.command import COMMAND, kerolox
+from tests.support.servers.settings import small_store
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:

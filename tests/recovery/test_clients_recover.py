@@ -15,6 +15,7 @@ from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
 from tests.support.eventually import until
 from tests.support.servers.command import Server
+from tests.support.servers.settings import small_store
 from tests.support.servers.up import free_port
 
 TOPIC = "Recover"
@@ -80,11 +81,7 @@ class Cluster:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.port, self.namesrv_port = free_port(), free_port()
-        conf = folder / "broker.conf"
-        conf.write_text(
-            "brokerIP1=127.0.0.1\nmappedFileSizeCommitLog=4194304\n"
-            "mappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
-        )
+        conf = small_store(folder)
         common = ["--port", self.port, "--data", folder / "store", "-c", conf]
         self.stack = ExitStack()
         if kind == "up":

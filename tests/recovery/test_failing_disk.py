@@ -50,8 +50,6 @@ SETTINGS = {
     "flushConsumeQueueThoroughInterval": 20,
     "maxMessageSize": 65_536,
     "autoCreateTopicEnable": "false",
-    # What the disk says is to be met, not what the broker sees coming.
-    "diskSpaceWarningLevelRatio": 1.0,
 }
 STORED = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.servers.command import Server
+from tests.support.servers.settings import write_settings
 from tests.support.servers.up import free_port
 
 
@@ -16,7 +17,7 @@ class Servers:
             for n, port in enumerate(self.ports)
         ]
         conf = folder / "broker.conf"
-        conf.write_text("brokerIP1=127.0.0.1\nregisterNameServerPeriod=10000\n")
+        write_settings(conf, registerNameServerPeriod=10_000)
         arguments = ["--port", self.port, "-n", self.name_server, "--data", folder / "store"]
         self.broker = Server(folder / "b", "broker", *arguments, "-c", conf)
         self.all = [*self.names, self.broker]

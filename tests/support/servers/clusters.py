@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.eventually import wait_until
 from tests.support.programs import java_command
+from tests.support.servers.settings import ANY_DISK_JAVA
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class JavaPeer:
             # A machine that is busy with other tests is no reason to refuse a send.
             "waitTimeMillsInSendQueue=10000",
             "osPageCacheBusyTimeOutMills=10000",
+            *(f"{key}={value}" for key, value in ANY_DISK_JAVA.items()),
             *self.settings,
         ]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers import forked
 from tests.support.servers.counted import COUNTED_VARIABLE
+from tests.support.servers.settings import write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ class Up:
         self.data = data
         self.kernel = kernel
         self.environment = dict(environment or {})
-        self.settings = {"brokerIP1": "127.0.0.1", **(settings or {})}
+        self.settings = dict(settings or {})
         self.port, self.namesrv_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.counted = f"kerolox-counted-{self.port}" if counted else None
@@ -114,7 +115,7 @@ class Up:
         self.data.mkdir(parents=True, exist_ok=True)
         conf, ready = self.data / "broker.conf", self.data / "ready"
         if not keep_settings:
-            conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+            write_settings(conf, **self.settings)
         ready.unlink(missing_ok=True)
         environment = {**os.environ, **self.environment}
         if self.kernel is not None:
