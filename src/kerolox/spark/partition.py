@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = 16_384
 """Rows of a record batch, about: the JVM turns 8k to 32k rows into its own form fastest."""
 
-BATCH_BYTES = 8 * 1024 * 1024
-"""Raw records of a batch at most, so that large messages make small batches."""
+BATCH_BYTES = 2 * 1024 * 1024
+"""Raw records of a batch, about: they stay in a processor's cache until Spark has their rows."""
 
 _log = logging.getLogger(__name__)
 

@@ -41,13 +41,13 @@ OPTIONS = {
     "bodyErrors": "bodies that can't be inflated: fail (default), null, or raw: the stored bytes",
     "failOnDataLoss": "true (default): fail when records are damaged or gone; false: warn, go on",
     "consumeQueues": "auto (default), always or never: read few messages by their queue entries",
-    "splitBytes": "most bytes of the log that one Spark partition reads, default 128m",
+    "splitBytes": "most bytes of the log that one Spark partition reads, default 256m",
     "maxBytesPerTrigger": "stream: most bytes of the log in a micro-batch; needs PySpark 4.2",
     "pollIntervalMs": "stream: time between looks while nothing comes, default 250",
 }
 """Every option with its meaning."""
 
-SPLIT_BYTES_DEFAULT = 128 * 1024 * 1024
+SPLIT_BYTES_DEFAULT = 256 * 1024 * 1024
 """As much as Spark gives a task of other files (spark.sql.files.maxPartitionBytes)."""
 
 SPLIT_BYTES_MIN = 64 * 1024

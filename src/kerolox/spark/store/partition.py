@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SMALL_BATCH_ROWS = 4_096
 """Smaller batches are put together: each costs the JVM as much as hundreds of rows."""
 
+SMALL_BATCH_BYTES = 1024 * 1024
+"""Unless they have so many bytes: then a copy costs more."""
+
 _PLACE_COLUMNS = ("topic", "queueId", "queueOffset")
 
 _log = logging.getLogger(__name__)
@@ -181,7 +184,7 @@ def _together(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
     import pyarrow
 
     held: list[pyarrow.RecordBatch] = []
-    rows = 0
+    rows = size = 0
 
     def joined() -> Iterator[pyarrow.RecordBatch]:
         if len(held) == 1:
@@ -195,8 +198,9 @@ def _together(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
             continue
         held.append(batch)
         rows += batch.num_rows
+        size += batch.nbytes
         del batch
-        if rows >= SMALL_BATCH_ROWS:
+        if rows >= SMALL_BATCH_ROWS or size >= SMALL_BATCH_BYTES:
             yield from joined()
-            rows = 0
+            rows = size = 0
     yield from joined()

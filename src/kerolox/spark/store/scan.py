@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from kerolox.kernel import ColumnBuffers, OddBody, TopicChoice
     from kerolox.spark.store.files.disk import Disk, StoreFile
 
-WINDOW_BYTES = 8 * 1024 * 1024
-"""So much is read at a time; a larger record is read alone."""
+WINDOW_BYTES = 2 * 1024 * 1024
+"""So much is read at a time, so that it stays in a processor's cache until Spark has its rows; a
+larger record is read alone."""
 
 LOOK_BACK_BYTES = 8 * 1024 * 1024
 """A split's first record is found by reading from so far before it: two of the largest records
