@@ -13,6 +13,7 @@ from pathlib import Path
 from kerolox.errors import ConfigError
 from kerolox.message import is_true
 from kerolox.properties import parse_properties
+from kerolox.text import printable
 
 FILE_BYTES_MAX = 64 * 1024
 """A file of TLS settings has no more."""
@@ -100,7 +101,7 @@ class TlsSettings:
         else:
             try:
                 context.load_verify_locations(self.ca)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 raise _unusable("ca", self.ca, error) from None
         if self.certificate is not None:
             self._load_certificate(context, self.certificate)
@@ -118,7 +119,7 @@ class TlsSettings:
 
         try:
             context.load_cert_chain(certificate, self.key, password)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             files = " and ".join(str(path) for path in (certificate, self.key) if path is not None)
             raise _unusable("certificate and key", files, error) from None
 
@@ -207,9 +208,10 @@ _PLAIN = frozenset(
 _CLOSED = frozenset(("UNEXPECTED_EOF_WHILE_READING",))
 
 
-def _unusable(what: str, path: object, error: OSError) -> ConfigError:
+def _unusable(what: str, path: object, error: OSError | ValueError) -> ConfigError:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or "no PEM").replace("_", " ").lower()
     else:
-        reason = error.strerror or str(error)
-    return ConfigError(f"tls: can't use {what} in {path}: {reason}")
+        # A path with a null character, or too long a password, is a ValueError.
+        reason = getattr(error, "strerror", None) or str(error)
+    return ConfigError(f"tls: can't use {what} in {printable(str(path))}: {reason}")

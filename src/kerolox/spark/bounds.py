@@ -119,8 +119,8 @@ def parse_queues(text: str, *, option: str) -> frozenset[MessageQueue]:
     """
     queues: set[MessageQueue] = set()
     example = _QUEUES_EXAMPLE
-    for topic, brokers in _members(_json(text, option, "is no JSON", example), option, example):
-        for broker_name, ids in _members(brokers, option, example):
+    for topic, brokers in json_object(text, option, "is no JSON", example).items():
+        for broker_name, ids in members(brokers, option, example):
             if not isinstance(ids, list):
                 raise ConfigError(
                     f"option {option} has {ids!r:.100} where a list of queue ids must be; "
@@ -144,22 +144,18 @@ def _per_queue(
     checked: Callable[[object, str], int],
 ) -> dict[MessageQueue, int]:
     found: dict[MessageQueue, int] = {}
-    for given, brokers in _members(_json(text, option, fault, example), option, example):
+    for given, brokers in json_object(text, option, fault, example).items():
         topic = selection.wire_topic(given)
         if not selection.names_topic(topic):
             raise ConfigError(
-                f"option {option} has topic {given!r}, which {selection.option} does not name"
+                f"option {option} has topic {printable(given)!r}, which {selection.option} does "
+                "not name"
             )
-        for broker_name, queues in _members(brokers, option, example):
-            for queue_id, value in _members(queues, option, example):
-                # More than seven digits are none, and take long to read.
-                is_number = queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 8
-                if not is_number or int(queue_id) > QUEUE_ID_MAX:
-                    raise ConfigError(
-                        f"option {option} has queue id {printable(queue_id)!r}; write {example}"
-                    )
-                queue = MessageQueue(topic, broker_name, int(queue_id))
-                where = f"{given} {broker_name} {queue_id}"
+        for broker_name, queues in members(brokers, option, example):
+            for queue_id, value in members(queues, option, example):
+                number = checked_queue_id(queue_id, option, example)
+                queue = MessageQueue(topic, broker_name, number)
+                where = printable(f"{given} {broker_name} {queue_id}")
                 if not selection.has(queue):
                     raise ConfigError(
                         f"option {option} has {where}, which {selection.option} does not name"
@@ -168,7 +164,31 @@ def _per_queue(
     return found
 
 
-def _json(text: str, option: str, fault: str, example: str) -> object:
+def checked_queue_id(text: str, option: str, example: str) -> int:
+    """A queue id that is a name in a JSON object.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    # More than seven digits are none, and take long to read.
+    is_number = text.isascii() and text.isdigit() and len(text) < 8
+    if not is_number or int(text) > QUEUE_ID_MAX:
+        raise ConfigError(f"option {option} has queue id {printable(text)!r}; write {example}")
+    return int(text)
+
+
+def json_object(text: str, option: str, fault: str, example: str) -> dict[str, object]:
+    """The JSON object that an option is, with something in it.
+
+    Args:
+        text: of the option.
+        option: its name, for errors.
+        fault: what is said of a text that is no JSON.
+        example: what to write.
+
+    Raises:
+        ConfigError: it is none.
+    """
     shown = printable(text)
     try:
         value = json.loads(text)
@@ -181,7 +201,12 @@ def _json(text: str, option: str, fault: str, example: str) -> object:
     return value
 
 
-def _members(value: object, option: str, example: str) -> Iterable[tuple[str, object]]:
+def members(value: object, option: str, example: str) -> Iterable[tuple[str, object]]:
+    """Names and values of an object within an option's JSON.
+
+    Raises:
+        ConfigError: it is none.
+    """
     if not isinstance(value, dict):
         raise ConfigError(
             f"option {option} has {value!r:.100} where an object must be; write {example}"

@@ -8,6 +8,7 @@ with its text and what to write. Secrets never stand in an error.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +46,9 @@ OF_SPARK = frozenset(("checkpointlocation", "path"))
 
 WHOLE_MAX = 2**63 - 1
 """No number of an option is larger: offsets, times and counts are 64 bits wide."""
+
+WAIT_MS_MAX = 30 * 24 * 60 * 60 * 1000
+"""Thirty days; much longer waits are none that a system can time."""
 
 _BOOLEANS = {"true": True, "false": False}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -108,6 +112,32 @@ class OptionValues:
         parts = (part.strip() for part in self._given.get(name, "").split(separator))
         return tuple(dict.fromkeys(part for part in parts if part))
 
+    def filled_items(self, name: str) -> tuple[str, ...]:
+        """As :meth:`items`; an option that is given has at least one."""
+        found = self.items(name)
+        if name in self and not found:
+            raise ConfigError(f"option {name} is empty: {self._known[name]}")
+        return found
+
+    def columns(self, name: str = "columns") -> tuple[str, ...] | None:
+        """Names of columns, each once; None: not given."""
+        if name not in self:
+            return None
+        found = [part.strip() for part in self.text(name).split(",") if part.strip()]
+        if not found or len({each.lower() for each in found}) != len(found):
+            raise ConfigError(f"option {name}={self._shown(name)} is empty or names a column twice")
+        return tuple(found)
+
+    def namespace(self, name: str = "namespace") -> str:
+        """What stands before topics and groups; empty: not given."""
+        text = self.text(name)
+        letters = text.replace("-", "").replace("_", "")
+        if name in self and not (letters.isascii() and letters.isalnum()):
+            raise ConfigError(
+                f"option {name}={self._shown(name)} must be letters, digits, '-' and '_'"
+            )
+        return text
+
     def positive(self, name: str, *, maximum: int = WHOLE_MAX) -> int | None:
         """A whole number from 1 up; None: not given."""
         return self.whole(name, minimum=1, maximum=maximum)
@@ -124,6 +154,10 @@ class OptionValues:
                 f"option {name}={printable(text)!r} must be a whole number from {minimum} {upper}"
             )
         return value
+
+    def wait_ms(self, name: str) -> int | None:
+        """A wait in milliseconds, from 1 to thirty days; None: not given."""
+        return self.positive(name, maximum=WAIT_MS_MAX)
 
     def boolean(self, name: str, *, default: bool) -> bool:
         """``true`` or ``false``, in any case."""
@@ -189,7 +223,7 @@ class OptionValues:
         try:
             return checked_addresses(found)
         except ConfigError as error:
-            raise ConfigError(f"option {name}: {error}") from None
+            raise ConfigError(f"option {name}: {printable(str(error))}") from None
 
     def credentials(self) -> Credentials | None:
         """The account of ``accessKey``, ``secretKey`` and ``securityToken``; None: none given."""
@@ -200,12 +234,14 @@ class OptionValues:
         for name, value in (("accessKey", access_key), ("secretKey", secret_key)):
             if not value:
                 raise ConfigError(
-                    f"option {name} is missing: an account has accessKey and secretKey"
+                    f"option {name} is missing: an account has accessKey and secretKey, and some "
+                    "have a securityToken"
                 )
         return Credentials(access_key, secret_key, token)
 
     def tls(self) -> bool | TlsSettings:
-        """What the options that begin with ``tls`` say; False: no TLS."""
+        """What the options that begin with ``tls`` say; False: no TLS. Their files are read here,
+        and again wherever connections are made."""
         further = [name for name in self._given if name.startswith("tls") and name != "tls"]
         if not self.boolean("tls", default=bool(further)):
             if further:
@@ -213,11 +249,12 @@ class OptionValues:
                     f"option {further[0]} is given, but tls=false; leave one of them out"
                 )
             return False
-        if "tlsKeyFile" in self and "tlsCertificateFile" not in self:
-            raise ConfigError(
-                "option tlsKeyFile is given, but not tlsCertificateFile that it belongs to"
-            )
-        return TlsSettings(
+        for name in ("tlsKeyFile", "tlsKeyPassword"):
+            if name in self and "tlsCertificateFile" not in self:
+                raise ConfigError(
+                    f"option {name} is given, but not tlsCertificateFile that it belongs to"
+                )
+        made = TlsSettings(
             ca=self.raw("tlsCaFile"),
             certificate=self.raw("tlsCertificateFile"),
             key=self.raw("tlsKeyFile"),
@@ -225,6 +262,20 @@ class OptionValues:
             verify=self.boolean("tlsVerify", default=True),
             check_host_name=self.boolean("tlsCheckHostName", default=True),
         )
+        if made.ca is not None and made.verify:
+            self._check_files(TlsSettings(ca=made.ca), "tlsCaFile")
+        if made.certificate is not None:
+            # Without a check of others no authorities are read.
+            own = dataclasses.replace(made, ca=None, verify=False)
+            self._check_files(own, "tlsCertificateFile", "tlsKeyFile", "tlsKeyPassword")
+        return made
+
+    def _check_files(self, settings: TlsSettings, *names: str) -> None:
+        try:
+            settings.context()
+        except ConfigError as error:
+            given = " and ".join(name for name in names if name in self)
+            raise ConfigError(f"option {given}: {error}") from None
 
     def _with_unit(self, name: str, units: Mapping[str, int]) -> int | None:
         """None: not given; 0: not readable."""
@@ -236,6 +287,18 @@ class OptionValues:
 
     def _shown(self, name: str) -> str:
         return repr(printable(self._given[name].strip()))
+
+
+def check_path(name: str, text: str) -> None:
+    """Refuse a text of an option that no file system takes for a path.
+
+    Raises:
+        ConfigError: it has a null character.
+    """
+    if "\0" in text:
+        raise ConfigError(
+            f"option {name}={printable(text)!r} has a null character; no path has one"
+        )
 
 
 def _is_digits(text: str) -> bool:

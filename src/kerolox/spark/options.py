@@ -11,8 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.namespaces import queue_with_namespace, with_namespace
-from kerolox.client.core.validate import check_consumer_group, check_topic
-from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.client.core.validate import check_consumer_group
+from kerolox.errors import ConfigError
 from kerolox.filter.sql92 import compile_sql92
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import looks_like_sql92, parse_tags
@@ -29,7 +29,7 @@ from kerolox.spark.bounds import (
     parse_times,
 )
 from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues
-from kerolox.spark.selection import TOPICS_MAX, Selection, checked_pattern
+from kerolox.spark.selection import Selection, checked_pattern, checked_topics
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -79,9 +79,6 @@ CONSUMER_GROUP_DEFAULT = "spark-rocketmq"
 
 MAX_TRIGGER_DELAY_MS_DEFAULT = 15 * 60 * 1000
 """As of Spark's Kafka source."""
-
-POLL_MS_MAX = 30 * 24 * 60 * 60 * 1000
-"""Thirty days; much longer waits are none that a system can time."""
 
 POLL_TIMEOUT_MS_DEFAULT = 120_000
 
@@ -179,16 +176,12 @@ class SourceOptions:
             max_records_per_partition=values.positive("maxRecordsPerPartition"),
             fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
             body_errors=values.choice("bodyErrors", BodyErrors.FAIL),
-            columns=_columns(values),
-            consumer_group=selection.wire_topic(
-                values.text("consumerGroup", CONSUMER_GROUP_DEFAULT)
-            ),
+            columns=values.columns(),
+            consumer_group=_group(values, selection),
             commit_group_offsets=values.boolean("commitGroupOffsets", default=False),
             read_from_slaves=values.boolean("readFromSlaves", default=False),
-            poll_timeout_ms=values.positive("pollTimeoutMs", maximum=POLL_MS_MAX)
-            or POLL_TIMEOUT_MS_DEFAULT,
-            poll_interval_ms=values.positive("pollIntervalMs", maximum=POLL_MS_MAX)
-            or POLL_INTERVAL_MS_DEFAULT,
+            poll_timeout_ms=values.wait_ms("pollTimeoutMs") or POLL_TIMEOUT_MS_DEFAULT,
+            poll_interval_ms=values.wait_ms("pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
             credentials=values.credentials(),
             tls=values.tls(),
         )
@@ -268,7 +261,7 @@ def _selection(values: OptionValues) -> Selection:
     if len(given) > 1:
         raise ConfigError(f"option {given[1]} and {given[0]} exclude each other; give one of them")
     [option] = given
-    namespace = _namespace(values)
+    namespace = values.namespace()
     if option == "subscribePattern":
         pattern = checked_pattern(values.text(option))
         return Selection(option=option, pattern=pattern, namespace=namespace)
@@ -280,30 +273,8 @@ def _selection(values: OptionValues) -> Selection:
         names = tuple(sorted({queue.topic for queue in given_queues}))
     topics = tuple(dict.fromkeys(with_namespace(namespace, name) for name in names))
     return Selection(
-        option=option, topics=_checked_topics(option, topics), queues=queues, namespace=namespace
+        option=option, topics=checked_topics(option, topics), queues=queues, namespace=namespace
     )
-
-
-def _namespace(values: OptionValues) -> str:
-    namespace = values.text("namespace")
-    if "namespace" in values and not namespace.replace("-", "").replace("_", "").isalnum():
-        raise ConfigError(
-            f"option namespace={printable(namespace)!r} must be letters, digits, '-' and '_'"
-        )
-    return namespace
-
-
-def _checked_topics(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
-    if not topics:
-        raise ConfigError(f"option {option} names no topic; write one or more, joined by ','")
-    if len(topics) > TOPICS_MAX:
-        raise ConfigError(f"option {option} names {len(topics)} topics, over {TOPICS_MAX}")
-    for topic in topics:
-        try:
-            check_topic(topic)
-        except MessageRejectedError as error:
-            raise ConfigError(f"option {option}: {error}") from error
-    return topics
 
 
 def _expression(values: OptionValues) -> str:
@@ -363,24 +334,18 @@ def _check_together(values: OptionValues) -> None:
         ("startingOffsets=group", is_start),
         ("commitGroupOffsets", values.boolean("commitGroupOffsets", default=False)),
     ):
-        if not uses_group:
-            continue
-        if not values.text("consumerGroup"):
+        if uses_group and not values.text("consumerGroup"):
             raise ConfigError(f"option {option} needs consumerGroup: whose offsets they are")
-        try:
-            check_consumer_group(values.text("consumerGroup"))
-        except ConfigError as error:
-            raise ConfigError(f"option consumerGroup: {error}") from error
 
 
-def _columns(values: OptionValues) -> tuple[str, ...] | None:
-    text = values.raw("columns")
-    if text is None:
-        return None
-    columns = values.items("columns")
-    if not columns or len(columns) != len([part for part in text.split(",") if part.strip()]):
-        raise ConfigError(f"option columns={text!r} is empty or names a column twice")
-    return columns
+def _group(values: OptionValues, selection: Selection) -> str:
+    """The consumer group as brokers know it."""
+    group = selection.wire_topic(values.text("consumerGroup", CONSUMER_GROUP_DEFAULT))
+    try:
+        check_consumer_group(group)
+    except ConfigError as error:
+        raise ConfigError(f"option consumerGroup: {error}") from error
+    return group
 
 
 def _check_times(starting: Since, ending: Since) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.namespaces import with_namespace, without_namespace
-from kerolox.client.core.validate import is_system_topic
-from kerolox.errors import ConfigError
+from kerolox.client.core.validate import check_topic, is_system_topic
+from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     LMQ_PREFIX,
@@ -134,3 +134,21 @@ def checked_pattern(text: str) -> str:
             "matches, as in orders-.*"
         ) from error
     return pattern
+
+
+def checked_topics(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """Topics of an option, as brokers know them.
+
+    Raises:
+        ConfigError: there is none, there are more than ``TOPICS_MAX``, or one has no legal name.
+    """
+    if not topics:
+        raise ConfigError(f"option {option} names no topic; write one or more, joined by ','")
+    if len(topics) > TOPICS_MAX:
+        raise ConfigError(f"option {option} names {len(topics)} topics, over {TOPICS_MAX}")
+    for topic in topics:
+        try:
+            check_topic(topic)
+        except MessageRejectedError as error:
+            raise ConfigError(f"option {option}: {error}") from error
+    return topics

@@ -105,6 +105,10 @@ def _checked_write(
         raise ConfigError(f"messages of a topic can't be overwritten; write with {instead}")
     options = SinkOptions.parse(given, is_stream=is_stream)
     check_schema(schema, options)
+    if options.transactional:
+        from kerolox.spark.sink.transactions.decisions import check_location
+
+        check_location(options.folder_of(options.transaction_id or "query"))
     return options
 
 

@@ -77,6 +77,16 @@ class Authority:
         return context
 
 
+def locked(key: Path, password: bytes) -> bytes:
+    """A private key's PEM, encrypted."""
+    opened = serialization.load_pem_private_key(key.read_bytes(), None)
+    return opened.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password),
+    )
+
+
 class TlsProxy:
     """Takes TLS connections, in a thread of its own, and passes on what they carry, both ways."""
 

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from tests.support.eventually import SECONDS_MAX
 from tests.support.faults.cancelling import each_await
-from tests.support.servers.tls import Authority, TlsProxy, wait_closed
+from tests.support.servers.tls import Authority, TlsProxy, locked, wait_closed
 from tests.support.servers.up import deaf_address
 
 from kerolox.errors import ClientClosedError, ConfigError, ConnectError, ConnectionLostError
@@ -378,18 +378,6 @@ def test_an_encrypted_key_opens_with_its_password(authority: Authority, tmp_path
     )
     assert tls.context().get_ca_certs() is not None
     assert "right-one" not in repr(tls)
-
-
-def locked(key: Path, password: bytes) -> bytes:
-    """A private key's PEM, encrypted."""
-    from cryptography.hazmat.primitives import serialization
-
-    opened = serialization.load_pem_private_key(key.read_bytes(), None)
-    return opened.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(password),
-    )
 
 
 @pytest.mark.parametrize(

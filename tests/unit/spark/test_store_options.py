@@ -102,63 +102,11 @@ def test_several_paths_of_load_are_several_stores() -> None:
     assert options.broker_names == ("x", "y")
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"path": " "}, ["path", "storePathRootDir"]),
-        ({"pth": "/s"}, ["pth", "did you mean path"]),
-        ({"nameServer": "n:1"}, ["rocketmq-store", "nameServer"]),
-        ({"brokerName": "a,b"}, ["brokerName", "1 stores"]),
-        ({"subscribe": "a", "subscribePattern": "b"}, ["subscribe", "subscribePattern"]),
-        ({"subscribe": " , "}, ["subscribe", "leave it out"]),
-        ({"subscribe": ",".join(f"t{n}" for n in range(1001))}, ["subscribe", "1001"]),
-        ({"subscribePattern": ""}, ["subscribePattern", "empty"]),
-        ({"subscribePattern": "("}, ["subscribePattern", "regular expression"]),
-        ({"includeSystemTopics": "yes"}, ["includeSystemTopics", "true or false"]),
-        ({"startingTimestamp": "today"}, ["startingTimestamp", "2026-01-31T18:00:00Z"]),
-        ({"endingTimestamp": "-1"}, ["endingTimestamp"]),
-        ({"startingTimestamp": "9", "endingTimestamp": "8"}, ["startingTimestamp", "exchange"]),
-        ({"startingPhysicalOffset": "-1"}, ["startingPhysicalOffset", "from 0 up"]),
-        ({"endingPhysicalOffset": "1.5"}, ["endingPhysicalOffset"]),
-        (
-            {"startingPhysicalOffset": "9", "endingPhysicalOffset": "8"},
-            ["startingPhysicalOffset", "exchange"],
-        ),
-        ({"startingOffsets": "earliest"}, ["startingOffsets", '{"topic":', "startingTimestamp"]),
-        ({"startingOffsets": "[]"}, ["startingOffsets", "no object"]),
-        ({"endingOffsets": '{"t":3}'}, ["endingOffsets", "no object for topic 't'"]),
-        ({"endingOffsets": '{"t":{"x":3}}'}, ["endingOffsets", "queue id 'x'"]),
-        ({"endingOffsets": '{"t":{"0":-1}}'}, ["endingOffsets", "-1", "0 or more"]),
-        ({"subscribe": "a", "startingOffsets": '{"b":{"0":1}}'}, ["startingOffsets", "'b'"]),
-        ({"columns": ""}, ["columns", "empty"]),
-        ({"columns": "body,body"}, ["columns", "twice"]),
-        ({"bodyErrors": "skip"}, ["bodyErrors", "fail, null or raw"]),
-        ({"failOnDataLoss": "1"}, ["failOnDataLoss"]),
-        ({"consumeQueues": "maybe"}, ["consumeQueues", "auto, always or never"]),
-        ({"splitBytes": "1k"}, ["splitBytes", "65536"]),
-        ({"splitBytes": "many"}, ["splitBytes", "100m"]),
-        ({"maxBytesPerTrigger": "0"}, ["maxBytesPerTrigger"]),
-        ({"pollIntervalMs": "0"}, ["pollIntervalMs", "from 1 up"]),
-    ],
-)
-def test_a_wrong_option_is_an_error_that_names_it(given: dict[str, str], words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(**given)
-    for word in words:
-        assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [
-        ({"commitLogPath": "/l"}, "commitLogPath"),
-        ({"startingPhysicalOffset": "1"}, "startingPhysicalOffset"),
-        ({"endingPhysicalOffset": "1"}, "endingPhysicalOffset"),
-    ],
-)
-def test_what_is_of_one_store_is_refused_for_several(given: dict[str, str], word: str) -> None:
-    with pytest.raises(ConfigError, match=f"{word} is for one store"):
-        StoreOptions.parse({"paths": '["/a","/b"]'} | given)
+def test_options_of_other_formats_are_errors_that_name_this_one() -> None:
+    with pytest.raises(ConfigError, match="format rocketmq-store has no option 'nameServer'"):
+        parse(nameServer="n:1")
+    with pytest.raises(ConfigError, match="option paths is no list"):
+        parse(paths='"/a"')
 
 
 def test_the_path_must_be_given() -> None:

@@ -22,6 +22,7 @@ from kerolox.protocol.names import (
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
 )
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.message import Message
@@ -37,7 +38,7 @@ def check_topic(topic: str) -> None:
     """
     fault = _name_fault(topic, TOPIC_CHARACTERS_MAX)
     if fault:
-        raise MessageRejectedError(f"topic {topic!r} {fault}")
+        raise MessageRejectedError(f"topic {printable(topic)!r} {fault}")
 
 
 def check_send_topic(topic: str) -> None:
@@ -84,7 +85,7 @@ def check_consumer_group(group: str) -> None:
 def _check_group(group: str, kind: str, reserved: str) -> None:
     fault = _name_fault(group, GROUP_CHARACTERS_MAX)
     if fault:
-        raise ConfigError(f"{kind} group {group!r} {fault}")
+        raise ConfigError(f"{kind} group {printable(group)!r} {fault}")
     if group == reserved:
         raise ConfigError(f"{kind} group {group!r} is reserved; choose another name")
 

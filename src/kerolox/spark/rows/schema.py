@@ -28,6 +28,7 @@ from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import Kernel, load_kernel
 from kerolox.spark.options import BodyErrors
 from kerolox.spark.rows.bodies import odd_body_of
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ def full_schema() -> StructType:
 def schema_of(
     names: Iterable[str], *, known: Mapping[str, DataType] = COLUMNS, source: str = "rocketmq"
 ) -> StructType:
-    """The schema of some columns, in the order given.
+    """The schema of the columns that option ``columns`` names, in the order given.
 
     Args:
         names: of the columns.
@@ -86,7 +87,11 @@ def schema_of(
     Raises:
         ConfigError: there is no such column; names the nearest.
     """
-    return StructType([StructField(name, known[column_of(name, known, source)]) for name in names])
+    try:
+        kinds = [(name, known[column_of(name, known, source)]) for name in names]
+    except ConfigError as error:
+        raise ConfigError(f"option columns: {error}") from None
+    return StructType([StructField(name, kind) for name, kind in kinds])
 
 
 def check_schema(
@@ -136,7 +141,7 @@ def column_of(name: str, known: Mapping[str, DataType] = COLUMNS, source: str = 
     if canonical is None:
         near = nearest(name, known)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
-        raise ConfigError(f"format {source} has no column {name!r}; {hint}")
+        raise ConfigError(f"format {source} has no column {printable(name)!r}; {hint}")
     return canonical
 
 

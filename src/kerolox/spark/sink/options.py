@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.validate import check_producer_group, check_send_topic
+from kerolox.codec.row_twin import PROPERTIES_RESERVE_BYTES
 from kerolox.errors import ConfigError, MessageRejectedError
-from kerolox.message import Message
+from kerolox.message import Message, encode_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX
-from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.spark.bounds import QUEUE_ID_MAX
+from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues, check_path
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +133,7 @@ class SinkOptions:
             )
         values = OptionValues("rocketmq", OPTIONS, given, ignored=(_CHECKPOINT, _PATH))
         name_servers = values.name_servers()
-        namespace = values.text("namespace")
+        namespace = values.namespace()
         transaction = _transaction(values, spark.get(_CHECKPOINT, ""), is_stream=is_stream)
         return cls(
             name_servers=name_servers,
@@ -140,13 +144,13 @@ class SinkOptions:
             flag=_signed(values, "flag"),
             delay_level=values.whole("delayLevel", maximum=DELAY_LEVEL_MAX) or 0,
             deliver_time=values.timestamp_ms("deliverTime") or 0,
-            queue_id=values.whole("queueId", maximum=INT_MAX),
-            broker_name=values.text("brokerName"),
+            queue_id=values.whole("queueId", maximum=QUEUE_ID_MAX),
+            broker_name=_plain(values, "brokerName"),
             ordering_key=_plain(values, "orderingKey") if "orderingKey" in values else None,
             reserved_properties=values.choice("reservedProperties", ReservedProperties.FAIL),
             producer_group=_group(values, namespace),
             namespace=namespace,
-            send_timeout_ms=values.positive("sendTimeoutMs") or SEND_TIMEOUT_MS_DEFAULT,
+            send_timeout_ms=values.wait_ms("sendTimeoutMs") or SEND_TIMEOUT_MS_DEFAULT,
             message_bytes_max=_sizes(values, "maxMessageBytes", MESSAGE_BYTES_DEFAULT),
             batch_bytes=_sizes(values, "batchBytes", BATCH_BYTES_DEFAULT),
             in_flight_bytes=values.byte_size("inFlightBytes") or IN_FLIGHT_BYTES_DEFAULT,
@@ -207,6 +211,7 @@ def _transaction(values: OptionValues, checkpoint: str, *, is_stream: bool) -> _
             )
     if name:
         _check_transaction_id(name)
+    check_path("transactionLocation", location)
     delayed = [option for option in ("delayLevel", "deliverTime") if option in values]
     if delayed:
         raise ConfigError(f"option {delayed[0]}: rows of a transaction can't be delayed")
@@ -249,8 +254,20 @@ def _plain(values: OptionValues, name: str) -> str:
     """A text of one property."""
     text = values.text(name)
     if not text.isprintable():
-        raise ConfigError(f"option {name}={text!r} has a control character; leave it out")
+        raise ConfigError(
+            f"option {name}={printable(text)!r} has a control character; leave it out"
+        )
+    _check_bytes(name, text)
     return text
+
+
+def _check_bytes(name: str, text: str) -> None:
+    """Refuse what no row could have in its properties."""
+    size, most = len(text.encode()), PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES
+    if size > most:
+        raise ConfigError(
+            f"option {name} has {size} bytes; the properties of a message have {most} at most"
+        )
 
 
 def _signed(values: OptionValues, name: str) -> int:
@@ -259,7 +276,7 @@ def _signed(values: OptionValues, name: str) -> int:
     digits = text.removeprefix("-")
     number = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 2**40
     if not -(2**31) <= number <= INT_MAX:
-        raise ConfigError(f"option {name}={text!r} must be a whole number of 32 bits")
+        raise ConfigError(f"option {name}={printable(text)!r} must be a whole number of 32 bits")
     return number
 
 
@@ -277,15 +294,16 @@ def _properties(values: OptionValues) -> dict[str, str]:
     example = '{"source":"spark"}'
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"option properties is no JSON ({error}); write {example}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"option properties is no object; write {example}")
     try:
         Message("t", b"b", properties=found)
     except MessageRejectedError as error:
-        raise ConfigError(f"option properties: {error}") from None
+        raise ConfigError(f"option properties: {printable(str(error))}") from None
     for part in (*found, *found.values()):
         if not part.isprintable():
-            raise ConfigError(f"option properties: {part!r} has a control character")
+            raise ConfigError(f"option properties: {printable(part)!r} has a control character")
+    _check_bytes("properties", encode_properties(found))
     return found

@@ -17,9 +17,10 @@ from kerolox.protocol.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
-from kerolox.spark.option_values import OF_SPARK, OptionValues
+from kerolox.spark.bounds import checked_queue_id, json_object, members
+from kerolox.spark.option_values import OF_SPARK, WHOLE_MAX, OptionValues, check_path
 from kerolox.spark.options import BodyErrors
-from kerolox.spark.selection import TOPICS_MAX
+from kerolox.spark.selection import checked_pattern, checked_topics
 from kerolox.text import printable
 
 FORMAT = "rocketmq-store"
@@ -56,7 +57,7 @@ POLL_INTERVAL_MS_DEFAULT = 250
 
 STORES_MAX = 1_000
 
-_TIME_MAX = 2**63 - 1
+_OFFSETS = '{"topic":{"0":12,"1":30}}'
 
 QueueOffsets = dict[tuple[str, int], int]
 """Queue offsets by topic and queue id."""
@@ -82,7 +83,7 @@ class StoreOptions:
     pattern: str = ""
     has_system_topics: bool = False
     stored_from: int = 0
-    stored_before: int = _TIME_MAX
+    stored_before: int = WHOLE_MAX
     """Store times in ms."""
     first_offset: int = 0
     end_offset: int | None = None
@@ -106,7 +107,7 @@ class StoreOptions:
         """
         values = OptionValues(FORMAT, OPTIONS, given, ignored={*OF_SPARK, "paths"})
         paths = _paths(values, given)
-        log_paths = values.items("commitLogPath")
+        log_paths = values.filled_items("commitLogPath")
         if log_paths and len(paths) > 1:
             raise ConfigError("option commitLogPath is for one store; load each store by itself")
         topics, pattern = _subscription(values)
@@ -126,18 +127,18 @@ class StoreOptions:
             pattern=pattern,
             has_system_topics=values.boolean("includeSystemTopics", default=False),
             stored_from=stored_from or 0,
-            stored_before=_TIME_MAX if stored_before is None else stored_before,
+            stored_before=WHOLE_MAX if stored_before is None else stored_before,
             first_offset=first or 0,
             end_offset=end,
             starting_offsets=_queue_offsets(values, "startingOffsets", topics),
             ending_offsets=_queue_offsets(values, "endingOffsets", topics),
-            columns=_columns(values),
+            columns=values.columns(),
             body_errors=values.choice("bodyErrors", BodyErrors.FAIL),
             fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
             consume_queues=values.choice("consumeQueues", ConsumeQueues.AUTO),
             split_bytes=_split_bytes(values),
             max_bytes_per_trigger=values.byte_size("maxBytesPerTrigger"),
-            poll_interval_ms=values.positive("pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
+            poll_interval_ms=values.wait_ms("pollIntervalMs") or POLL_INTERVAL_MS_DEFAULT,
         )
 
     def check_stream(self) -> None:
@@ -178,12 +179,20 @@ def is_system_topic(name: str) -> bool:
 
 def _paths(values: OptionValues, given: Mapping[str, str]) -> tuple[str, ...]:
     text = next((value for name, value in given.items() if name.lower() == "paths"), None)
-    paths = () if text is None else tuple(dict.fromkeys(str(each) for each in json.loads(text)))
+    try:
+        listed = json.loads("[]" if text is None else text)
+    except (ValueError, RecursionError):
+        listed = None
+    if not isinstance(listed, list):
+        raise ConfigError("option paths is no list in JSON; give the paths to load()")
+    paths = tuple(dict.fromkeys(str(each) for each in listed))
     path = values.text("path")
     paths = (path, *(each for each in paths if each != path)) if path else paths
     if not paths:
         values.required("path")
         raise ConfigError("option path is empty; write the folder that storePathRootDir names")
+    for each in (*paths, *values.items("commitLogPath")):
+        check_path("path" if each in paths else "commitLogPath", each)
     if len(paths) > STORES_MAX:
         raise ConfigError(f"option path names {len(paths)} stores, over {STORES_MAX}")
     return paths
@@ -191,7 +200,7 @@ def _paths(values: OptionValues, given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _broker_names(values: OptionValues, stores: int) -> tuple[str, ...]:
     # Two brokers of one name can't be: a name that comes twice is a mistake.
-    names = values.items("brokerName")
+    names = values.filled_items("brokerName")
     if names and len(names) != stores:
         raise ConfigError(
             f"option brokerName has {len(names)} different names for {stores} stores; write one "
@@ -209,18 +218,11 @@ def _subscription(values: OptionValues) -> tuple[tuple[str, ...], str]:
             "option subscribe names no topic; write one or more, joined by ',', or leave it out "
             "to read all"
         )
-    if len(topics) > TOPICS_MAX:
-        raise ConfigError(f"option subscribe names {len(topics)} topics, over {TOPICS_MAX}")
-    pattern = values.text("subscribePattern")
-    if "subscribePattern" in values and not pattern:
-        raise ConfigError("option subscribePattern is empty; write a regular expression")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(
-            f"option subscribePattern={printable(pattern)!r} is no regular expression: {error}"
-        ) from None
-    return topics, pattern
+    if topics:
+        return checked_topics("subscribe", topics), ""
+    if "subscribePattern" in values:
+        return (), checked_pattern(values.text("subscribePattern"))
+    return (), ""
 
 
 def _check_order(what: str, first: int | None, end: int | None) -> None:
@@ -229,17 +231,6 @@ def _check_order(what: str, first: int | None, end: int | None) -> None:
             f"option starting{what} ({first}) is behind ending{what} ({end}), so nothing would be "
             "read; exchange them"
         )
-
-
-def _columns(values: OptionValues) -> tuple[str, ...] | None:
-    if "columns" not in values:
-        return None
-    columns = values.items("columns")
-    given = [part for part in values.text("columns").split(",") if part.strip()]
-    if not columns or len(columns) != len(given):
-        text = values.text("columns")
-        raise ConfigError(f"option columns={text!r} is empty or names a column twice")
-    return columns
 
 
 def _split_bytes(values: OptionValues) -> int:
@@ -256,28 +247,19 @@ def _queue_offsets(values: OptionValues, name: str, topics: tuple[str, ...]) -> 
     text = values.raw(name)
     if text is None:
         return None
-    example = '{"topic":{"0":12,"1":30}}'
-    try:
-        table = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"option {name}={printable(text)!r} is no JSON ({error}); write {example}, or use "
-            f"{name.replace('Offsets', 'Timestamp')} or {name.replace('Offsets', 'PhysicalOffset')}"
-        ) from None
-    if not isinstance(table, dict) or not table:
-        raise ConfigError(f"option {name}={printable(text)!r} is no object; write {example}")
+    end = name.removesuffix("Offsets")
+    fault = f"is no JSON; {end}Timestamp and {end}PhysicalOffset are for all queues"
     found: QueueOffsets = {}
-    for topic, queues in table.items():
+    for topic, queues in json_object(text, name, fault, _OFFSETS).items():
         if topics and topic not in topics:
-            raise ConfigError(f"option {name} has topic {topic!r}, which subscribe does not name")
-        if not isinstance(queues, dict):
-            raise ConfigError(f"option {name} has no object for topic {topic!r}; write {example}")
-        for queue_id, offset in queues.items():
-            if not (queue_id.isascii() and queue_id.isdigit()):
-                raise ConfigError(f"option {name} has queue id {queue_id!r}; write {example}")
-            if type(offset) is not int or offset < 0:
+            raise ConfigError(
+                f"option {name} has topic {printable(topic)!r}, which subscribe does not name"
+            )
+        for queue_id, offset in members(queues, name, _OFFSETS):
+            if type(offset) is not int or not 0 <= offset <= WHOLE_MAX:
                 raise ConfigError(
-                    f"option {name} has offset {offset!r} for {topic} {queue_id}; write 0 or more"
+                    f"option {name} has offset {offset!r:.100} for "
+                    f"{printable(topic)} {printable(queue_id)}; write 0 or more"
                 )
-            found[topic, int(queue_id)] = offset
+            found[topic, checked_queue_id(queue_id, name, _OFFSETS)] = offset
     return found

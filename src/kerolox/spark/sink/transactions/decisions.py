@@ -16,8 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from kerolox.errors import ConfigError
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.transactions.messages import HalfRange
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -183,11 +185,29 @@ def store_at(location: str) -> DecisionStore:
     Raises:
         SinkError: there is no such file system.
     """
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise SinkError(f"decisions can't be kept at {location}: {error}") from error
     if parts.scheme in ("", "file"):
         path = unquote(parts.path) if parts.scheme else location
         return DecisionStore(LocalFolder(Path(path).absolute()))
     return DecisionStore(RemoteFolder(location))
+
+
+def check_location(location: str) -> None:
+    """Refuse a place of decisions before anything is written.
+
+    Raises:
+        ConfigError: there is no such file system.
+    """
+    try:
+        store_at(location)
+    except SinkError as error:
+        raise ConfigError(
+            f"option transactionLocation: {printable(str(error))}; name a folder, or a file system "
+            "that pyarrow.fs has (by default it is in checkpointLocation)"
+        ) from None
 
 
 class LocalFolder:
