@@ -25,6 +25,7 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Container
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +51,9 @@ KEPT_BYTES_MAX = 4 * RECEIVE_BYTES
 
 SEND_BYTES = 256 * 1024
 """Bytes given to the socket at once while it may not take all."""
+
+UNREAD_BYTES_MAX = 4 * FRAME_BYTES_MAX
+"""Most bytes that are kept while a peer takes none; answers to sends are far smaller."""
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
@@ -128,10 +132,10 @@ class BlockingConnection:
         """
         deadline = time.monotonic() + timeout_seconds
         opaque = self.send(command, timeout_seconds)
-        while True:
-            response = self.receive(max(deadline - time.monotonic(), 0.0))
-            if response.opaque == opaque:
-                return response
+        try:
+            return self.receive(max(deadline - time.monotonic(), 0.0), (opaque,))
+        except RequestTimeoutError:
+            raise self.late(timeout_seconds) from None
 
     def send(self, command: RemotingCommand, timeout_seconds: float = 3.0) -> int:
         """Send a request without waiting; its opaque."""
@@ -151,8 +155,14 @@ class BlockingConnection:
             self._signer.sign(command)
         return command.encode()
 
-    def receive(self, timeout_seconds: float = 3.0) -> RemotingCommand:
-        """The next response, whichever request it answers; errors as for :meth:`invoke`."""
+    def receive(
+        self, timeout_seconds: float = 3.0, opaques: Container[int] | None = None
+    ) -> RemotingCommand:
+        """The next response to a request with one of the opaques; None: to any.
+
+        Whatever else arrives is dropped, and does not make the wait longer. Errors as for
+        :meth:`invoke`.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             frame = self.receive_frame(max(deadline - time.monotonic(), 0.0))
@@ -161,8 +171,10 @@ class BlockingConnection:
             except RemoteProtocolError:
                 self.close()
                 raise
-            if command.is_response:
+            if command.is_response and (opaques is None or command.opaque in opaques):
                 return command
+            if time.monotonic() >= deadline:
+                raise self.late(timeout_seconds)
 
     def send_frames(self, data: bytes | bytearray, timeout_seconds: float = 3.0) -> None:
         """Send whole frames as they are; opaques come from :meth:`next_opaque`."""
@@ -184,6 +196,10 @@ class BlockingConnection:
         A peer that can't get rid of its answers stops reading. So what arrives is read while the
         peer takes no bytes, and kept for :meth:`receive_frame`. The caller bounds it, by how many
         requests it has open.
+
+        Raises:
+            RemoteProtocolError: more than ``UNREAD_BYTES_MAX`` has arrived; the connection is
+                closed.
         """
         self._check_open()
         sock = self._socket
@@ -209,6 +225,11 @@ class BlockingConnection:
         if ready[0][1] & ~select.POLLOUT:
             with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 self._read_some()
+            if self._end - self._start > UNREAD_BYTES_MAX:
+                self.close()
+                raise RemoteProtocolError(
+                    f"{self.address} sends far more than it was asked for, and reads nothing"
+                )
 
     def receive_frame(self, timeout_seconds: float = 3.0) -> bytes:
         """The next frame without its length field, a response or not."""
@@ -237,6 +258,14 @@ class BlockingConnection:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | select.POLLPRI)
         return not poll.poll(0)
+
+    def late(self, timeout_seconds: float) -> RequestTimeoutError:
+        """The error for an answer that did not come in time; closes the connection.
+
+        For those who take frames themselves: what nobody asked for must not make them wait on.
+        """
+        self.close()
+        return RequestTimeoutError(f"{self.address} did not answer within {timeout_seconds:g} s")
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
@@ -293,10 +322,7 @@ class BlockingConnection:
             self._socket.settimeout(max(remaining_seconds, 0.001))
             self._read_some()
         except TimeoutError as error:
-            self.close()
-            raise RequestTimeoutError(
-                f"{self.address} did not answer within {timeout_seconds:g} s"
-            ) from error
+            raise self.late(timeout_seconds) from error
         except OSError as error:
             raise self._lost(str(error)) from error
 

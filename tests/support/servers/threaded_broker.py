@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kerolox.message import MessageExt, encode_properties
 from kerolox.protocol.codes import ResponseCode
@@ -14,7 +14,7 @@ from kerolox.protocol.framing import FrameDecoder
 from kerolox.protocol.records import encode_record
 from tests.support.eventually import SECONDS_MAX
 
-Answer = Callable[[RemotingCommand], RemotingCommand | None]
+Answer = Callable[[RemotingCommand], RemotingCommand | Iterable[RemotingCommand] | None]
 
 
 def record(
@@ -25,6 +25,7 @@ def record(
     queue_id: int = 0,
     store_timestamp: int = 0,
     sys_flag: int = 0,
+    **properties: str,
 ) -> bytes:
     message = MessageExt(
         topic="t",
@@ -38,7 +39,8 @@ def record(
         born_host=("127.0.0.1", 1),
         store_host=("127.0.0.1", 2),
     )
-    return encode_record(message, encode_properties({"TAGS": tags} if tags else {}))
+    all_of_them = {"TAGS": tags, **properties} if tags else properties
+    return encode_record(message, encode_properties(all_of_them))
 
 
 class Queue:
@@ -51,6 +53,7 @@ class Queue:
         self.scan = scan
         self.tags_of: Callable[[int], str] = lambda offset: ""
         self.time_of: Callable[[int], int] = lambda offset: 0
+        self.body_of: Callable[[int], bytes] = lambda offset: b""
         self.pulls: list[tuple[int, int]] = []
 
     def __call__(self, request: RemotingCommand) -> RemotingCommand:
@@ -76,7 +79,12 @@ class Queue:
             code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
             return self.answer(request, code, position, remark)
         body = b"".join(
-            record(each, tags=self.tags_of(each), store_timestamp=self.time_of(each))
+            record(
+                each,
+                tags=self.tags_of(each),
+                body=self.body_of(each),
+                store_timestamp=self.time_of(each),
+            )
             for each in found
         )
         return self.answer(request, ResponseCode.SUCCESS, position, "FOUND", body)
@@ -99,7 +107,8 @@ class Queue:
 
 
 class ThreadedBroker:
-    """Serves any number of connections; a None answer closes the connection."""
+    """Serves any number of connections; a None answer closes the connection, several are sent one
+    after the other."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -136,4 +145,6 @@ class ThreadedBroker:
                     response = self.answer(RemotingCommand.decode(frame))
                     if response is None:
                         return
-                    connection.sendall(response.encode())
+                    one = isinstance(response, RemotingCommand)
+                    for each in [response] if one else response:
+                        connection.sendall(each.encode())

@@ -1,3 +1,4 @@
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting import blocking
 from kerolox.remoting.blocking import BlockingConnection
 
 
@@ -38,7 +40,7 @@ class Peer:
     def _serve(self) -> None:
         connection, _ = self._listener.accept()
         decoder = FrameDecoder()
-        with connection:
+        with connection, contextlib.suppress(ConnectionResetError):
             while data := connection.recv(65536):
                 for frame in decoder.feed(data):
                     self._talk(connection, RemotingCommand.decode(frame))
@@ -89,6 +91,36 @@ def test_silence_is_a_timeout_and_closes_the_connection():
         assert connection.closed
         with pytest.raises(ConnectionLostError, match="is closed; make a new one"):
             connection.invoke(RemotingCommand.request(7))
+
+
+@pytest.mark.parametrize("is_response", [True, False])
+def test_what_nobody_asked_for_makes_no_wait_longer(is_response: bool):
+    def flood(connection: socket.socket, request: RemotingCommand) -> None:
+        frame = request.response() if is_response else RemotingCommand.request(40, oneway=True)
+        frame.opaque = request.opaque + 1
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(frame.encode())
+
+    with Peer(flood) as peer, BlockingConnection(peer.address) as connection:
+        with pytest.raises(RequestTimeoutError, match=r"did not answer within 0.2 s"):
+            connection.invoke(RemotingCommand.request(7), timeout_seconds=0.2)
+        assert connection.closed
+
+
+def test_a_peer_that_only_sends_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch):
+    def flood(connection: socket.socket, request: RemotingCommand) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(request.response(body=bytes(65536)).encode())
+
+    monkeypatch.setattr(blocking, "UNREAD_BYTES_MAX", 4 * 1024 * 1024)
+    with Peer(flood) as peer, BlockingConnection(peer.address) as connection:
+        connection.send(RemotingCommand.request(7))
+        frames = RemotingCommand.request(7, body=bytes(1024 * 1024)).encode() * 64
+        with pytest.raises(RemoteProtocolError, match="sends far more than it was asked for"):
+            connection.send_and_keep_answers(frames, SECONDS_MAX)
+        assert connection.closed
 
 
 def test_a_peer_that_closes_is_a_lost_connection():

@@ -1,17 +1,25 @@
+import itertools
 import json
 import logging
 from dataclasses import replace
 
 import pytest
 
-from kerolox.errors import AccessDeniedError, BrokerError, ConnectError, RemoteProtocolError
+from kerolox.errors import (
+    AccessDeniedError,
+    BrokerError,
+    ConnectError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+)
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
+from kerolox.remoting.blocking import KEPT_BYTES_MAX, BlockingConnection
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.spark.network import pool as pool_module
+from kerolox.spark.network import pull as pull_module
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.pool import POOL, POOLED_MAX, ConnectionPool
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
@@ -122,6 +130,84 @@ def test_answers_that_get_shorter_and_longer_again_lose_nothing():
 
     with ThreadedBroker(answer) as broker:
         assert pull(broker, 0, 9000) == (list(range(9000)), 9000)
+
+
+def unasked(request: RemotingCommand) -> RemotingCommand:
+    """An answer to a request that nobody has made."""
+    stray = request.response(body=bytes(4096))
+    stray.opaque = request.opaque + 1_000_000
+    return stray
+
+
+def test_answers_that_nobody_asked_for_are_not_kept():
+    queue = Queue(3000, per_answer=7)
+    with ThreadedBroker(lambda request: [unasked(request), queue(request)]) as broker:
+        puller = RangePuller(broker.address, options())
+        offsets = sum(each.offsets for each in puller.pull(QueueRange(QUEUE, 0, 3000)))
+        assert not puller._arrived
+        puller.close()
+    assert offsets == 3000
+
+
+def test_an_answer_that_comes_twice_counts_once():
+    queue = Queue(3000)
+    with ThreadedBroker(lambda request: [queue(request)] * 2) as broker:
+        assert pull(broker, 0, 3000) == (list(range(3000)), 3000)
+
+
+def test_answers_that_nobody_asked_for_make_no_pull_wait_on(monkeypatch):
+    monkeypatch.setattr(pull_module, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    with (
+        ThreadedBroker(lambda request: itertools.repeat(unasked(request))) as broker,
+        pytest.raises(RequestTimeoutError, match=r"did not answer within 0.2 s"),
+    ):
+        pull(broker, 0, 10)
+
+
+class WatchedPuller(RangePuller):
+    """Knows the most that it had of answers that wait for their turn."""
+
+    bytes_most = 0
+
+    def _keep(self, frame):
+        kept = super()._keep(frame)
+        waiting = [answer.records for answer in self._arrived.values() if answer]
+        self.bytes_most = max(self.bytes_most, sum(map(len, waiting)))
+        return kept
+
+
+def test_messages_that_become_large_wait_within_the_bound_of_bytes(monkeypatch):
+    in_flight, large = 1024 * 1024, 128 * 1024
+    monkeypatch.setattr(pull_module, "IN_FLIGHT_BYTES_MAX", in_flight)
+    queue = Queue(600, per_answer=4)
+    queue.body_of = lambda offset: bytes(large) if offset >= 200 else b""
+
+    def answer(request):
+        queue.per_answer = 4 if int(request.ext_fields["queueOffset"]) < 200 else 1
+        return queue(request)
+
+    with ThreadedBroker(answer) as broker:
+        puller = WatchedPuller(broker.address, options())
+        pulled = [bytes(each.records) for each in puller.pull(QueueRange(QUEUE, 0, 600))]
+        puller.close()
+    found = [each.queue_offset for part in pulled for each in decode_records(part)]
+    assert found == list(range(600))
+    # One more read of the socket may bring answers before they are counted.
+    assert puller.bytes_most <= in_flight + KEPT_BYTES_MAX + large
+
+
+def test_of_large_messages_fewer_are_asked_for_at_once(monkeypatch):
+    monkeypatch.setattr(pull_module, "IN_FLIGHT_BYTES_MAX", 1024 * 1024)
+    queue = Queue(600, per_answer=1)
+    queue.body_of = lambda offset: bytes(128 * 1024)
+    with ThreadedBroker(queue) as broker:
+        puller = RangePuller(broker.address, options())
+        pulled = puller.pull(QueueRange(QUEUE, 0, 600))
+        for _ in range(2):
+            next(pulled)
+        # The first one, which told how large they are, and those that were asked for then.
+        assert len(queue.pulls) <= 1 + 1024 // 128
+        puller.close()
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_read_twice():

@@ -58,6 +58,10 @@ PULLS_IN_FLIGHT = 64
 """Open requests per queue; each answer has 256 KiB at most, unless one message is larger. Small
 messages make answers of some 10 KiB, and a busy machine lets each round trip wait."""
 
+IN_FLIGHT_BYTES_MAX = 32 * 1024 * 1024
+"""About so many bytes are asked for at once, by the size of the last answers, and answers that wait
+for an earlier one never hold more."""
+
 SLOT_OFFSETS_MAX = 1024
 """Most messages asked for at once; brokers give fewer."""
 
@@ -138,7 +142,11 @@ class RangePuller:
         self._failing_since: float | None = None
         self._read_pull = message_codec().pull_answer
         self._slots: deque[_Slot] = deque()
-        self._arrived: dict[int, _Answer] = {}
+        self._arrived: dict[int, _Answer | None] = {}
+        """The answers to the open slots by opaque; None: not here yet."""
+        self._arrived_bytes = 0
+        self._answer_bytes = 0
+        """The size of an answer, by those that came last."""
 
     def close(self) -> None:
         """Close the connections, or leave the idle one to the next task. Idempotent."""
@@ -169,6 +177,9 @@ class RangePuller:
             try:
                 self._prefetch(template, position, queue_range.end)
                 answer = self._answer_of(self._slots[0])
+                if answer is None:
+                    self._drop_requests()
+                    continue
                 pulled, position = self._take(answer, template, queue_range)
             except RemoteProtocolError:
                 raise
@@ -184,6 +195,7 @@ class RangePuller:
     def _forget_requests(self) -> None:
         self._slots.clear()
         self._arrived.clear()
+        self._arrived_bytes = 0
 
     def _prefetch(self, template: _Requests, position: int, end: int) -> None:
         if self._connection is None:
@@ -191,34 +203,63 @@ class RangePuller:
             pooled = POOL.take(self._connector.key(address))
             self._connection = pooled or self._connector.connect(address)
         slots = self._slots
+        # The first answer tells how much this broker gives at once.
+        window = 1
+        if self._learned:
+            window = min(PULLS_IN_FLIGHT, IN_FLIGHT_BYTES_MAX // max(self._answer_bytes, 1) or 1)
         # Several requests in one write: a write costs as much as all the rest of a pull.
-        if len(slots) > PULLS_IN_FLIGHT // 2:
+        if len(slots) > window // 2:
             return
         planned = slots[-1].end if slots else position
-        # The first answer tells how much this broker gives at once.
-        window = PULLS_IN_FLIGHT if self._learned else 1
         frames = []
         while len(slots) < window and planned < end:
             slot = _Slot(planned, min(planned + self._stride, end), self._connection.next_opaque())
             slots.append(slot)
+            self._arrived[slot.opaque] = None
             frames.append(template.frame(slot, self._connection))
             planned = slot.end
         if frames:
             self._connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
 
-    def _answer_of(self, slot: _Slot) -> _Answer:
+    def _answer_of(self, slot: _Slot) -> _Answer | None:
+        """The answer to the first slot; None: too much waits for it, so all is asked for again."""
+        connection, arrived = self._connection, self._arrived
+        assert connection is not None
+        deadline = time.monotonic() + ANSWER_TIMEOUT_SECONDS
+        while (answer := arrived[slot.opaque]) is None:
+            if self._arrived_bytes > IN_FLIGHT_BYTES_MAX:
+                # Messages are larger than before: fewer are open from now on.
+                self._answer_bytes = max(len(each.records) for each in arrived.values() if each)
+                return None
+            frames = connection.receive_frames(ANSWER_TIMEOUT_SECONDS)
+            now = time.monotonic()
+            if sum(map(self._keep, frames)):
+                deadline = now + ANSWER_TIMEOUT_SECONDS
+            elif now >= deadline:
+                # What nobody asked for does not make it wait on.
+                raise connection.late(ANSWER_TIMEOUT_SECONDS)
+        del arrived[slot.opaque]
+        size = len(answer.records)
+        self._arrived_bytes -= size
+        self._answer_bytes = max(size, self._answer_bytes // 2)
+        return answer
+
+    def _keep(self, frame: bytes) -> bool:
+        """Keep the answer to an open slot; whether it was one."""
+        read = self._read_pull(frame)
+        if read is not None and read[1] == ResponseCode.SUCCESS:
+            opaque, code, next_offset, suggested, _, _, start = read
+            answer = _Answer(code, "", memoryview(frame)[start:], next_offset, suggested)
+        elif (told := _parse_answer(frame, self._node.address)) is not None:
+            opaque, answer = told
+        else:
+            return False
         arrived = self._arrived
-        assert self._connection is not None
-        while slot.opaque not in arrived:
-            for frame in self._connection.receive_frames(ANSWER_TIMEOUT_SECONDS):
-                read = self._read_pull(frame)
-                if read is not None and read[1] == ResponseCode.SUCCESS:
-                    opaque, code, next_offset, suggested, _, _, start = read
-                    records = memoryview(frame)[start:]
-                    arrived[opaque] = _Answer(code, "", records, next_offset, suggested)
-                elif (told := _parse_answer(frame, self._node.address)) is not None:
-                    arrived[told[0]] = told[1]
-        return arrived.pop(slot.opaque)
+        if opaque not in arrived or arrived[opaque] is not None:
+            return False
+        arrived[opaque] = answer
+        self._arrived_bytes += len(answer.records)
+        return True
 
     def _take(
         self, answer: _Answer, template: _Requests, queue_range: QueueRange
@@ -286,6 +327,7 @@ class RangePuller:
             last = len(rest) + 1 == PULLS_IN_FLIGHT
             end = slot.end if last else min(start + self._stride, slot.end)
             rest.append(_Slot(start, end, self._connection.next_opaque()))
+            self._arrived[rest[-1].opaque] = None
             start = end
         self._slots.extendleft(reversed(rest))
         try:

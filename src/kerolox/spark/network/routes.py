@@ -259,10 +259,9 @@ def _answers(
         arrived: dict[int, RemotingCommand] = {}
         wanted = {command.opaque for command in group}
         while wanted:
-            answer = connection.receive(seconds)
-            if answer.opaque in wanted:
-                wanted.discard(answer.opaque)
-                arrived[answer.opaque] = answer
+            answer = connection.receive(seconds, wanted)
+            wanted.discard(answer.opaque)
+            arrived[answer.opaque] = answer
         answers += [arrived[command.opaque] for command in group]
     return answers
 

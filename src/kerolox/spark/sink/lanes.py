@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kerolox.spark.network.connecting import Connector
 
 ANSWER_SECONDS_MAX = 15.0
-"""A connection that brings nothing for so long while requests are open has ended."""
+"""A connection that brings no answer for so long while requests are open has ended."""
 
 REQUESTS_MAX = 4096
 """Most requests that a lane has open."""
@@ -216,10 +216,16 @@ class Lane:
         connection = self._connection
         if connection is None or not self._open:
             return
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         try:
             while self._open and (wait or not connection.is_quiet()):
                 frame = connection.receive_frame(ANSWER_SECONDS_MAX)
-                wait = not self._take(connection, frame) and wait
+                now = time.monotonic()
+                if self._take(connection, frame):
+                    wait, deadline = False, now + ANSWER_SECONDS_MAX
+                elif now >= deadline:
+                    # What nobody asked for does not make it wait on.
+                    raise connection.late(ANSWER_SECONDS_MAX)
         except ValueError as error:
             raise RemoteProtocolError(
                 f"{connection.address} answered a send without a number: {error}"

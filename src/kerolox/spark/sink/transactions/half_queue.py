@@ -241,8 +241,10 @@ class HalfQueue:
                 request.flag = 0
                 frames += connection.encode(request, opaque)
             connection.send_and_keep_answers(frames, ANSWER_SECONDS_MAX)
-            for _ in range(len(halves)):
-                answer = connection.receive(ANSWER_SECONDS_MAX)
+            unanswered = set(left)
+            while unanswered:
+                answer = connection.receive(ANSWER_SECONDS_MAX, unanswered)
+                unanswered.discard(answer.opaque)
                 if answer.code == ResponseCode.SUCCESS:
                     left.pop(answer.opaque, None)
                 else:
