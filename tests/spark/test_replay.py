@@ -70,7 +70,7 @@ def of_archive(topics, archives, topic):
 
 @pytest.fixture
 def store(tmp_path):
-    """The files of a broker that is stopped."""
+    """The files of a broker that is stopped: five messages of a topic, three of another."""
     with Up(tmp_path / "up") as cluster:
         other = Topics(cluster.namesrv, cluster.broker)
         other.send_numbers(other.create("OfStore", queues=1), range(5), queues=1)
@@ -142,8 +142,10 @@ def test_a_store_is_replayed_without_its_broker(spark, read, topics, topic, stor
         topics=("OfStore",),
         to_topic=topic,
         since=1,
+        unit_rows=2,
     )
-    assert replay(spark, options).rows == 5
+    summary = replay(spark, options)
+    assert (summary.rows, summary.units) == (5, 3)
     rows = by_number(read, topic)
     assert rows.keys() == set(range(5))
     assert rows[0].properties[REPLAYED_FROM] == "OfStore//0/0"
@@ -176,6 +178,27 @@ def test_a_replay_that_stopped_goes_on_behind_what_it_has_sent(
     assert (summary.rows, summary.units, summary.units_of_this_run) == (TOTAL, 4, 2)
     assert by_number(read, topic).keys() == set(range(TOTAL))
     assert replay(spark, options).units_of_this_run == 0
+
+
+def test_a_transactional_replay_of_a_store_sends_each_row_once(
+    spark, read, topic, topics, store, tmp_path
+):
+    options = ReplayOptions(
+        name_server=topics.namesrv,
+        from_store=str(store),
+        topics=("OfStore",),
+        to_topic=topic,
+        unit_rows=2,
+        state=str(tmp_path / "state"),
+        transactional=True,
+    )
+    for step in ("kept", "ended", "done"):
+        with pytest.raises(KilledError), ending_a_replay(step, end):
+            replay(spark, options)
+    assert ReplayState(options).done().units == 1
+    summary = replay(spark, options)
+    assert (summary.rows, summary.units, summary.units_of_this_run) == (5, 3, 2)
+    assert by_number(read, topic).keys() == set(range(5))
 
 
 class KilledError(BaseException):

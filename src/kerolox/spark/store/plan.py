@@ -206,15 +206,9 @@ def plan_batch(found: StoreRange, options: StoreOptions) -> list[StorePartition]
                 f"option consumeQueues=always: {lacks}; use auto, or name topics with subscribe"
             )
         return plan_range(found, options)
-    disk = found.listing.disk
-    ranges = [
-        QueueRange(topic, queue_id, *_bounds(found, topic, queue_id, options))
-        for topic in _queued_topics(found.listing, options)
-        for queue_id in queue_ids(disk, folder, topic)
-    ]
-    ranges = [each for each in ranges if each.start < each.end]
+    ranges = queue_ranges(found, options)
     entries = sum(each.end - each.start for each in ranges)
-    cost = BYTES_PER_ENTRY if disk.is_local else BYTES_PER_REMOTE_ENTRY
+    cost = BYTES_PER_ENTRY if found.listing.disk.is_local else BYTES_PER_REMOTE_ENTRY
     if not must and entries * cost > found.end - found.start:
         return plan_range(found, options)
     check_gaps(found, options)
@@ -223,6 +217,20 @@ def plan_batch(found: StoreRange, options: StoreOptions) -> list[StorePartition]
         queue_partition(found.listing, group, bounds, found.broker_name)
         for group in queue_groups(ranges)
     ]
+
+
+def queue_ranges(found: StoreRange, options: StoreOptions) -> list[QueueRange]:
+    """What the consume queues have of the topics asked for, wherever in the log; empty without
+    consume queues."""
+    folder = found.listing.queue_folder
+    if folder is None:
+        return []
+    ranges = [
+        QueueRange(topic, queue_id, *_bounds(found, topic, queue_id, options))
+        for topic in _queued_topics(found.listing, options)
+        for queue_id in queue_ids(found.listing.disk, folder, topic)
+    ]
+    return [each for each in ranges if each.start < each.end]
 
 
 def _bounds(found: StoreRange, topic: str, queue_id: int, options: StoreOptions) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import pickle
+import shutil
+from itertools import pairwise
 
 import pyarrow
 import pytest
@@ -12,7 +14,13 @@ from kerolox.spark.jobs.frame.errors import JobError
 from kerolox.spark.jobs.replay import ReplayOptions
 from kerolox.spark.jobs.replay.sending import TOPICS_COUNTED_MAX, Counts, UnitTask, sink_options
 from kerolox.spark.jobs.replay.state import ReplayState
-from kerolox.spark.jobs.replay.units import Unit, plan
+from kerolox.spark.jobs.replay.units import ROW_BYTES, Unit, plan, read, store_options
+from kerolox.spark.positions.offsets import DataLossError
+from kerolox.spark.store.columns import store_schema
+from kerolox.spark.store.options import StoreOptions
+from kerolox.spark.store.partition import read_partition
+from kerolox.spark.store.reader import StoreBatchReader
+from tests.support.stores.message_store import opened, put, small_settings
 from tests.unit.spark.jobs.stored import write_staged
 
 
@@ -54,6 +62,82 @@ def test_days_and_topics_that_are_not_asked_for_are_not_read(archive):
     assert {unit.topic for unit in plan(ReplayOptions(from_archive=archive, topics=("b",)))} == {
         "b"
     }
+
+
+STORED = 200
+"""Messages of topic T in the store; each tenth is followed by one of Rare."""
+
+
+@pytest.fixture
+def store(tmp_path):
+    with opened(small_settings(tmp_path)) as made:
+        for number in range(STORED):
+            put(made, "T", number % 2, b"%d " % number * 200)
+            if number % 10 == 0:
+                put(made, "Rare", 0, b"rare")
+    return tmp_path / "store"
+
+
+def rows_of(options, unit):
+    """(topic, queue id, queue offset) of the rows of a unit of a store, as a task reads them."""
+    given = StoreOptions.parse(store_options(options, unit))
+    schema = store_schema(["topic", "queueId", "queueOffset"])
+    return [
+        tuple(row.values())
+        for partition in StoreBatchReader(given, schema).partitions()
+        for batch in read_partition(partition, given, schema)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_a_store_is_cut_by_its_log_and_each_row_is_in_one_unit(store):
+    options = ReplayOptions(from_store=str(store), topics=("T",), unit_rows=30)
+    units = plan(options)
+    assert len(units) == 7
+    assert units[0].start == "0"
+    assert all(one.end == other.start for one, other in pairwise(units))
+    found = [rows_of(options, unit) for unit in units]
+    assert all(0 < len(rows) <= 2 * 30 for rows in found)
+    rows = [row for part in found for row in part]
+    assert sorted(rows) == sorted(("T", number % 2, number // 2) for number in range(STORED))
+    # The rows of a queue keep their order from unit to unit.
+    assert [row for row in rows if row[1] == 0] == sorted(row for row in rows if row[1] == 0)
+
+
+def test_the_few_messages_of_a_topic_are_one_unit_of_a_store(store):
+    options = ReplayOptions(from_store=str(store), topics=("Rare",), unit_rows=30)
+    [unit] = plan(options)
+    assert len(rows_of(options, unit)) == STORED // 10
+
+
+def test_a_store_without_queues_is_cut_by_the_bytes_of_its_log(store):
+    shutil.rmtree(store / "consumequeue")
+    options = ReplayOptions(from_store=str(store), unit_rows=100)
+    units = plan(options)
+    assert len(units) == -(-int(units[-1].end) // ROW_BYTES // 100)
+    assert sum(len(rows_of(options, unit)) for unit in units) == STORED + STORED // 10
+
+
+def test_what_comes_into_a_store_after_the_plan_is_in_no_unit(store, tmp_path):
+    options = ReplayOptions(from_store=str(store), topics=("T",), unit_rows=150)
+    units = plan(options)
+    with opened(small_settings(tmp_path)) as made:
+        for _ in range(20):
+            put(made, "T", 0, b"late" * 300)
+    assert sum(len(rows_of(options, unit)) for unit in units) == STORED
+
+
+def test_a_store_whose_first_files_went_since_the_plan_is_an_error(store):
+    options = ReplayOptions(from_store=str(store), topics=("T",), unit_rows=150)
+    first = plan(options)[0]
+    min((store / "commitlog").iterdir()).unlink()
+    with pytest.raises(DataLossError, match="log begins at 65536, behind 0 of the plan; set"):
+        read(None, options, first)
+
+
+def test_a_unit_of_an_older_plan_is_the_whole_store(store):
+    options = ReplayOptions(from_store=str(store), topics=("T",))
+    assert len(rows_of(options, Unit("store"))) == STORED
 
 
 def test_what_is_no_archive_is_an_error_that_names_it(archive, tmp_path):

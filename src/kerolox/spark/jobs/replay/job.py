@@ -17,6 +17,7 @@ from kerolox.spark.jobs.replay.rows import check_columns, mapped, selected
 from kerolox.spark.jobs.replay.sending import Counts, UnitTask, send, sink_options
 from kerolox.spark.jobs.replay.state import Done, Plan, ReplayState
 from kerolox.spark.jobs.replay.units import Unit, plan, read
+from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.job import abort, commit
 from kerolox.spark.sink.transactions.commit import store_of
@@ -86,7 +87,8 @@ def replay(
         try:
             counts = _replay_unit(spark, options, sink, state, number, unit)
         except Exception as error:
-            if isinstance(error, OSError | KeroloxError) and not isinstance(error, SinkError):
+            is_told = isinstance(error, OSError | KeroloxError)
+            if is_told and not isinstance(error, SinkError | DataLossError):
                 raise
             raise _stopped(error, options, done) from error
         done = done.plus(counts)

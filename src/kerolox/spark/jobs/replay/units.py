@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import ConfigError, KeroloxError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 
+ROW_BYTES = 512
+"""Of a record in a log, about, where no queues tell how many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -31,7 +35,8 @@ class Unit:
         kind: ``archive``, ``store`` or ``topic``.
         topic, date: archive: of all its rows.
         files: archive: their paths.
-        start, end: topic: offsets as JSON.
+        start, end: topic: offsets as JSON; store: physical offsets. Without them all of the
+            store is meant: so say older plans.
     """
 
     kind: str
@@ -51,17 +56,21 @@ def plan(options: ReplayOptions) -> list[Unit]:
     """All units, in the order in which they are sent.
 
     Raises:
-        ConfigError: there is no such archive or topic.
+        ConfigError: there is no such archive, store or topic.
     """
     if options.from_archive:
         return _of_archive(options)
     if options.from_store:
-        return [Unit("store")]
+        return _of_store(options)
     return _of_topics(options)
 
 
 def read(spark: SparkSession, options: ReplayOptions, unit: Unit) -> DataFrame:
-    """The rows of a unit."""
+    """The rows of a unit.
+
+    Raises:
+        DataLossError: retention has deleted a part of the store since it was planned.
+    """
     from pyspark.sql import functions as f
 
     if unit.kind == "archive":
@@ -71,24 +80,13 @@ def read(spark: SparkSession, options: ReplayOptions, unit: Unit) -> DataFrame:
         frame = spark.read.schema(schema_of(names)).parquet(*unit.files)
         return frame.withColumn("topic", f.lit(unit.topic))
     if unit.kind == "store":
-        return _of_store(spark, options)
+        _check_store(options, unit)
+        return spark.read.format("rocketmq-store").options(**store_options(options, unit)).load()
     reader = spark.read.format("rocketmq").options(**options.source_options())
     if options.from_name_server:
         reader = reader.option("nameServer", options.from_name_server)
     reader = reader.option("subscribe", ",".join(options.from_topics))
     reader = reader.option("startingOffsets", unit.start).option("endingOffsets", unit.end)
-    return reader.options(**dict(options.source)).load()
-
-
-def _of_store(spark: SparkSession, options: ReplayOptions) -> DataFrame:
-    """What is not asked for is not read."""
-    reader = spark.read.format("rocketmq-store").option("path", options.from_store)
-    if options.topics:
-        reader = reader.option("subscribe", ",".join(options.topics))
-    if options.since is not None:
-        reader = reader.option("startingTimestamp", options.since)
-    if options.until is not None:
-        reader = reader.option("endingTimestamp", options.until)
     return reader.options(**dict(options.source)).load()
 
 
@@ -152,6 +150,59 @@ def _groups(files: Iterable[Stored], rows_max: int) -> Iterable[Sequence[Stored]
         rows += each.rows
     if group:
         yield group
+
+
+def store_options(options: ReplayOptions, unit: Unit | None = None) -> dict[str, str]:
+    """Options of the format: what is not asked for is not read."""
+    given = {
+        "path": options.from_store,
+        "subscribe": ",".join(options.topics),
+        "startingTimestamp": "" if options.since is None else str(options.since),
+        "endingTimestamp": "" if options.until is None else str(options.until),
+    }
+    given = {name: value for name, value in given.items() if value} | dict(options.source)
+    if unit is None or not unit.end:
+        return given
+    bounds = {"startingPhysicalOffset": unit.start, "endingPhysicalOffset": unit.end}
+    named = {name.lower() for name in bounds}
+    return {name: value for name, value in given.items() if name.lower() not in named} | bounds
+
+
+def _check_store(options: ReplayOptions, unit: Unit) -> None:
+    """See whether the log still begins where it did; the format takes a start of 0 for any."""
+    from kerolox.spark.store.files.listing import list_store
+    from kerolox.spark.store.options import StoreOptions
+    from kerolox.spark.store.plan import told_loss
+
+    store = StoreOptions.parse(store_options(options, unit))
+    begins = list_store(store.paths[0], store.log_paths).start
+    if unit.start and begins > int(unit.start):
+        what = f"{options.from_store}: the log begins at {begins}, behind {unit.start} of the plan"
+        told_loss(what, fail_on_data_loss=store.fail_on_data_loss)
+
+
+def _of_store(options: ReplayOptions) -> list[Unit]:
+    """Parts of the log, as many as the entries of its queues are units, all of one length.
+
+    The log's end is that of now, so a run that goes on sends nothing that came later.
+    """
+    from kerolox.spark.store.options import StoreOptions
+    from kerolox.spark.store.plan import batch_range, queue_ranges
+
+    store = StoreOptions.parse(store_options(options))
+    if len(store.paths) > 1:
+        raise ConfigError(
+            f"option --from-store: {len(store.paths)} stores are named; replay one after the other"
+        )
+    found = batch_range(store, 0)
+    size = found.end - found.start
+    rows = size // ROW_BYTES
+    if found.listing.queue_folder is not None:
+        entries = sum(each.end - each.start for each in queue_ranges(found, store))
+        rows = entries * size // max(found.log_end - found.listing.start, 1)
+    count = max(1, -(-rows // options.unit_rows))
+    places = [found.start + size * number // count for number in range(count + 1)]
+    return [Unit("store", start=str(start), end=str(end)) for start, end in pairwise(places)]
 
 
 def _of_topics(options: ReplayOptions) -> list[Unit]:
