@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.store_compat.scenario import (
-    DELAY_LEVELS,
     LONG,
     SHORT,
     Seen,
@@ -27,22 +26,12 @@ from tests.store_compat.scenario import (
     tables_on_disk,
     tell,
 )
+from tests.store_compat.turns import ONE_FILE, SMALL, java_goes_on, settings_of
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
-from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
-
-SMALL = {
-    "mappedFileSizeCommitLog": 1 << 16,
-    "mappedFileSizeConsumeQueue": 20 * 30,
-    "maxHashSlotNum": 1_000,
-    "maxIndexNum": 400,
-}
-ONE_FILE = {**SMALL, "mappedFileSizeCommitLog": 64 << 20, "maxIndexNum": 40_000}
-"""Java drops the index files that its checkpoint does not cover, and reads only the last file of
-the log again: keys of earlier files are lost then, whoever wrote them."""
 
 CASES = [
     # kernel that writes first, how it ends, how Java ends
@@ -51,16 +40,6 @@ CASES = [
     ("python", "kill", "stop"),
     ("native", "kill", "kill"),
 ]
-
-
-def settings_of(sizes: dict[str, int]) -> dict[str, object]:
-    return {
-        **sizes,
-        "brokerName": "broker-a",
-        "messageDelayLevel": DELAY_LEVELS,
-        "flushConsumerOffsetInterval": 500,
-        "flushDelayOffsetInterval": 500,
-    }
 
 
 @pytest.mark.parametrize(("kernel", "ours_ends", "java_ends"), CASES)
@@ -87,15 +66,7 @@ def test_each_serves_what_the_other_wrote(
     assert_waiting(data, seen)
     assert_clean(data)
 
-    lines = tuple(f"{key}={value}" for key, value in settings.items())
-    with JavaPeer(data, settings=lines, with_namesrv=False) as java:
-        address = f"127.0.0.1:{java.port}"
-        assert_equal(look(address, seen), seen)
-        assert_keys(address, seen)
-        assert_places(address, seen, by_files_of=data)
-        assert_delivered(address, seen)
-        tell(address, "second", seen)
-        seen = look(address, seen)
+    with java_goes_on(data, settings, seen) as (java, address, seen):
         if java_ends == "kill":
             # Java writes them for the first time 10 s after its start.
             wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")

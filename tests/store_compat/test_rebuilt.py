@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.store_compat.scenario import (
-    DELAY_LEVELS,
     LONG,
     Seen,
     assert_clean,
-    assert_delivered,
     assert_equal,
     assert_keys,
     assert_places,
@@ -21,21 +19,14 @@ from tests.store_compat.scenario import (
     look,
     tell,
 )
+from tests.store_compat.turns import SMALL, java_goes_on, settings_of
 from tests.support.kernels import KERNELS
-from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 from tests.support.stores.rebuilding import Local
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-SETTINGS = {
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": 1 << 16,
-    "mappedFileSizeConsumeQueue": 20 * 30,
-    "maxHashSlotNum": 1_000,
-    "maxIndexNum": 400,
-    "messageDelayLevel": DELAY_LEVELS,
-}
+SETTINGS = settings_of(SMALL)
 
 
 def exchange(data: Path) -> None:
@@ -62,15 +53,8 @@ def test_either_broker_serves_what_was_rebuilt(tmp_path: Path) -> None:
     assert_waiting(data, seen)
     assert_clean(data)
 
-    lines = tuple(f"{key}={value}" for key, value in SETTINGS.items())
-    with JavaPeer(data, settings=lines, with_namesrv=False) as java:
-        address = f"127.0.0.1:{java.port}"
-        assert_equal(look(address, seen), seen)
-        assert_keys(address, seen)
-        assert_places(address, seen, by_files_of=data)
-        assert_delivered(address, seen)
-        tell(address, "second", seen)
-        seen = look(address, seen)
+    with java_goes_on(data, SETTINGS, seen) as (_, _, seen):
+        pass
     exchange(data)
     assert_clean(data)
 
