@@ -1,13 +1,8 @@
-"""Drivers that end at a step of what they do, as on a machine that fails."""
+"""Steps of archives and replays at which a driver ends, as on a machine that fails."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -16,12 +11,10 @@ from kerolox.spark.jobs.archive.targets.parquet import ParquetTarget
 from kerolox.spark.jobs.frame.files import Folder
 from kerolox.spark.jobs.replay.state import ReplayState
 from kerolox.spark.sink.transactions.commit import Transaction
-from tests.support.clients.spark import SECONDS_OF_SPARK
+from tests.spark.drivers import die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-ROOT = Path(__file__).resolve().parents[2]
 
 STEPS_OF_ARCHIVE = ("staged", "recorded", "placing", "placed", "done")
 """Of a batch: its files are written aside; recorded; the first is in its place; all are; and so is
@@ -36,31 +29,6 @@ STEPS_OF_REPLAY = {
     "done": (ReplayState, "mark", "behind"),
 }
 """Of a unit that is sent exactly once: which call it ends before or behind."""
-
-
-def die() -> None:
-    """Kill this driver and its JVM, whose workers end with it."""
-    os.killpg(os.getpgid(0), signal.SIGKILL)
-
-
-def run_to_its_death(module: str, *arguments: object, log: Path) -> None:
-    """Run a program, which is to kill itself."""
-    path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )
-    try:
-        process.wait(2 * SECONDS_OF_SPARK)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-    assert process.returncode == -signal.SIGKILL, log.read_text()
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import sys
 from pyspark.sql import SparkSession
 
 from kerolox.spark.jobs.replay import ReplayOptions, replay
-from tests.spark.dying import die, ending_a_replay
+from tests.spark.drivers import die
+from tests.spark.dying import ending_a_replay
 from tests.support.clients.spark import QUICK
 
 

@@ -75,6 +75,8 @@ class FailingWriter(StreamWriter):
         if os.fork():
             _wait_for(begun)
             raise TaskFailedError
+        # Spark ends the group of its workers with the driver.
+        os.setsid()
         try:
             decision = self.folder / "checkpoint" / "kerolox-sink" / str(self.batch)
             super().write(_halting(rows, begun, decision))

@@ -5,8 +5,6 @@ Arguments: name server, a topic to read, a topic to write, a folder for the chec
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -15,20 +13,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.writer import StreamWriter
+from tests.spark.drivers import die, tell_workers
 from tests.support.clients.spark import QUICK
 
 KILLED_BATCH = 1
 STEPS = ("write", "before-decide", "decide", "end", "before-mark", "mark", "commit")
-
-
-GROUP = "KEROLOX_TEST_GROUP"
-"""The driver's process group; PySpark's daemons make groups of their own."""
-
-
-def die() -> None:
-    """As on a machine that fails: nothing of the driver, its JVM and this worker is left."""
-    os.killpg(int(os.environ[GROUP]), signal.SIGKILL)
-    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 class KillingWriter(StreamWriter):
@@ -120,7 +109,7 @@ def copying(
 
 if __name__ == "__main__":
     name_server, origin, target, folder, step = sys.argv[1:]
-    os.environ[GROUP] = str(os.getpgid(0))
+    tell_workers()
     session = SparkSession.builder.master("local[2]").config(map=QUICK).getOrCreate()
     session.dataSource.register(KillingSource)
     query = copying(session, name_server, origin, target, str(Path(folder) / "checkpoint"))

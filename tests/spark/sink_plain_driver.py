@@ -6,7 +6,6 @@ Arguments: name server, a topic to write, a folder for the checkpoint, the step.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import pyarrow
 
 from kerolox.spark.sink import job
 from kerolox.spark.sink.options import SinkOptions
-from tests.spark.sink_kill_me import GROUP, KILLED_BATCH, die, die_at
+from tests.spark.drivers import die
+from tests.spark.sink_kill_me import KILLED_BATCH, die_at
 
 BATCHES, PER_BATCH, TASKS = 3, 200, 2
 QUERY = "plain"
@@ -45,7 +45,6 @@ def run(options: SinkOptions, commits: Path, step: str) -> None:
 
 if __name__ == "__main__":
     name_server, topic, folder, step = sys.argv[1:]
-    os.environ[GROUP] = str(os.getpgid(0))
     commits = Path(folder) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
     given = {"nameServer": name_server, "topic": topic, "transactional": "true"}

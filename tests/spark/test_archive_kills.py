@@ -14,7 +14,8 @@ import pytest
 from kerolox.spark.jobs.archive import archive
 from kerolox.spark.jobs.replay import ReplayOptions, replay
 from tests.spark.archive_me import options_in
-from tests.spark.dying import STEPS_OF_ARCHIVE, STEPS_OF_REPLAY, run_to_its_death
+from tests.spark.drivers import run_to_its_death
+from tests.spark.dying import STEPS_OF_ARCHIVE, STEPS_OF_REPLAY
 from tests.spark.replay_me import options_of
 from tests.spark.test_archive import FORMATS, rows_of
 from tests.support.clients.spark import needs_limits

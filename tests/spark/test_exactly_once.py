@@ -9,8 +9,6 @@ messages are sent.
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 from contextlib import ExitStack, suppress
@@ -18,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.drivers import Driver
 from tests.spark.servers import Servers
 from tests.support.clients.spark import SECONDS_OF_SPARK, Sending, Sent, Topics
-from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
 
-HERE = Path(__file__).parent
 KILLS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "20" if RUNS_ALL else "1"))
 MASTER = "local-cluster[2,1,768]" if RUNS_ALL else "local[2]"
 PER_BATCH = 60
@@ -33,56 +30,33 @@ BATCHES_MAX = 4
 pytestmark = pytest.mark.timeout(600 + 120 * KILLS)
 
 
-class LateWorkerError(Exception):
-    """Spark gives a Python process ten seconds to start: then another driver has to do it."""
+class Reader(Driver):
+    """A driver that reads into a table until it is killed, with its executors.
 
+    Args:
+        name_server: of the brokers.
+        topic: what it reads.
+        folder: has the table, the checkpoint, and what the driver tells.
+    """
 
-class Driver:
-    """A driver in a process group of its own, with its executors and workers."""
-
-    def __init__(self, name_server: str, topic: str, folder: Path, number: int) -> None:
-        self.folder, self.log = folder, folder / f"log-{number}"
+    def __init__(self, name_server: str, topic: str, folder: Path) -> None:
+        self._folder = folder
         self.running = folder / "running"
         self.running.unlink(missing_ok=True)
-        program = [sys.executable, str(HERE / "read_on.py")]
-        path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
-        with self.log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [*program, name_server, topic, str(folder), MASTER, str(PER_BATCH)],
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": path},
-            )
-
-    def wait_for(self, condition, what: str) -> None:
-        """Wait for something, as long as the driver lives."""
-        wait_until(
-            lambda: condition() or self.process.poll() is not None,
-            seconds=2 * SECONDS_OF_SPARK,
-            what=what,
-        )
-        if self.process.poll() is not None:
-            log = self.log.read_text()
-            if "Python worker failed to connect back" in log:
-                raise LateWorkerError
-            raise AssertionError(f"the driver ended by itself: {log[-10_000:]}")
+        given = name_server, topic, folder, MASTER, PER_BATCH
+        super().__init__("tests.spark.read_on", *given, log=folder / "log")
 
     def commits(self) -> int:
-        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+        """Batches that are done."""
+        return len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*")))
 
     def kill_executors(self) -> None:
+        """They are started again."""
         for each in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                is_ours = os.getpgid(int(each.name)) == self.process.pid
+                is_ours = os.getpgid(int(each.name)) == self.group
                 if is_ours and b"CoarseGrainedExecutorBackend" in (each / "cmdline").read_bytes():
                     os.kill(int(each.name), signal.SIGKILL)
-
-    def kill(self) -> None:
-        """As on a machine that fails: the JVMs and their Python workers die with it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
 
 
 def test_each_message_is_in_the_table_once_whatever_is_killed(
@@ -99,16 +73,9 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(
         topic = topics.create(f"once-{uuid.uuid4().hex[:12]}")
         sending = stack.enter_context(Sending(topics.broker, topic))
         more: list[tuple[int, int]] = []
-        number = 0
-        while number < KILLS:
-            driver = Driver(servers.name_server, topic, folder, number)
-            try:
+        for number in range(KILLS):
+            with Reader(servers.name_server, topic, folder) as driver:
                 more += end_one_way(driver, number, chance, servers, topics, topic)
-                number += 1
-            except LateWorkerError:
-                continue
-            finally:
-                driver.kill()
         sent = [*sending.acknowledged, *more]
         stream = spark.readStream.format("rocketmq").options(
             nameServer=servers.name_server,
@@ -126,7 +93,7 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(
 
 
 def end_one_way(
-    driver: Driver,
+    driver: Reader,
     number: int,
     chance: random.Random,
     servers: Servers,

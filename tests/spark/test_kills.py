@@ -5,19 +5,14 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.clients.spark import SECONDS_OF_SPARK, Gathered, Sending
-from tests.support.eventually import wait_until
+from tests.spark.drivers import Driver
+from tests.support.clients.spark import Gathered, Sending
 
-HERE = Path(__file__).parent
 ROUNDS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "0"))
 KILLS = ROUNDS or 1
 
@@ -46,35 +41,9 @@ def commits(folder: Path, name: str) -> int:
 
 def kill_a_driver(namesrv: str, busy: str, folder: Path) -> None:
     """Start one, and kill it in two first batches."""
-    log, stuck = folder / "log", folder / "stuck"
-    command = [sys.executable, str(HERE / "kill_me.py"), namesrv, busy, str(folder)]
-    path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
-
-    while not stuck.exists():
-        stuck.unlink(missing_ok=True)
-        with log.open("wb") as sink:
-            process = subprocess.Popen(
-                command,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": path},
-            )
-        try:
-            wait_until(
-                lambda p=process: stuck.exists() or p.poll() is not None,
-                seconds=2 * SECONDS_OF_SPARK,
-                what="first batches that are stuck",
-            )
-            # Spark gives a Python process ten seconds to start: then another driver has to do it.
-            assert stuck.exists() or "Python worker failed to connect back" in log.read_text(), (
-                log.read_text()
-            )
-        finally:
-            # The JVM and its Python workers die with it, as on a machine that fails.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+    stuck = folder / "stuck"
+    with Driver("tests.spark.kill_me", namesrv, busy, folder, log=folder / "log") as driver:
+        driver.wait_for(stuck.exists, "first batches that are stuck")
     assert commits(folder, "latest") == commits(folder, "earliest") == 0
 
 

@@ -8,70 +8,29 @@ written by the Java client as well.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import uuid
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 from kerolox.protocol.names import HALF_TOPIC
 from kerolox.remoting.blocking import BlockingConnection
+from tests.spark.drivers import Driver
 from tests.spark.servers import Servers
 from tests.spark.sink_reading import Watch, java_bodies, stored
-from tests.support.clients.spark import SECONDS_OF_SPARK, Topics
+from tests.support.clients.spark import Topics
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
 
-HERE = Path(__file__).parent
+PROGRAM = "tests.spark.sink_fail_me"
 WAYS = ("failures", "zombies", "speculation") if RUNS_ALL else ("zombies",)
 PER_BATCH, BATCHES = 200, 3
 KILLS = 5
 PER_BATCH_OF_KILLS = 2000
 
 pytestmark = [pytest.mark.timeout(900), *([pytest.mark.java] if RUNS_ALL else [])]
-
-
-class Driver:
-    """A query in a process group of its own, until it ends by itself."""
-
-    def __init__(
-        self, name_server: str, origin: str, target: str, folder: Path, how: str, per_batch: int
-    ) -> None:
-        self.log = folder / "log"
-        path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
-        program = [sys.executable, str(HERE / "sink_fail_me.py")]
-        with self.log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [*program, name_server, origin, target, str(folder), how, str(per_batch)],
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": path},
-            )
-
-    def wait_for(self, path: Path) -> None:
-        """Wait for a file, as long as the driver lives."""
-        wait_until(
-            lambda: path.exists() or self.process.poll() is not None,
-            seconds=2 * SECONDS_OF_SPARK,
-            what=f"{path.name}, which the driver makes",
-        )
-        assert path.exists(), self.log.read_text()[-10_000:]
-
-    def wait(self) -> None:
-        assert self.process.wait(2 * SECONDS_OF_SPARK) == 0, self.log.read_text()[-10_000:]
-
-    def end(self) -> None:
-        """Nothing of it is left."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
 
 
 def check(name_server: str, topic: str, read: list[int], total: int) -> None:
@@ -89,16 +48,15 @@ def test_rows_of_attempts_that_do_not_count_are_never_seen(
     with BlockingConnection(topics.broker) as connection:
         before = stored(connection, HALF_TOPIC, 0)
     decisions = tmp_path / "checkpoint" / "kerolox-sink"
-    driver = Driver(topics.namesrv, origin, topic, tmp_path, how, PER_BATCH)
-    try:
+    given = topics.namesrv, origin, topic, tmp_path, how, PER_BATCH
+    with Driver(PROGRAM, *given, log=tmp_path / "log") as driver:
         with Watch(topics.broker, topic, decisions, per_batch=PER_BATCH) as watch:
             driver.wait()
             if how == "zombies":
-                for batch in range(BATCHES):
-                    driver.wait_for(tmp_path / f"zombie-{batch}-ends")
+                # They live on for a while when their driver is gone.
+                ended = [tmp_path / f"zombie-{batch}-ends" for batch in range(BATCHES)]
+                wait_until(lambda: all(path.exists() for path in ended), what="ends of zombies")
         assert not watch.early
-    finally:
-        driver.end()
     with BlockingConnection(topics.broker) as connection:
         halves = stored(connection, HALF_TOPIC, 0) - before
     # Attempts that do not count have written, too: a half of a batch is one task's.
@@ -124,12 +82,13 @@ def test_a_broker_killed_while_it_writes_and_ends_halves_gives_each_row_once(
         topics = Topics(f"127.0.0.1:{servers.ports[0]}", broker)
         origin, target = topics.create("origin", queues=2), topics.create("target")
         topics.send_numbers(origin, range(total), queues=2)
-        driver = Driver(servers.name_server, origin, target, tmp_path, "broker", PER_BATCH_OF_KILLS)
-        stack.callback(driver.end)
+        given = servers.name_server, origin, target, tmp_path, "broker", PER_BATCH_OF_KILLS
+        driver = stack.enter_context(Driver(PROGRAM, *given, log=tmp_path / "log"))
         with Watch(broker, target, decisions, per_batch=PER_BATCH_OF_KILLS) as watch:
             for batch in range(2 * KILLS):
                 what = "writing" if batch % 2 else "ending"
-                driver.wait_for(tmp_path / f"{what}-{batch}")
+                begun = tmp_path / f"{what}-{batch}"
+                driver.wait_for(begun.exists, f"a driver that is {what} batch {batch}")
                 threading.Event().wait(chance.random() / 20)
                 servers.end(servers.broker, "kill")
                 servers.broker.__enter__()

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.clients.spark import SECONDS_OF_SPARK, needs_limits
-from tests.support.eventually import wait_until
+from tests.spark.drivers import Driver
+from tests.support.clients.spark import needs_limits
 from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
 ROUNDS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "0"))
 KILLS = ROUNDS or 1
 MESSAGES = 600 * KILLS
@@ -32,30 +28,10 @@ pytestmark = [pytest.mark.timeout(1200 + 90 * ROUNDS), needs_limits]
 
 def kill_a_driver(store: Path, folder: Path, commits: int) -> None:
     """Start one, and kill it when so many batches more are done."""
-    path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
-    command = [sys.executable, str(HERE / "kill_store_stream.py"), str(store), str(folder)]
     done = folder / "checkpoint" / "commits"
-    before = len(list(done.glob("[0-9]*")))
-    with (folder / "log").open("ab") as sink:
-        process = subprocess.Popen(
-            command,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )
-        try:
-            wait_until(
-                lambda: (
-                    process.poll() is not None or len(list(done.glob("[0-9]*"))) >= before + commits
-                ),
-                seconds=SECONDS_OF_SPARK,
-                what="batches of the driver",
-            )
-            assert process.poll() is None, (folder / "log").read_text()[-3_000:]
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    target = len(list(done.glob("[0-9]*"))) + commits
+    with Driver("tests.spark.kill_store_stream", store, folder, log=folder / "log") as driver:
+        driver.wait_for(lambda: len(list(done.glob("[0-9]*"))) >= target, f"batch {target}")
 
 
 def test_a_killed_driver_s_stream_has_each_message_once(
