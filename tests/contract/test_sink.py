@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pyarrow
 import pytest
 
 from kerolox.client.sync import PullConsumer
-from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.sink import job
 from kerolox.spark.sink.errors import SinkError
@@ -21,29 +20,13 @@ from tests.spark.sink_reading import stored
 from tests.support.clients.spark import Topics
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
-from tests.support.servers.clusters import Cluster, JavaPeer
-from tests.support.servers.up import Up
+from tests.support.servers.clusters import Cluster, often_asking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kerolox.spark.sink.transactions.messages import SinkMessage
 
-OFTEN = {"transactionCheckInterval": 100, "transactionTimeOut": 50, "transactionCheckMax": 15}
-"""A half is asked about 15 times within some seconds."""
-
-
-@contextmanager
-def often_asking(kind: str, folder: Path) -> Iterator[Cluster]:
-    """A broker of its own that soon sets halves aside."""
-    if kind == "ours":
-        with Up(folder, settings=OFTEN) as up:
-            yield Cluster(kind, up.namesrv, up.broker)
-    else:
-        settings = tuple(f"{key}={value}" for key, value in OFTEN.items())
-        with JavaPeer(folder, settings=settings) as peer:
-            yield Cluster(kind, f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
-            peer.kill()
+KINDS = ["ours", *([pytest.param("java", marks=pytest.mark.java)] if RUNS_ALL else [])]
+"""Of brokers that a test starts for itself."""
 
 
 def exactly(cluster: Cluster, topic: str, folder: Path) -> SinkOptions:
@@ -113,9 +96,7 @@ def test_a_commit_that_failed_after_the_decision_is_gone_on_with(
     assert found == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["ours", *([pytest.param("java", marks=pytest.mark.java)] if RUNS_ALL else [])]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_away_for_longer_than_all_checks_loses_nothing(kind: str, tmp_path: Path) -> None:
     with often_asking(kind, tmp_path / "servers") as cluster:
         topic = "away"
@@ -128,4 +109,31 @@ def test_a_driver_away_for_longer_than_all_checks_loses_nothing(kind: str, tmp_p
             )
         assert bodies(cluster, topic) == []
         job.commit(options, messages, 0)
+        wait_until(lambda: len(bodies(cluster, topic)) >= 3, what="all rows")
+        assert bodies(cluster, topic) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_halves_that_a_broker_asks_about_all_the_time_are_seen_once(
+    kind: str, tmp_path: Path
+) -> None:
+    with often_asking(kind, tmp_path / "servers", checks=10_000) as cluster:
+        topic = "asked"
+        options = exactly(cluster, topic, tmp_path / "decisions")
+        messages = written(options, ["a", "b"], ["c"])
+        with BlockingConnection(cluster.broker) as connection:
+
+            def wait_for_copies() -> None:
+                end = stored(connection, HALF_TOPIC, 0) + 9
+                wait_until(
+                    lambda: stored(connection, HALF_TOPIC, 0) >= end,
+                    what="copies that the broker makes of open halves",
+                )
+
+            wait_for_copies()
+            job.commit(options, messages, 0)
+            wait_until(lambda: len(bodies(cluster, topic)) >= 3, what="all rows")
+            # The broker goes on to ask, about this one at least.
+            written(exactly(cluster, "other", tmp_path / "decisions"), ["open"])
+            wait_for_copies()
         assert bodies(cluster, topic) == ["a", "b", "c"]

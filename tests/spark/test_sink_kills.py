@@ -1,52 +1,30 @@
 """Drivers that are killed at each step of a transactional batch, and queries that go on.
 
 ``KEROLOX_SOFTWARE=all`` kills 21, three at each step, and reads what was written by the Java client
-as well.
+as well; and two whose brokers, ours and Java's, have set halves aside when the query goes on.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import uuid
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC
+from kerolox.remoting.blocking import BlockingConnection
+from tests.spark.drivers import run_to_its_death
 from tests.spark.sink_kill_me import STEPS, copying
-from tests.spark.sink_reading import Watch, java_bodies
-from tests.support.clients.spark import SECONDS_OF_SPARK, needs_limits
+from tests.spark.sink_reading import Watch, java_bodies, numbers_of
+from tests.support.clients.spark import SECONDS_OF_SPARK, Topics, needs_limits
+from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
+from tests.support.servers.clusters import often_asking
 
-HERE = Path(__file__).parent
 KILLED = [step for step in STEPS for _ in range(3)] if RUNS_ALL else ["end"]
 TOTAL = 600
 PER_BATCH = 200
 
 pytestmark = [pytest.mark.timeout(900), *([pytest.mark.java] if RUNS_ALL else [])]
-
-
-def run_to_its_death(namesrv: str, origin: str, target: str, folder: Path, step: str) -> None:
-    command = [sys.executable, str(HERE / "sink_kill_me.py")]
-    path = os.pathsep.join([str(HERE.parents[1]), os.environ["PYTHONPATH"]])
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, namesrv, origin, target, str(folder), step],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )
-    try:
-        process.wait(2 * SECONDS_OF_SPARK)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-    assert process.returncode == -signal.SIGKILL, (folder / "log").read_text()
 
 
 @needs_limits
@@ -62,7 +40,8 @@ def test_a_driver_that_dies_at_a_step_writes_each_row_once(
 
     decisions = tmp_path / "checkpoint" / "kerolox-sink"
     with Watch(topics.broker, topic, decisions, per_batch=PER_BATCH) as watch:
-        run_to_its_death(topics.namesrv, origin, topic, tmp_path, step)
+        places = topics.namesrv, origin, topic, tmp_path
+        run_to_its_death("tests.spark.sink_kill_me", *places, step, log=tmp_path / "log")
     assert not watch.early
     seen = written()
     assert len(set(seen)) == len(seen)
@@ -76,3 +55,29 @@ def test_a_driver_that_dies_at_a_step_writes_each_row_once(
     assert written() == list(range(TOTAL))
     if RUNS_ALL:
         assert sorted(map(int, java_bodies(topics.namesrv, topic))) == list(range(TOTAL))
+
+
+@needs_limits
+@pytest.mark.skipif(not RUNS_ALL, reason="with KEROLOX_SOFTWARE=all")
+@pytest.mark.parametrize("kind", ["ours", "java"])
+def test_a_driver_that_is_away_for_longer_than_all_checks_writes_each_row_once(
+    spark, tmp_path, kind
+):
+    with often_asking(kind, tmp_path / "servers") as cluster:
+        topics = Topics(cluster.name_server, cluster.broker)
+        origin, target = topics.create("origin", queues=2), topics.create("target")
+        topics.send_numbers(origin, range(TOTAL), queues=2)
+        places = cluster.name_server, origin, target, tmp_path
+        run_to_its_death("tests.spark.sink_kill_me", *places, "decide", log=tmp_path / "log")
+        decided = set(range(PER_BATCH, 2 * PER_BATCH))
+        with BlockingConnection(cluster.broker) as connection:
+            wait_until(
+                lambda: decided <= {*numbers_of(connection, CHECK_MAX_TIME_TOPIC, queues=1)},
+                seconds=SECONDS_OF_SPARK,
+                what="halves of the batch that the broker has set aside",
+            )
+            assert numbers_of(connection, target) == list(range(PER_BATCH))
+            copy = copying(spark, *places[:3], str(tmp_path / "checkpoint"))
+            assert copy.format("rocketmq").start().awaitTermination(SECONDS_OF_SPARK)
+            wait_until(lambda: len(numbers_of(connection, target)) >= TOTAL, what="all rows")
+            assert numbers_of(connection, target) == list(range(TOTAL))

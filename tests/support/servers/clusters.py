@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,9 @@ from tests.support.servers.settings import ANY_DISK_JAVA
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "our_cluster"]
+__all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "often_asking", "our_cluster"]
 
 QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
 """Producers are asked about open transactions soon."""
@@ -112,7 +113,7 @@ class JavaPeer:
             # A machine that is busy with other tests is no reason to refuse a send.
             "waitTimeMillsInSendQueue=10000",
             "osPageCacheBusyTimeOutMills=10000",
-            *(f"{key}={value}" for key, value in ANY_DISK_JAVA.items()),
+            *_lines(ANY_DISK_JAVA),
             *self.settings,
         ]
 
@@ -136,6 +137,31 @@ class JavaPeer:
         wait_until(started, seconds=READY_SECONDS_MAX, what=f"the start of the Java {name}")
 
 
+@contextmanager
+def often_asking(kind: str, folder: Path, *, checks: int = 15) -> Iterator[Cluster]:
+    """A cluster that asks often about open halves, 15 times within some seconds by default, and
+    then sets them aside.
+
+    Args:
+        kind: ``ours`` or ``java``.
+        folder: for its stores and logs.
+        checks: how often it asks about a half.
+    """
+    often = {"transactionCheckInterval": 100, "transactionTimeOut": 50}
+    often["transactionCheckMax"] = checks
+    if kind == "ours":
+        with Up(folder, settings=often) as up:
+            yield Cluster(kind, up.namesrv, up.broker)
+    else:
+        with JavaPeer(folder, settings=_lines(often)) as peer:
+            yield Cluster(kind, f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
+
+
+def _lines(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Lines of broker.conf."""
+    return tuple(f"{key}={value}" for key, value in settings.items())
+
+
 @pytest.fixture(scope="package")
 def our_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """``kerolox up`` in a process of its own."""
@@ -146,8 +172,7 @@ def our_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="package")
 def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The Java name server and broker."""
-    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items())
-    with JavaPeer(tmp_path_factory.mktemp("java"), settings=settings) as peer:
+    with JavaPeer(tmp_path_factory.mktemp("java"), settings=_lines(SETTINGS)) as peer:
         yield Cluster("java", f"127.0.0.1:{peer.namesrv_port}", f"127.0.0.1:{peer.port}")
 
 
