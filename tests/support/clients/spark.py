@@ -117,7 +117,9 @@ def share_classes() -> None:
     if SHARED_CLASSES.exists():
         return
     environment = os.environ | spark_variables()
-    with (_HOME / "classes.lock").open("w") as lock, contextlib.suppress(BlockingIOError):
+    # Without them all works as well.
+    passing = BlockingIOError, subprocess.TimeoutExpired
+    with (_HOME / "classes.lock").open("w") as lock, contextlib.suppress(*passing):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if SHARED_CLASSES.exists():
             return
@@ -126,7 +128,6 @@ def share_classes() -> None:
         options = f"{_JAVA_OPTIONS} -XX:ArchiveClassesAtExit={made}"
         program = [sys.executable, "-W", "ignore", "-c", _LOADING]
         settings = json.dumps(QUICK | {"spark.driver.extraJavaOptions": options})
-        # Without them all works as well.
         subprocess.run(
             [*program, settings], env=environment, capture_output=True, timeout=SECONDS_OF_SPARK
         )
