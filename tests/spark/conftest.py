@@ -36,6 +36,7 @@ GROUPS = {
     "test_rebuild": "spark-store",
     "test_replay": "spark-store",
     "test_restarts": "spark-restarts",
+    "test_retention": "spark-restarts",
     "test_store_kills": "spark-store",
     "test_store_source": "spark-store",
     "test_sink": "spark-sink",
