@@ -23,6 +23,7 @@ from kerolox.spark.network import pull as pull_module
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.pool import POOL, POOLED_MAX, ConnectionPool
 from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+from kerolox.spark.option_values import WAIT_MS_MAX
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
 from tests.support.eventually import wait_until
@@ -55,6 +56,12 @@ def pull(broker: ThreadedBroker, start: int, end: int, **given: str) -> tuple[li
 def test_a_range_is_read_exactly_and_in_order(per_answer: int, start: int, end: int):
     with ThreadedBroker(Queue(3000, per_answer=per_answer)) as broker:
         assert pull(broker, start, end) == (list(range(start, end)), end - start)
+
+
+@pytest.mark.parametrize("wait", ["1", str(WAIT_MS_MAX)])
+def test_the_shortest_and_the_longest_wait_read_a_range(wait: str):
+    with ThreadedBroker(Queue(3000)) as broker:
+        assert pull(broker, 0, 3000, pollTimeoutMs=wait) == (list(range(3000)), 3000)
 
 
 @pytest.mark.parametrize("every", [1, 3, 100, 2999])

@@ -355,3 +355,29 @@ def test_reading_changes_nothing_in_the_store(store: Path) -> None:
     with unchanged(store):
         rows_of(store)
         rows_of(store, subscribe="Rare")
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ({"splitBytes": str(2**63 - 1)}, MESSAGES),
+        ({"startingTimestamp": "0", "endingTimestamp": str(2**63 - 1)}, MESSAGES),
+        ({"startingTimestamp": str(2**63 - 1)}, 0),
+        ({"endingTimestamp": "0"}, 0),
+        ({"startingPhysicalOffset": "0"}, MESSAGES),
+        ({"endingPhysicalOffset": str(2**63 - 1), "failOnDataLoss": "false"}, MESSAGES),
+        ({"startingPhysicalOffset": str(2**63 - 1)}, 0),
+        ({"endingPhysicalOffset": "0"}, 0),
+        ({"startingOffsets": json.dumps({"T": {"0": 2**63 - 1, "65534": 0}})}, None),
+        ({"endingOffsets": json.dumps({"T": {"0": 0, "1": 2**63 - 1}})}, None),
+    ],
+)
+@pytest.mark.parametrize("queues", ["auto", "always"])
+def test_options_at_their_edges_read_what_they_say(
+    made: Path, given: dict[str, str], count: int | None, queues: str
+) -> None:
+    rows = rows_of(made, subscribe="T,Rare", consumeQueues=queues, **given)
+    everything = rows_of(made, subscribe="T,Rare")
+    left_out = [row for row in everything if (row["topic"], row["queueId"]) == ("T", 0)]
+    assert 0 < len(left_out) < MESSAGES
+    assert len(rows) == (MESSAGES - len(left_out) if count is None else count)

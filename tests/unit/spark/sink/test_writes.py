@@ -16,6 +16,7 @@ from kerolox.client.core.sending.send import OutgoingMessage
 from kerolox.errors import ConnectError, RequestTimeoutError, TopicRouteNotFoundError
 from kerolox.message import MessageExt
 from kerolox.protocol.records import decode_batch
+from kerolox.spark.option_values import WAIT_MS_MAX
 from kerolox.spark.sink import job, lanes, task
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.options import SinkOptions
@@ -95,6 +96,20 @@ def test_each_row_is_stored_once_and_queues_take_turns(broker, topic, size):
     assert sorted(each.body for each in found) == sorted(bodies)
     assert len({each.unique_key for each in found}) == count
     assert {each.queue_id for each in found} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("batchBytes", "1"), ("batchBytes", "15m"), ("inFlightBytes", "1")),
+        *(("inFlightBytes", str(2**63 - 1)), ("maxMessageBytes", "2"), ("maxMessageBytes", "15m")),
+        ("sendTimeoutMs", str(WAIT_MS_MAX)),
+    ],
+)
+def test_sizes_and_times_at_their_edges_store_each_row_once(broker, topic, name, text):
+    bodies = [str(number).encode() for number in range(100)]
+    assert write(options(broker, topic, **{name: text}), {"body": bodies}) == 100
+    assert sorted(each.body for each in stored(broker, topic, 100)) == sorted(bodies)
 
 
 def test_rows_with_a_key_stay_in_order_in_one_queue(broker: LocalBroker, topic: str):
