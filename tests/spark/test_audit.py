@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.errors import ConfigError, StoreError
+from kerolox.protocol.codes import MessageSysFlag
 from kerolox.spark.jobs import silent
 from kerolox.spark.jobs.audit import AuditOptions, audit
 from kerolox.spark.jobs.audit.job import page
@@ -43,6 +44,10 @@ class Store:
             for number in range(MESSAGES):
                 text = b"TAGS\x01t%d\x02UNIQ_KEY\x01U%d" % (number % 3, number % 299)
                 self.places.append(put(store, "T", number % 2, b"%d " % number * 200, text))
+
+    def behind_body(self, number: int) -> int:
+        """Where the length of a message's topic stands."""
+        return self.places[number].physical_offset + 88 + len(b"%d " % number * 200)
 
     def log(self, physical: int, data: bytes) -> None:
         """Write over the log."""
@@ -112,6 +117,13 @@ def test_each_damage_is_found_and_placed(spark: SparkSession, tmp_path: Path) ->
             wanted["dangling entry", place] += 1
             wanted["gap", at((number // 2 + 1) * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
 
+    def in_header(number: int, shift: int, data: bytes) -> None:
+        """Have a record say another place, or none: its entry does not fit, and it is missed."""
+        store.log(store.places[number].physical_offset + shift, data)
+        queue_place = number // 2 * ENTRY_BYTES
+        wanted["wrong entry", at(queue_place, QUEUE_FILE_BYTES)] += 1
+        wanted["gap", at(queue_place + ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
+
     def in_queue(number: int, kind: str, change: Callable[[int, int, int], bytes]) -> None:
         store.entry(number % 2, number // 2, change(*store.entry_of(number)))
         wanted[kind, at(number // 2 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
@@ -123,6 +135,14 @@ def test_each_damage_is_found_and_placed(spark: SparkSession, tmp_path: Path) ->
     in_log(43, "damage", 28, struct.pack(">q", 1), entry=True)  # its own place
     in_log(54, "damage", 0, bytes(300), entry=True)  # zeros
     in_log(65, "damage", 84, b"\x7f\xff\xff\xff", entry=True)  # the length of the body
+    in_header(76, 20, struct.pack(">q", 39))  # the queue offset is that of the next one
+    in_header(87, 12, struct.pack(">i", 0))  # the queue is that of number 86
+    wanted["wrong entry", at(43 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
+    in_header(98, 36, struct.pack(">i", MessageSysFlag.TRANSACTION_PREPARED))
+    store.log(store.behind_body(109) + 1, b"U")  # the topic is one that is not there
+    wanted["gap", at(55 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
+    store.log(store.behind_body(198) + len(b"?T??TAGS?t"), b"?")
+    wanted["wrong entry", at(99 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
     in_queue(110, "missing entry", lambda *_: bytes(ENTRY_BYTES))
     in_queue(121, "missing entry", lambda *_: ENTRY.pack(-5, 100, 0))
     in_queue(132, "missing entry", lambda place, _, code: ENTRY.pack(place, -1, code))

@@ -115,10 +115,23 @@ def entry_findings(
     )
     alone = both.where(
         sql.col("physical").isNull() & (sql.col("entryPhysical") >= bounds[0])
-    ).select(*_PLACE, "entryPhysical", "entrySize")
-    named = records.select(sql.col("physical").alias("entryPhysical"))
-    # Entries of further queues (multi dispatch) name records of others.
-    alone = alone.join(named, "entryPhysical", "left_anti")
+    ).select(*_PLACE, "entryPhysical")
+    named = records.select(
+        sql.col("physical").alias("entryPhysical"),
+        *(sql.col(name).alias(f"of{name}") for name in (*_PLACE, "sysFlag")),
+    )
+    alone = alone.join(named, "entryPhysical", "left_outer")
+    alone = alone.withColumn("physical", sql.col("entryPhysical"))
+    strange = _findings(
+        alone.where(_is_strange()),
+        "wrong entry",
+        sql.format_string(
+            "%s queue %d: entry %d names physical offset %d, whose record says queue %d offset %d,"
+            " system flag %d",
+            *place,
+            *map(sql.col, ("entryPhysical", "ofqueueId", "ofqueueOffset", "ofsysFlag")),
+        ),
+    )
     where = sql.when(
         sql.col("entryPhysical") >= bounds[1], sql.lit("behind the log's end")
     ).otherwise(sql.lit("where no whole record begins"))
@@ -128,8 +141,20 @@ def entry_findings(
         sql.col("entryPhysical"),
         where,
     )
-    dangling = alone.withColumn("physical", sql.col("entryPhysical"))
-    return missing.union(wrong).union(_findings(dangling, "dangling entry", text))
+    dangling = _findings(alone.where(sql.col("oftopic").isNull()), "dangling entry", text)
+    return missing.union(wrong).union(strange).union(dangling)
+
+
+def _is_strange() -> Column:
+    """Whether an entry names a record of its topic that says another place, or has none. Entries of
+    further queues (multi dispatch) name records of other topics."""
+    from pyspark.sql import functions as sql
+
+    kind = sql.col("ofsysFlag").bitwiseAND(TRANSACTION_MASK)
+    is_here = (sql.col("ofqueueId") == sql.col("queueId")) & (
+        sql.col("ofqueueOffset") == sql.col("queueOffset")
+    )
+    return (sql.col("oftopic") == sql.col("topic")) & (~is_here | kind.isin(*UNQUEUED))
 
 
 def _findings(rows: DataFrame, kind: str, text: Column) -> DataFrame:
