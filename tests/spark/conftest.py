@@ -31,6 +31,7 @@ GROUPS = {
     "test_audit": "spark-store",
     "test_exactly_once": "spark-restarts",
     "test_first_batch": "spark-restarts",
+    "test_jobs_failing": "spark-store",
     "test_jobs_reading": "spark-store",
     "test_kills": "spark-restarts",
     "test_rebuild": "spark-store",

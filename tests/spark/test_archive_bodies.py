@@ -10,6 +10,7 @@ import pytest
 from kerolox.errors import ConfigError
 from kerolox.spark.jobs import JobError
 from kerolox.spark.jobs.archive import ArchiveOptions, archive
+from tests.spark.test_archive import FORMATS, archive_options, numbers_of
 from tests.support.clients.spark import Sent
 from tests.support.faults.small_disk import disk_kinds, small_disk
 from tests.support.programs import RUNS_ALL
@@ -109,19 +110,21 @@ def test_a_wrong_option_of_the_source_is_an_error_that_names_it(spark, topics, t
 
 @pytest.mark.skipif(not RUNS_ALL, reason="Spark tries long; KEROLOX_SOFTWARE=all runs it")
 @pytest.mark.skipif(disk_kinds() == ["pretended"], reason="no file system can be mounted here")
-def test_a_full_disk_is_an_error_and_what_was_there_stays_whole(spark, topics, topic, tmp_path):
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_full_disk_is_an_error_and_what_was_there_stays_whole(
+    spark, topics, topic, tmp_path, format
+):
     notes = tmp_path / "notes"
     notes.mkdir()
     with small_disk(disk_kinds()[0], tmp_path / "disk", notes) as disk:
-        options = archive_of(topics, topic, tmp_path, to=str(tmp_path / "disk" / "to"))
+        options = archive_options(tmp_path / "disk", topics, topic, format)
         topics.send_numbers(topic, range(40))
         assert archive(spark, options).rows == 40
         topics.send_numbers(topic, range(40, 80))
         disk.fill()
         with pytest.raises((JobError, OSError), match="No space left"):
             archive(spark, options)
-        assert spark.read.parquet(options.to).count() == 40
+        assert numbers_of(spark, options) == list(range(40))
         disk.free()
         assert archive(spark, options).rows_in_all == 80
-        rows = spark.read.parquet(options.to).collect()
-        assert sorted(int(bytes(row.body)) for row in rows) == list(range(80))
+        assert numbers_of(spark, options) == list(range(80))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON
 from kerolox.message import PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
+from kerolox.spark.jobs.frame.errors import told
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
@@ -103,13 +104,14 @@ class DeadLetterSummary(Summary):
         return 1 if self.messages else 0
 
 
+@told("counting stopped")
 def dead_letters(
     spark: SparkSession, options: DeadLetterOptions, progress: Progress
 ) -> DeadLetterSummary:
     """Count the dead letters of the groups by topic and reason.
 
     Raises:
-        ConfigError, JobError: nothing can be read.
+        JobError: a topic, a store or a broker can't be read.
     """
     from pyspark.sql import functions as sql
 

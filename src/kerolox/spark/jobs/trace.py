@@ -15,6 +15,7 @@ from kerolox.client.core.tracing.trace import (
 )
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.names import TRACE_TOPIC
+from kerolox.spark.jobs.frame.errors import told
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option, option_error
@@ -119,11 +120,12 @@ class TraceSummary(Summary):
     paths: tuple[TracePath, ...]
 
 
+@told("reading traces stopped")
 def trace(spark: SparkSession, options: TraceOptions, progress: Progress) -> TraceSummary:
     """Read traces and hold sends and consuming together by message id.
 
     Raises:
-        ConfigError, JobError: nothing can be read.
+        JobError: a topic, a store or a broker can't be read.
     """
     from pyspark.sql import functions as sql
 

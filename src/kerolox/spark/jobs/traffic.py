@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from kerolox.spark.jobs.frame.errors import told
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
@@ -103,11 +104,12 @@ class TrafficSummary(Summary):
     spans: tuple[Span, ...]
 
 
+@told("counting stopped")
 def traffic(spark: SparkSession, options: TrafficOptions, progress: Progress) -> TrafficSummary:
     """Read the messages once and count them.
 
     Raises:
-        ConfigError, JobError: nothing can be read.
+        JobError: a topic, a store or a broker can't be read.
     """
     started = time.monotonic()
     progress(Step("counting messages"))

@@ -16,7 +16,7 @@ from kerolox.spark.jobs.archive.options import ArchiveOptions, Compact
 from kerolox.spark.jobs.archive.records import CHECKPOINT, Records
 from kerolox.spark.jobs.archive.staging import REASON, VALUE
 from kerolox.spark.jobs.archive.targets.choosing import target_of
-from kerolox.spark.jobs.frame.errors import JobError, reason_of
+from kerolox.spark.jobs.frame.errors import JobError, reason_of, told
 from kerolox.spark.jobs.frame.files import Folder
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step, silent
@@ -194,14 +194,8 @@ def _watch(query: StreamingQuery, records: Records, progress: Progress) -> None:
 
 def _compact(spark: SparkSession, options: ArchiveOptions) -> tuple[int, int]:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    try:
+    with told("compaction stopped", "no row is lost; run it again to go on"):
         return target_of(options).compact(spark, options.compact_mib << 20, today)
-    except (KeroloxError, OSError):
-        raise
-    except Exception as error:
-        raise JobError(
-            f"compaction stopped: {reason_of(error)}; no row is lost; run it again to go on"
-        ) from error
 
 
 def _report(summary: ArchiveSummary) -> Report:

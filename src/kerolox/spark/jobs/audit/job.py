@@ -9,6 +9,7 @@ from kerolox.inspect.places import LogFile, file_at
 from kerolox.spark.jobs.audit.compare import damages, entry_findings, gaps, newest, queued
 from kerolox.spark.jobs.audit.options import AuditFinding, AuditOptions, AuditSummary
 from kerolox.spark.jobs.audit.reading import ENTRY_SCHEMA, LOG_SCHEMA, EntryReader, LogReader
+from kerolox.spark.jobs.frame.errors import told
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step
 from kerolox.spark.jobs.report import Bars, Figures, Report, Section, Table
@@ -29,6 +30,7 @@ _MIB = 1024 * 1024
 _OF_LOG = ("damage", "crc")
 
 
+@told("the audit stopped")
 def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> AuditSummary:
     """Read a store whole and hold its parts against each other. Nothing is written.
 
@@ -36,7 +38,7 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
 
     Raises:
         StoreError: it is no store.
-        OSError: it can't be read.
+        OSError, JobError: it can't be read.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as sql

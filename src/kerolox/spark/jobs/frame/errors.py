@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kerolox.errors import KeroloxError
 
@@ -21,6 +23,29 @@ _CLASS = re.compile(r"^(?:[a-z]\w*\.)+\w+(?:Error|Exception): ")
 
 class JobError(KeroloxError):
     """A job can't go on; the text says what stands as it was, and what to do next."""
+
+
+NOTHING_WRITTEN = "nothing was written; mend that and run it again"
+"""Of a job that only reads."""
+
+
+@contextmanager
+def told(what: str, stands: str = NOTHING_WRITTEN) -> Iterator[None]:
+    """An error of Spark, or of another library, becomes one for people.
+
+    Args:
+        what: failed, as in ``the audit stopped``.
+        stands: what is as it was, and what to do next.
+
+    Raises:
+        JobError: in place of an error that is neither ours nor the system's.
+    """
+    try:
+        yield
+    except (KeroloxError, OSError):
+        raise
+    except Exception as error:
+        raise JobError(f"{what}: {reason_of(error)}; {stands}") from error
 
 
 def reason_of(error: BaseException) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.errors import KeroloxError
 from kerolox.inspect.places import file_at
-from kerolox.spark.jobs.frame.errors import JobError, reason_of
+from kerolox.spark.jobs.frame.errors import JobError, told
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step, silent
 from kerolox.spark.jobs.rebuild.index import IndexWriter, index_parts
@@ -97,14 +96,8 @@ def rebuild(
         target.begin()
         if options.in_place:
             source = look_at(options, settings, is_ours=True)
-        return _Rebuild(spark, options, source, target, progress).run()
-    except (KeroloxError, OSError):
-        raise
-    except Exception as error:
-        raise JobError(
-            f"the rebuild stopped: {reason_of(error)}; nothing was changed; mend that and run it "
-            "again"
-        ) from error
+        with told("the rebuild stopped", "nothing was changed; mend that and run it again"):
+            return _Rebuild(spark, options, source, target, progress).run()
     finally:
         target.end()
 
