@@ -138,7 +138,10 @@ def test_each_damage_is_found_and_placed(spark: SparkSession, tmp_path: Path) ->
     in_header(76, 20, struct.pack(">q", 39))  # the queue offset is that of the next one
     in_header(87, 12, struct.pack(">i", 0))  # the queue is that of number 86
     wanted["wrong entry", at(43 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
-    in_header(98, 36, struct.pack(">i", MessageSysFlag.TRANSACTION_PREPARED))
+    prepared = struct.pack(">i", MessageSysFlag.TRANSACTION_PREPARED)
+    in_header(98, 36, prepared)
+    store.log(store.places[-1].physical_offset + 36, prepared)  # nothing misses the last one
+    wanted["wrong entry", at((MESSAGES // 2 - 1) * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
     store.log(store.behind_body(109) + 1, b"U")  # the topic is one that is not there
     wanted["gap", at(55 * ENTRY_BYTES, QUEUE_FILE_BYTES)] += 1
     store.log(store.behind_body(198) + len(b"?T??TAGS?t"), b"?")

@@ -54,7 +54,10 @@ def soon(monkeypatch):
     """Brokers that are down are not waited for long."""
     given = ClusterOptions.source_options
     monkeypatch.setattr(
-        ClusterOptions, "source_options", lambda options: given(options) | {"pollTimeoutMs": "2000"}
+        messages.SpanOptions,
+        "source_options",
+        lambda options: given(options) | {"pollTimeoutMs": "2000"},
+        raising=False,
     )
     monkeypatch.setattr(sending, "SEND_TIMEOUT_MS", 2_000)
 
@@ -116,10 +119,14 @@ def test_a_broker_killed_behind_the_planning_is_an_error(spark, own, soon, monke
 
 @needs_limits
 def test_an_archive_whose_broker_is_killed_keeps_whole_batches_and_goes_on(
-    spark, own, soon, tmp_path, monkeypatch
+    spark, own, tmp_path, monkeypatch
 ):
     options = ArchiveOptions(
-        name_server=own.namesrv, topics=(TOPIC,), to=str(tmp_path / "to"), batch_rows=16
+        name_server=own.namesrv,
+        topics=(TOPIC,),
+        to=str(tmp_path / "to"),
+        batch_rows=16,
+        source={"pollTimeoutMs": "2000"},
     )
     original = Records.write
 

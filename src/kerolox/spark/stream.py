@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kerolox.errors import ConnectError
 from kerolox.spark.bounds import EARLIEST, Bound
 from kerolox.spark.network.cluster import AwayError, Cluster
 from kerolox.spark.network.connecting import Connector
@@ -140,12 +141,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if HAS_READ_LIMITS:
             self._commit_group(begin)
         self._pause()
-        cluster = self._connected()
-        held = self._options.selection.only(cluster.view(cluster.topics.now()))
-        self._newest = {queue: now.maximum for queue, now in held.items()}
         rows_max = limit.max_rows if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows) else None
-        end = self._end_of_batch(begin, held, rows_max)
-        is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
+        deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
+        while True:
+            held = self._held_now()
+            end, answered = self._end_of_batch(begin, held, rows_max)
+            is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
+            away = self._unread(begin).difference(answered) if is_idle else None
+            if not away:
+                break
+            self._wait_for_rest(away, deadline)
         is_idle = is_idle or self._is_held_back(begin, held)
         self._idle_looks = self._idle_looks + 1 if is_idle else 0
         if not is_idle:
@@ -209,9 +214,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self._options, self._schema)
 
     # -- parts -------------------------------------------------------------------------------
+    def _held_now(self) -> dict[MessageQueue, Bounds]:
+        """What the queues hold whose brokers answer."""
+        cluster = self._connected()
+        held = self._options.selection.only(cluster.view(cluster.topics.now()))
+        self._newest = {queue: now.maximum for queue, now in held.items()}
+        return held
+
+    def _unread(self, begin: Position) -> set[MessageQueue]:
+        """The queues that an AvailableNow run has not read to its end."""
+        target = self._target or {}
+        return {queue for queue, end in target.items() if begin.offsets.get(queue, 0) < end}
+
+    def _wait_for_rest(self, away: Collection[MessageQueue], deadline: float) -> None:
+        """Wait for brokers of queues that an AvailableNow run has still to read: without new
+        offsets Spark would end it, as if it had read all.
+
+        Raises:
+            ConnectError: they do not answer until the deadline.
+        """
+        if time.monotonic() >= deadline:
+            names = ", ".join(sorted({queue.broker_name for queue in away}))
+            raise ConnectError(
+                f"brokers do not answer for {len(away)} queues that are to be read: {names}; start "
+                "them, the query goes on from its checkpoint"
+            )
+        self._wait_for(away)
+
     def _end_of_batch(
         self, begin: Position, held: dict[MessageQueue, Bounds], rows_max: int | None
-    ) -> Position:
+    ) -> tuple[Position, Collection[MessageQueue]]:
+        """Where a batch ends, and which queues have answered."""
         selection = self._options.selection
         # Queues whose broker is away keep their place; those that are not read any more go.
         place = {queue: offset for queue, offset in begin.offsets.items() if selection.has(queue)}
@@ -238,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 end[queue] = max(min(end[queue], self._target.get(queue, offset)), offset)
         if rows_max is not None:
             end = limit_offsets(place, end, rows_max)
-        return Position(end, starts, marked(begin.marks, held, end))
+        return Position(end, starts, marked(begin.marks, held, end)), held.keys()
 
     def _is_held_back(self, begin: Position, held: dict[MessageQueue, Bounds]) -> bool:
         """Whether too little waits for a batch (``minOffsetsPerTrigger``); never with an end."""

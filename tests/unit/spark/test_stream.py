@@ -410,6 +410,41 @@ def test_a_queue_whose_broker_is_away_keeps_its_place(held):
     assert offsets(end) == {Q0: 120, Q1: 50, OTHER: 9}
 
 
+def test_a_run_with_an_end_does_not_end_while_a_broker_is_away(held):
+    held[OTHER] = Bounds(3, 8)
+    start = read_so_far(reader(subscribe="t,u"))
+    held[Q0], held[OTHER] = Bounds(5, 120), Bounds(3, 9)
+    made = reader(subscribe="t,u")
+    made.prepareForTriggerAvailableNow()
+    FakeCluster.away.add("c")
+    # What the others have comes first.
+    end = kept(made.latestOffset(start, ReadAllAvailable()))
+    assert offsets(end) == {Q0: 120, Q1: 50, OTHER: 8}
+    # The same end once more would be the end of the run.
+    with pytest.raises(ConnectError):
+        made.latestOffset(end, ReadAllAvailable())
+    FakeCluster.away.clear()
+    end = kept(made.latestOffset(end, ReadAllAvailable()))
+    assert offsets(end) == {Q0: 120, Q1: 50, OTHER: 9}
+    FakeCluster.away.add("c")
+    assert made.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_run_with_an_end_waits_for_a_broker_that_comes_back(held, monkeypatch):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(5, 120)
+    made = reader(pollTimeoutMs="60000")
+    made.prepareForTriggerAvailableNow()
+    FakeCluster.away.add("b")
+
+    def complete(self, topics, needed=()):
+        FakeCluster.away.clear()
+        return self.view(topics)
+
+    monkeypatch.setattr(FakeCluster, "complete", complete)
+    assert offsets(made.latestOffset(start, ReadAllAvailable())) == {Q0: 120, Q1: 50}
+
+
 def test_a_broker_that_goes_away_between_two_questions_keeps_its_place(held, monkeypatch):
     start = read_so_far(reader())
     held[Q0] = Bounds(5, 120)
