@@ -16,6 +16,7 @@ from kerolox.spark.jobs.frame import messages
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
 from kerolox.spark.jobs.rebuild import RebuildOptions, rebuild
 from kerolox.spark.jobs.rebuild import job as rebuilding
+from kerolox.spark.jobs.rebuild.target import check_room
 from kerolox.spark.jobs.replay import ReplayOptions, replay, sending
 from kerolox.spark.jobs.replay import job as replaying
 from kerolox.spark.jobs.replay.state import ReplayState
@@ -231,10 +232,9 @@ def test_a_rebuild_whose_disk_fills_up_leaves_nothing(spark, tmp_path, monkeypat
     notes.mkdir()
     with small_disk(disk_kinds()[0], tmp_path / "disk", notes) as disk:
         options = RebuildOptions(store=store, to=str(tmp_path / "disk" / "new"), index=False)
-        original = rebuilding.check_room
 
         def fill_behind_the_check(*arguments):
-            original(*arguments)
+            check_room(*arguments)
             disk.fill()
 
         monkeypatch.setattr(rebuilding, "check_room", fill_behind_the_check)
@@ -245,5 +245,5 @@ def test_a_rebuild_whose_disk_fills_up_leaves_nothing(spark, tmp_path, monkeypat
             rebuild(spark, options)
         assert [path.name for path in (tmp_path / "disk").iterdir()] == ["filler"]
         disk.free()
-        monkeypatch.setattr(rebuilding, "check_room", original)
+        monkeypatch.setattr(rebuilding, "check_room", check_room)
         assert rebuild(spark, options).damages == 0

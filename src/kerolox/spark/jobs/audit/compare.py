@@ -122,27 +122,25 @@ def entry_findings(
     )
     alone = alone.join(named, "entryPhysical", "left_outer")
     alone = alone.withColumn("physical", sql.col("entryPhysical"))
-    strange = _findings(
-        alone.where(_is_strange()),
-        "wrong entry",
-        sql.format_string(
-            "%s queue %d: entry %d names physical offset %d, whose record says queue %d offset %d,"
-            " system flag %d",
-            *place,
-            *map(sql.col, ("entryPhysical", "ofqueueId", "ofqueueOffset", "ofsysFlag")),
-        ),
+    is_dangling = sql.col("oftopic").isNull()
+    says = sql.format_string(
+        "whose record says queue %d offset %d, system flag %d",
+        *map(sql.col, ("ofqueueId", "ofqueueOffset", "ofsysFlag")),
     )
-    where = sql.when(
-        sql.col("entryPhysical") >= bounds[1], sql.lit("behind the log's end")
-    ).otherwise(sql.lit("where no whole record begins"))
+    where = (
+        sql.when(~is_dangling, says)
+        .when(sql.col("entryPhysical") >= bounds[1], sql.lit("behind the log's end"))
+        .otherwise(sql.lit("where no whole record begins"))
+    )
     text = sql.format_string(
         "%s queue %d: entry %d names physical offset %d, %s",
         *place,
         sql.col("entryPhysical"),
         where,
     )
-    dangling = _findings(alone.where(sql.col("oftopic").isNull()), "dangling entry", text)
-    return missing.union(wrong).union(strange).union(dangling)
+    kind = sql.when(is_dangling, sql.lit("dangling entry")).otherwise(sql.lit("wrong entry"))
+    others = _findings(alone.where(is_dangling | _is_strange()), kind, text)
+    return missing.union(wrong).union(others)
 
 
 def _is_strange() -> Column:
@@ -157,11 +155,11 @@ def _is_strange() -> Column:
     return (sql.col("oftopic") == sql.col("topic")) & (~is_here | kind.isin(*UNQUEUED))
 
 
-def _findings(rows: DataFrame, kind: str, text: Column) -> DataFrame:
+def _findings(rows: DataFrame, kind: str | Column, text: Column) -> DataFrame:
     from pyspark.sql import functions as sql
 
     return rows.select(
-        sql.lit(kind).alias("kind"),
+        (sql.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
         "topic",
         "queueId",
         "queueOffset",
