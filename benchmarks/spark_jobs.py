@@ -19,7 +19,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.clients.spark import Topics, spark_variables  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
+from benchmarks.spark_memory import Memory  # noqa: E402
 from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON  # noqa: E402
 from kerolox.client.core.tracing.trace import (  # noqa: E402
     PubTrace,
@@ -49,7 +49,6 @@ TOPIC, GROUP = "Orders", "billing"
 QUEUES = 4
 BATCH = 500
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
-LOOK_SECONDS = 0.2
 MASTER = "local[2]"
 
 Item = tuple[int, bytes, bytes]
@@ -115,53 +114,6 @@ def fill(folder: Path, kind: str, count: int, size: int) -> None:
         batch = Batch(topic.encode(), queue_id, 0, now, HOST, HOST, 0, items)
         assert store.append_batch(batch)[0] == 0
     store.close()
-
-
-# -- memory ------------------------------------------------------------------------------------
-class Memory:
-    """The most that each process below one has had, while the context lasts."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._peaks: dict[int, tuple[str, int]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def as_json(self) -> dict[str, object]:
-        """In MiB: of the JVM, of the driver, and of the workers, the largest first."""
-        kinds: dict[str, list[int]] = {kind: [] for kind in ("jvm", "driver", "workers")}
-        for kind, peak in self._peaks.values():
-            kinds[kind].append(peak)
-        workers = sorted(kinds["workers"], reverse=True)
-        jvm, driver = max(kinds["jvm"], default=0), max(kinds["driver"], default=0)
-        return {"jvm_mib": jvm, "driver_mib": driver, "worker_mib": workers[:6]}
-
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            self._look()
-
-    def _look(self) -> None:
-        pending = [self._pid]
-        while pending:
-            pid = pending.pop()
-            place = Path("/proc", str(pid))
-            with contextlib.suppress(OSError, KeyError):
-                for task in (place / "task").iterdir():
-                    pending += map(int, (task / "children").read_text().split())
-                command = (place / "cmdline").read_bytes()
-                lines = (place / "status").read_text().splitlines()
-                status = dict(line.split(":", 1) for line in lines)
-                kind = "jvm" if b"java" in command.split(b"\0")[0] else "workers"
-                kind = "driver" if pid == self._pid else kind
-                self._peaks[pid] = kind, int(status["VmHWM"].split()[0]) // 1024
 
 
 # -- jobs --------------------------------------------------------------------------------------

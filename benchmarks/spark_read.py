@@ -3,9 +3,11 @@
 Claim measured: the source reads a topic about as fast as the JVM can take Arrow batches. Fills a
 topic of a fresh ``kerolox up``, then reads it all ``--runs`` times after a warm-up. Prints one JSON
 object per case: minimum, median and maximum seconds, rows/s of the median, CPU seconds of broker
-and of Spark (JVM and workers) per run.
+and of Spark (JVM and workers) per run, and the most resident memory of the JVM and of each worker,
+which counts all cases so far.
 
     python benchmarks/spark_read.py --rows 1000000 --size 128
+    python benchmarks/spark_read.py --rows 4000 --size 524288 --cases all
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.eventually import wait_until  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
+from benchmarks.spark_memory import Memory  # noqa: E402
 from kerolox.kernel import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
 from kerolox.protocol.codes import RequestCode  # noqa: E402
@@ -38,6 +41,8 @@ from kerolox.spark.java import require_java  # noqa: E402
 
 QUEUES = 4
 BATCH = 500
+BATCH_BYTES = 1024 * 1024
+"""Of bodies in one request."""
 TOPIC = "SparkRead"
 
 NINE = "topic,queueId,queueOffset,bornTimestamp,storeTimestamp,tags,keys,body,properties"
@@ -66,18 +71,19 @@ def create_topic(address: str, topic: str) -> None:
 
 def fill(address: str, rows: int, size: int) -> None:
     create_topic(address, TOPIC)
+    batch = max(min(BATCH, BATCH_BYTES // size), 1)
     with BlockingConnection(address) as connection:
         open_requests = 0
-        for first in range(0, rows, BATCH):
+        for first in range(0, rows, batch):
             items = []
-            for number in range(first, min(first + BATCH, rows)):
+            for number in range(first, min(first + batch, rows)):
                 properties = {"TAGS": f"tag{number % 8}", "KEYS": f"k{number}"}
                 properties |= {"UNIQ_KEY": f"{number:032X}", "WAIT": "true"}
                 digits = hashlib.sha512(str(number).encode()).hexdigest()
                 body = (digits * -(-size // 128))[:size].encode()
                 items.append((0, body, encode_properties(properties).encode()))
             fields = {"a": "fill", "b": TOPIC, "c": "TBW102", "d": 4, "f": 0, "h": 0, "i": ""}
-            fields |= {"e": first // BATCH % QUEUES, "g": time.time_ns() // 1_000_000}
+            fields |= {"e": first // batch % QUEUES, "g": time.time_ns() // 1_000_000}
             fields |= {"j": 0, "k": False, "m": True}
             connection.send(
                 RemotingCommand.request(
@@ -85,7 +91,7 @@ def fill(address: str, rows: int, size: int) -> None:
                 )
             )
             open_requests += 1
-            while open_requests > 16 or (open_requests and first + BATCH >= rows):
+            while open_requests > 16 or (open_requests and first + batch >= rows):
                 answer = connection.receive(30)
                 assert answer.code == 0, answer
                 open_requests -= 1
@@ -167,9 +173,12 @@ def main() -> None:
             route = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
             wait_until(lambda: names.invoke(route).code == 0, what="the topic's route")
         for case in options.cases.split(","):
-            measured = measure(
-                spark, cluster.namesrv, CASES[case], options.rows, options.runs, cluster.process.pid
-            )
+            with Memory(spark.sparkContext._gateway.proc.pid) as memory:
+                measured = measure(
+                    *(spark, cluster.namesrv, CASES[case], options.rows, options.runs),
+                    broker=cluster.process.pid,
+                )
+            measured |= memory.as_json()
             facts = {"benchmark": "spark_read", "case": case, "rows": options.rows}
             facts |= {"size": options.size, "kernel": kernel_name(), "runs": options.runs}
             print(json.dumps(facts | measured), flush=True)

@@ -203,18 +203,20 @@ def test_messages_that_become_large_wait_within_the_bound_of_bytes(monkeypatch):
     assert puller.bytes_most <= in_flight + KEPT_BYTES_MAX + large
 
 
-def test_of_large_messages_fewer_are_asked_for_at_once(monkeypatch):
-    monkeypatch.setattr(pull_module, "IN_FLIGHT_BYTES_MAX", 1024 * 1024)
-    queue = Queue(600, per_answer=1)
-    queue.body_of = lambda offset: bytes(128 * 1024)
+@pytest.mark.parametrize("size", [1, 16 * 1024, 128 * 1024, 2 * 1024 * 1024])
+def test_no_more_bytes_are_in_flight_than_the_bound(monkeypatch, size):
+    in_flight = 1024 * 1024
+    monkeypatch.setattr(pull_module, "IN_FLIGHT_BYTES_MAX", in_flight)
+    queue = Queue(100, per_answer=1)
+    queue.body_of = lambda offset: bytes(size)
     with ThreadedBroker(queue) as broker:
         puller = RangePuller(broker.address, options())
-        pulled = puller.pull(QueueRange(QUEUE, 0, 600))
-        for _ in range(2):
-            next(pulled)
-        # The first one, which told how large they are, and those that were asked for then.
-        assert len(queue.pulls) <= 1 + 1024 // 128
+        for taken, pulled in enumerate(puller.pull(QueueRange(QUEUE, 0, 100)), 1):
+            # A message that is larger by itself is asked for alone.
+            assert (len(queue.pulls) - taken) * len(pulled.records) <= in_flight
+            assert len(queue.pulls) - taken <= PULLS_IN_FLIGHT
         puller.close()
+    assert taken == 100
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_read_twice():
