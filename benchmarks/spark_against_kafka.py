@@ -3,8 +3,9 @@
 Claim measured: topics are read faster with Kerolox than with ``spark-sql-kafka``, from the wire and
 from the files of a store, and arrive no later in a stream. Systems: ``kafka-nine`` is the connector
 with headers, projected to our nine columns; ``kafka-headers`` its own columns with headers;
-``rocketmq`` and ``rocketmq-store`` the nine columns of ours. Servers run before: a Kafka broker,
-and a ``kerolox up`` whose store holds nothing else. Prints one JSON object per case.
+``rocketmq`` and ``rocketmq-store`` the nine columns of ours; ``bare-python`` (``first`` alone) a
+Python stream that makes its rows in memory, which is what PySpark allows. Servers run before: a
+Kafka broker, and a ``kerolox up`` whose store holds nothing else. Prints one JSON object per case.
 
     python benchmarks/spark_against_kafka.py fill  --size 128 --rows 2000000
     python benchmarks/spark_against_kafka.py read  --size 128 --rows 2000000 --sinks noop,parquet
@@ -15,6 +16,9 @@ and a ``kerolox up`` whose store holds nothing else. Prints one JSON object per 
 ``--jars`` names the connector's jars, ``--kafka`` and ``--name-server`` the servers, ``--store``
 the store's folder. ``fill`` and ``latency`` send to ``--broker``; ``latency`` needs the class path
 of Kafka's tools, ``--kafka-classes``, for its topics and its producer.
+
+Python's modules are compiled once, into ``--compiled``, as installing them with pip compiles them;
+``--compiled none`` is an installation without, where each process compiles what it imports.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ from kerolox.protocol.codes import RequestCode  # noqa: E402
 from kerolox.protocol.command import RemotingCommand  # noqa: E402
 from kerolox.remoting.blocking import BlockingConnection  # noqa: E402
 
+BARE = "bare-python"
+BARE_SOURCE = Path(__file__).with_name("bare_source")
 SYSTEMS = ("kafka-nine", "kafka-headers", "rocketmq", "rocketmq-store")
 KAFKA_NINE = (
     "topic",
@@ -61,7 +67,9 @@ SECONDS_MAX = 120
 
 def start_spark(options: argparse.Namespace) -> Any:  # noqa: ANN401
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    os.environ["PYTHONPATH"] = os.environ.get("KEROLOX_PATH", str(ROOT / "src"))
+    has_ours = not options.only or options.only.startswith("rocketmq")
+    source = os.environ.get("KEROLOX_PATH", str(ROOT / "src")) if has_ours else str(BARE_SOURCE)
+    os.environ["PYTHONPATH"] = source
     from pyspark.sql import SparkSession
 
     builder = (
@@ -94,6 +102,8 @@ def frame(reader: Any, system: str, options: argparse.Namespace, topic: str = ""
         )
         loaded = reader.load()
         return loaded.selectExpr(*KAFKA_NINE) if system == "kafka-nine" else loaded
+    if system == BARE:
+        return reader.format(system).load()
     reader = reader.format(system).option("subscribe", topic or TOPIC).option("columns", NINE)
     if system == "rocketmq-store":
         return reader.load(options.store)
@@ -164,8 +174,9 @@ def tell(options: argparse.Namespace, case: str, **facts: object) -> None:
     print(json.dumps(told | facts), flush=True)
 
 
-def first_batch(spark: Any, system: str, options: argparse.Namespace) -> float:  # noqa: ANN401
-    """Seconds from asking for a stream to ``foreachBatch`` being given its first rows."""
+def first_batch(spark: Any, system: str, options: argparse.Namespace) -> tuple[float, float]:  # noqa: ANN401
+    """From asking for a stream to ``foreachBatch`` being given its first rows: (seconds, seconds of
+    CPU of Spark, its Python workers included)."""
     arrived = threading.Event()
     at = [0.0]
 
@@ -175,7 +186,7 @@ def first_batch(spark: Any, system: str, options: argparse.Namespace) -> float: 
             arrived.set()
 
     with tempfile.TemporaryDirectory(dir=options.temporary) as folder:
-        started = time.monotonic()
+        before, started = cpu_seconds(os.getpid()), time.monotonic()
         reader = spark.readStream
         if system == "rocketmq-store":
             reader = reader.option("maxBytesPerTrigger", "4m")
@@ -185,8 +196,9 @@ def first_batch(spark: Any, system: str, options: argparse.Namespace) -> float: 
         writer = frame(reader, system, options).writeStream.foreachBatch(take)
         query = writer.option("checkpointLocation", str(Path(folder, "checkpoint"))).start()
         assert arrived.wait(SECONDS_MAX), query.exception()
+        used = cpu_seconds(os.getpid()) - before
         query.stop()
-    return at[0] - started
+    return at[0] - started, used
 
 
 def first(options: argparse.Namespace) -> None:
@@ -197,24 +209,28 @@ def first(options: argparse.Namespace) -> None:
         print(json.dumps([first_batch(spark, options.only, options) for _ in range(2)]))
         spark.stop()
         return
-    cold: dict[str, list[float]] = {}
-    warm: dict[str, list[float]] = {}
-    for _ in range(options.runs):
-        for system in options.systems.split(","):
+    variables = dict(os.environ)
+    if options.compiled != "none":
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        variables["PYTHONPYCACHEPREFIX"] = options.compiled or str(ROOT / ".cache" / "compiled")
+    systems = options.systems.split(",")
+    found: dict[str, list[list[tuple[float, float]]]] = {each: [] for each in systems}
+    for run in range(options.warm + options.runs):
+        for system in systems:
             command = [sys.executable, __file__, *sys.argv[1:], "--only", system]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            for kept, value in zip((cold, warm), json.loads(done.stdout), strict=True):
-                kept.setdefault(system, []).append(round(value, 3))
-    for system, seconds in cold.items():
-        tell(
-            options,
-            "first",
-            system=system,
-            seconds_in_new_session=seconds,
-            median=statistics.median(seconds),
-            seconds_again=warm[system],
-            median_again=statistics.median(warm[system]),
-        )
+            done = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True, env=variables
+            )
+            print(f"# {system}: {done.stdout.strip()}, load {os.getloadavg()[0]}", flush=True)
+            if run >= options.warm:
+                found[system].append(json.loads(done.stdout))
+    for system, runs in found.items():
+        facts: dict[str, object] = {}
+        for place, name in enumerate(("new_session", "again")):
+            seconds = [round(run[place][0], 3) for run in runs]
+            facts |= {f"{name}_seconds": seconds, f"{name}_median": statistics.median(seconds)}
+            facts[f"{name}_cpu"] = round(statistics.median(run[place][1] for run in runs), 2)
+        tell(options, "first", system=system, compiled=options.compiled != "none", **facts)
 
 
 def send(options: argparse.Namespace) -> None:
@@ -359,6 +375,7 @@ def main() -> None:
     parser.add_argument("--name-server", default="127.0.0.1:9876")
     parser.add_argument("--broker", default="127.0.0.1:10911")
     parser.add_argument("--store", default="store")
+    parser.add_argument("--compiled", default="", help="folder of compiled modules; none: without")
     parser.add_argument("--conf", action="append", default=[], help="NAME=VALUE, of Spark")
     parser.add_argument("--temporary", default=None, help="folder of what is written")
     parser.add_argument("--only", default="", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""A planned partition, and reading it in a Spark worker."""
+"""Reading a planned partition in a Spark worker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
-
-from kerolox.kernel import kernel_name
+from kerolox.kernel.choice import kernel_name
 from kerolox.message import MessageQueue
 from kerolox.protocol.records import record_size
 from kerolox.spark.network.pull import RangePuller
+from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
-from kerolox.spark.rows.schema import ColumnDecoder
+from kerolox.spark.rows.decoding import ColumnDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     import pyarrow
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from kerolox.spark.options import SourceOptions
@@ -31,44 +31,6 @@ BATCH_BYTES = 2 * 1024 * 1024
 """Raw records of a batch, about: they stay in a processor's cache until Spark has their rows."""
 
 _log = logging.getLogger(__name__)
-
-
-PlainRange = tuple[str, tuple[tuple[str, str, int], int, int], tuple[tuple[int, int] | None, bool]]
-"""A broker's address, a range of a queue, and what is known of the queue, without our classes."""
-
-
-class QueuePartition(InputPartition):  # type: ignore[misc]
-    """Ranges that one Spark task reads, each with the address of its broker."""
-
-    def __init__(
-        self,
-        ranges: Sequence[tuple[str, QueueRange]],
-        known: Mapping[MessageQueue, Known] | None = None,
-    ) -> None:
-        super().__init__(tuple(ranges))
-        self.known = {
-            each.queue: known[each.queue] for _, each in ranges if known and each.queue in known
-        }
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A worker without Kerolox must be able to unpickle it, so that it can say what it lacks.
-        return InputPartition, (self.plain(),)
-
-    def plain(self) -> list[PlainRange]:
-        """All of it without a class of ours."""
-        plain: list[PlainRange] = []
-        for address, each in self.value:
-            queue = each.queue
-            mark, from_minimum = self.known.get(queue, Known())
-            plain_known = ((mark.end, mark.time) if mark else None, from_minimum)
-            plain.append(
-                (
-                    address,
-                    ((queue.topic, queue.broker_name, queue.queue_id), each.start, each.end),
-                    plain_known,
-                )
-            )
-        return plain
 
 
 def read_partition(

@@ -15,7 +15,7 @@ from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.option_values import WHOLE_MAX
 from kerolox.spark.options import ExpressionType, SourceOptions
-from kerolox.spark.partition import QueuePartition, read_partition
+from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import (
     Bounds,
     DataLossError,
@@ -117,6 +117,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one partition, in a worker."""
+        from kerolox.spark.partition import read_partition
+
         return read_partition(partition, self._options, self._schema)
 
 

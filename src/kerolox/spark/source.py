@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
-from kerolox.spark.worker import RefusedStreamReader, plain_errors, require_kerolox
+from kerolox.spark.worker import LateStreamReader, packed, plain_errors, require_kerolox
 from kerolox.spark.writer import BatchWriter, CarriedOptions, StreamWriter
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kerolox.spark.reader import BatchReader
     from kerolox.spark.sink.options import SinkOptions
+    from kerolox.spark.worker import Packed, StreamPlanning
 
 FORMAT = "rocketmq"
 
@@ -69,14 +70,20 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a stream query."""
-        try:
+
+        def make() -> StreamPlanning:
             require_kerolox()
             from kerolox.spark.options import SourceOptions
-            from kerolox.spark.stream import StreamReader
+            from kerolox.spark.stream import StreamPlanner
 
-            return StreamReader(SourceOptions.parse(self.options), schema)
-        except Exception as error:
-            return RefusedStreamReader(error)
+            return StreamPlanner(SourceOptions.parse(self.options), schema)
+
+        def carry() -> Packed:
+            from kerolox.spark.options import SourceOptions
+
+            return packed(SourceOptions.parse(self.options), schema)
+
+        return LateStreamReader(make, carry)
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

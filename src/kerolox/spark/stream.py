@@ -25,15 +25,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-
 from kerolox.errors import ConnectError
 from kerolox.spark.bounds import EARLIEST, Bound
 from kerolox.spark.network.cluster import AwayError, Cluster
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.partition import read_partition
 from kerolox.spark.positions.limits import limit_offsets
 from kerolox.spark.positions.lives import Replaced, replaced_queues
 from kerolox.spark.positions.offsets import (
@@ -49,18 +46,17 @@ from kerolox.spark.positions.read_limits import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadMaxRows,
-    SupportsTriggerAvailableNow,
     check_limit,
 )
 from kerolox.spark.positions.triggers import Threshold
 from kerolox.spark.reader import check_filter, check_start, checked_queues, plan
 from kerolox.spark.rows.schema import check_schema
-from kerolox.spark.worker import packed, plain_errors
+from kerolox.spark.worker import plain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
-    import pyarrow
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from kerolox.message import MessageQueue
@@ -71,8 +67,8 @@ IDLE_LOOKS_MAX = 40
 _log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads topics as an unbounded table, in micro-batches."""
+class StreamPlanner:
+    """Plans micro-batches of topics, which are an unbounded table."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         options.check_stream()
@@ -96,11 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._idle_looks = 0
         self._parsed: tuple[Document, Position] | None = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # What travels to the workers only reads; connections stay here.
-        return packed(self._options, self._schema)
-
-    # -- called by Spark in the planning process ---------------------------------------------
+    # -- called by Spark, by way of LateStreamReader ------------------------------------------
     @plain_errors
     def initialOffset(self) -> Document:
         """Where a query without a checkpoint starts: ``startingOffsets``, default latest.
@@ -207,11 +199,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
-
-    # -- called by Spark in a worker ---------------------------------------------------------
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read one partition."""
-        return read_partition(partition, self._options, self._schema)
 
     # -- parts -------------------------------------------------------------------------------
     def _held_now(self) -> dict[MessageQueue, Bounds]:

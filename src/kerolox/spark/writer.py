@@ -40,9 +40,7 @@ class CarriedOptions:
             WorkerError: there is no Kerolox here, or not that version.
         """
         try:
-            require_kerolox(self._version)
-            from kerolox.spark.sink import job
-
+            job = require_kerolox(self._version, "kerolox.spark.sink.job")
             function: Callable[..., object] = getattr(job, name)
             return function(pickle.loads(self._payload), *arguments)
         except Exception as error:

@@ -15,10 +15,12 @@ from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.partition import QueuePartition, read_partition
+from kerolox.spark.partition import read_partition
+from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.rows.bodies import BodyError
-from kerolox.spark.rows.schema import BATCH_BODY_BYTES_MAX, schema_of
+from kerolox.spark.rows.decoding import BATCH_BODY_BYTES_MAX
+from kerolox.spark.rows.schema import schema_of
 from tests.support.kernels import KERNELS
 from tests.support.servers.threaded_broker import ThreadedBroker, record
 
@@ -152,7 +154,8 @@ from pathlib import Path
 from tests.unit.spark.test_bodies import MIB, QUEUE
 from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.partition import QueuePartition, read_partition
+from kerolox.spark.partition import read_partition
+from kerolox.spark.planned import QueuePartition
 from kerolox.spark.rows.schema import schema_of
 
 options = SourceOptions.parse({"nameServer": "n:1", "subscribe": "t"})

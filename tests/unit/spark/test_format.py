@@ -16,7 +16,8 @@ from kerolox.kernel import load_kernel
 from kerolox.message import MessageQueue
 from kerolox.spark.positions.offsets import Mark
 from kerolox.spark.positions.position import VERSION, Position
-from kerolox.spark.rows.schema import ColumnDecoder, full_schema, schema_of
+from kerolox.spark.rows.decoding import ColumnDecoder
+from kerolox.spark.rows.schema import full_schema, schema_of
 
 GOLDEN = Path(__file__).parent / "golden"
 KERNELS = ["python"] + ["native"] * (importlib.util.find_spec("kerolox_kernel") is not None)

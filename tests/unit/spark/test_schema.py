@@ -11,9 +11,9 @@ from kerolox.kernel import load_kernel
 from kerolox.message import MessageExt, MessageQueue, encode_properties
 from kerolox.protocol.records import encode_record
 from kerolox.spark.options import SourceOptions
+from kerolox.spark.rows.decoding import ColumnDecoder
 from kerolox.spark.rows.schema import (
     COLUMNS,
-    ColumnDecoder,
     arrow_schema,
     check_schema,
     full_schema,

@@ -16,7 +16,7 @@ from kerolox.spark.store import stream
 from kerolox.spark.store.columns import store_schema
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
-from kerolox.spark.store.stream import StorePosition, StoreStreamReader
+from kerolox.spark.store.stream import StorePosition, StoreStreamPlanner
 from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def fill(folder: Path, count: int) -> None:
             put(store, body=b"x" * (number % 7 * 100 + 500))
 
 
-def reader(*paths: Path, **given: str) -> StoreStreamReader:
+def reader(*paths: Path, **given: str) -> StoreStreamPlanner:
     found = {"paths": json.dumps([str(path) for path in paths]), "pollIntervalMs": "1"} | given
-    return StoreStreamReader(StoreOptions.parse(found), store_schema(COLUMNS))
+    return StoreStreamPlanner(StoreOptions.parse(found), store_schema(COLUMNS))
 
 
-def batch(source: StoreStreamReader, start: Document, end: Document) -> list[dict[str, Any]]:
+def batch(source: StoreStreamPlanner, start: Document, end: Document) -> list[dict[str, Any]]:
     options, schema = source._options, source._schema
     return [
         row
@@ -59,7 +59,7 @@ def batch(source: StoreStreamReader, start: Document, end: Document) -> list[dic
     ]
 
 
-def all_batches(source: StoreStreamReader) -> list[list[dict[str, Any]]]:
+def all_batches(source: StoreStreamPlanner) -> list[list[dict[str, Any]]]:
     place = source.initialOffset()
     found = []
     while (end := source.latestOffset(place)) != place:

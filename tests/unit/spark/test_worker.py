@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.cloudpickle import dumps
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 import kerolox
 from kerolox.errors import ConfigError
@@ -16,12 +16,11 @@ from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.spark import worker
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.partition import QueuePartition
+from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource
-from kerolox.spark.stream import StreamReader
 from tests.support.bare_python import SOURCE, bare_python
 from tests.support.servers.threaded_broker import Queue, ThreadedBroker
 
@@ -91,7 +90,7 @@ def test_a_worker_with_the_python_kernel_warns_once() -> None:
 
 
 def test_a_driver_says_that_the_planner_lacks_kerolox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kerolox.spark.partition", None)
+    monkeypatch.setitem(sys.modules, "kerolox.spark.options", None)
     source = RocketMQDataSource(OPTIONS)
     for call in (source.schema, lambda: source.reader(schema_of(["body"]))):
         with pytest.raises(worker.WorkerError, match="can't import kerolox"):
@@ -100,12 +99,34 @@ def test_a_driver_says_that_the_planner_lacks_kerolox(monkeypatch: pytest.Monkey
         source.streamReader(schema_of(["body"])).initialOffset()
 
 
-@pytest.mark.parametrize("kind", [BatchReader, StreamReader])
-def test_a_reader_becomes_one_that_only_reads(kind: type) -> None:
-    made = kind(SourceOptions.parse(OPTIONS), schema_of(["body"]))
+@pytest.mark.parametrize("kind", ["reader", "streamReader"])
+def test_a_reader_becomes_one_that_only_reads(kind: str) -> None:
+    made = getattr(RocketMQDataSource(OPTIONS), kind)(schema_of(["body"]))
     copy = pickle.loads(dumps(made))
-    assert not isinstance(copy, DataSourceReader)
-    assert list(copy.read(None)) == []
+    assert type(copy).__name__ == "WorkerReader"
+    assert list(copy.read(None)) == list(made.read(None)) == []
+
+
+CARRIER = """
+import sys
+from pyspark.cloudpickle import dumps
+from {module} import DefaultSource
+
+source = DefaultSource({options})
+dumps((DefaultSource, source, source.streamReader(source.schema())))
+needless = ("kerolox.spark.network", "kerolox.spark.partition", "kerolox.kernel", "kerolox_kernel")
+print([name for name in sys.modules if name.startswith(needless)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [("pyspark_rocketmq", OPTIONS), ("pyspark_rocketmq_store", {"path": "/store"})],
+)
+def test_what_only_carries_a_stream_imports_nothing_that_plans_or_reads(module, options) -> None:
+    program = CARRIER.format(module=module, options=options)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_a_partition_is_carried_without_our_classes() -> None:

@@ -16,10 +16,8 @@ try:
 except ImportError:  # PySpark 4.1
     HAS_READ_LIMITS = False
     ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in where PySpark has none; Spark then reads everything in one batch."""
-
+    # Spark then reads everything in one batch. It is no class of ours: workers unpickle it.
+    SupportsTriggerAvailableNow = object
 
 __all__ = [
     "HAS_READ_LIMITS",

@@ -11,7 +11,6 @@ from kerolox.spark.rows.schema import (
     COLUMNS,
     arrow_schema,
     check_schema,
-    column_array,
     column_of,
     schema_of,
 )
@@ -90,6 +89,8 @@ class RowBatches:
     def batch(self, rows: Rows) -> pyarrow.RecordBatch:
         """The batch of some rows."""
         import pyarrow
+
+        from kerolox.spark.rows.decoding import column_array
 
         arrays = [
             pyarrow.repeat(pyarrow.scalar(self._broker_name, pyarrow.string()), rows.count)

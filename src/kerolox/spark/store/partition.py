@@ -164,7 +164,7 @@ def _within(
     import pyarrow
     import pyarrow.compute
 
-    from kerolox.spark.rows.schema import column_array
+    from kerolox.spark.rows.decoding import column_array
 
     topics = column_array(pyarrow.string(), rows.count, rows.buffers["topic"])
     ids = column_array(pyarrow.int32(), rows.count, rows.buffers["queueId"])

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kerolox.spark.store.columns import check_store_schema
-from kerolox.spark.store.partition import read_partition
 from kerolox.spark.store.plan import batch_range, plan_batch
-from kerolox.spark.worker import packed, plain_errors
+from kerolox.spark.worker import STORE_READING_MODULE, packed, plain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kerolox.spark.store.options import StoreOptions
-
-READING_MODULE = read_partition.__module__
 
 
 class StoreBatchReader(DataSourceReader):  # type: ignore[misc]
@@ -31,7 +28,7 @@ class StoreBatchReader(DataSourceReader):  # type: ignore[misc]
         self._schema = schema
 
     def __reduce__(self) -> tuple[object, ...]:
-        return packed(self._options, self._schema, READING_MODULE)
+        return packed(self._options, self._schema, STORE_READING_MODULE)
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
@@ -45,4 +42,6 @@ class StoreBatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one partition, in a worker."""
+        from kerolox.spark.store.partition import read_partition
+
         return read_partition(partition, self._options, self._schema)

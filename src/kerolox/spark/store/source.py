@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
-from kerolox.spark.worker import RefusedStreamReader, plain_errors, require_kerolox
+from kerolox.spark.worker import (
+    STORE_READING_MODULE,
+    LateStreamReader,
+    packed,
+    plain_errors,
+    require_kerolox,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kerolox.spark.store.reader import StoreBatchReader
+    from kerolox.spark.worker import Packed, StreamPlanning
 
 STORE_FORMAT = "rocketmq-store"
 
@@ -58,14 +65,20 @@ class RocketMQStoreDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a stream query."""
-        try:
+
+        def make() -> StreamPlanning:
             require_kerolox()
             from kerolox.spark.store.options import StoreOptions
-            from kerolox.spark.store.stream import StoreStreamReader
+            from kerolox.spark.store.stream import StoreStreamPlanner
 
-            return StoreStreamReader(StoreOptions.parse(self.options), schema)
-        except Exception as error:
-            return RefusedStreamReader(error)
+            return StoreStreamPlanner(StoreOptions.parse(self.options), schema)
+
+        def carry() -> Packed:
+            from kerolox.spark.store.options import StoreOptions
+
+            return packed(StoreOptions.parse(self.options), schema, STORE_READING_MODULE)
+
+        return LateStreamReader(make, carry)
 
 
 def register_store(spark: SparkSession) -> None:

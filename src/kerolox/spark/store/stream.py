@@ -17,18 +17,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-
 from kerolox.errors import ConfigError
 from kerolox.spark.positions.read_limits import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadMaxBytes,
-    SupportsTriggerAvailableNow,
     check_limit,
 )
 from kerolox.spark.store.columns import check_store_schema
-from kerolox.spark.store.partition import read_partition
 from kerolox.spark.store.plan import (
     StoreRange,
     broker_name_of,
@@ -38,12 +34,10 @@ from kerolox.spark.store.plan import (
     told_loss,
 )
 from kerolox.spark.store.scan import LogScan
-from kerolox.spark.worker import packed, plain_errors
+from kerolox.spark.worker import plain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from kerolox.spark.store.files.listing import StoreListing
@@ -51,7 +45,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 Document = dict[str, object]
-READING_MODULE = read_partition.__module__
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +88,8 @@ def _are_offsets(value: object) -> bool:
     return isinstance(value, dict) and all(type(each) is int for each in value.values())
 
 
-class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads stores as unbounded tables."""
+class StoreStreamPlanner:
+    """Plans micro-batches of stores, which are unbounded tables."""
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
         options.check_stream()
@@ -116,10 +109,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._asked_at = 0.0
         self._is_idle = False
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return packed(self._options, self._schema, READING_MODULE)
-
-    # -- called by Spark in the planning process ---------------------------------------------
+    # -- called by Spark, by way of LateStreamReader ------------------------------------------
     @plain_errors
     def initialOffset(self) -> Document:
         """Where a query without a checkpoint starts: the first record that the options let pass."""
@@ -198,11 +188,6 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def stop(self) -> None:
         """Nothing to do: nothing stays open between calls."""
-
-    # -- called by Spark in a worker ---------------------------------------------------------
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read one partition."""
-        return read_partition(partition, self._options, self._schema)
 
     # -- parts -------------------------------------------------------------------------------
     def _look(self, number: int) -> int:
