@@ -17,8 +17,10 @@ Kafka broker, and a ``kerolox up`` whose store holds nothing else. Prints one JS
 the store's folder. ``fill`` and ``latency`` send to ``--broker``; ``latency`` needs the class path
 of Kafka's tools, ``--kafka-classes``, for its topics and its producer.
 
-Python's modules are compiled once, into ``--compiled``, as installing them with pip compiles them;
-``--compiled none`` is an installation without, where each process compiles what it imports.
+For ``first`` Python's modules are compiled once, into ``--compiled``, as installing them with pip
+compiles them; ``--compiled none`` is an installation without, where each process compiles what it
+imports. With ``--no-archive`` PySpark's zip is not in Spark's home, so that Python takes the
+installed PySpark, compiled (docs/spark/deployment.md).
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from tests.support.clients.spark import spark_variables  # noqa: E402
 
 from benchmarks.spark_read import NINE, TOPIC, cpu_seconds, create_topic, fill  # noqa: E402
 from kerolox.kernel import kernel_name  # noqa: E402
@@ -213,6 +217,8 @@ def first(options: argparse.Namespace) -> None:
     if options.compiled != "none":
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         variables["PYTHONPYCACHEPREFIX"] = options.compiled or str(ROOT / ".cache" / "compiled")
+    if options.no_archive:
+        variables["SPARK_HOME"] = spark_variables()["SPARK_HOME"]
     systems = options.systems.split(",")
     found: dict[str, list[list[tuple[float, float]]]] = {each: [] for each in systems}
     for run in range(options.warm + options.runs):
@@ -224,13 +230,14 @@ def first(options: argparse.Namespace) -> None:
             print(f"# {system}: {done.stdout.strip()}, load {os.getloadavg()[0]}", flush=True)
             if run >= options.warm:
                 found[system].append(json.loads(done.stdout))
+    how = {"compiled": options.compiled != "none", "archive": not options.no_archive}
     for system, runs in found.items():
         facts: dict[str, object] = {}
         for place, name in enumerate(("new_session", "again")):
             seconds = [round(run[place][0], 3) for run in runs]
             facts |= {f"{name}_seconds": seconds, f"{name}_median": statistics.median(seconds)}
             facts[f"{name}_cpu"] = round(statistics.median(run[place][1] for run in runs), 2)
-        tell(options, "first", system=system, compiled=options.compiled != "none", **facts)
+        tell(options, "first", system=system, **how, **facts)
 
 
 def send(options: argparse.Namespace) -> None:
@@ -376,6 +383,7 @@ def main() -> None:
     parser.add_argument("--broker", default="127.0.0.1:10911")
     parser.add_argument("--store", default="store")
     parser.add_argument("--compiled", default="", help="folder of compiled modules; none: without")
+    parser.add_argument("--no-archive", action="store_true", help="use the installed PySpark")
     parser.add_argument("--conf", action="append", default=[], help="NAME=VALUE, of Spark")
     parser.add_argument("--temporary", default=None, help="folder of what is written")
     parser.add_argument("--only", default="", help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
 import sys
 
+import pyspark
 import pytest
 from pyspark.errors import PythonException
 
@@ -50,3 +51,8 @@ def test_an_executor_without_kerolox_says_so_in_one_line(spark, topics, topic, e
     assert f"{elsewhere} of the Spark worker on " in lines[1]
     assert "can't import kerolox (No module named 'kerolox'); install kerolox==" in lines[1]
     assert "Traceback" not in str(caught.value)
+
+
+def test_workers_take_the_installed_pyspark_where_spark_has_no_archive_of_it(spark):
+    places = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__)
+    assert places.collect() == [pyspark.__file__]
