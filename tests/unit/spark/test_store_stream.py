@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.errors import ConfigError
 from kerolox.spark.positions.offsets import DataLossError
-from kerolox.spark.store import stream
+from kerolox.spark.store import plan, stream
 from kerolox.spark.store.columns import store_schema
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
@@ -207,3 +207,22 @@ def test_pyspark_4_1_takes_no_bound_and_reads_all_at_once(
     end = made.latestOffset()
     assert len(batch(made, start, end)) == 200
     assert made.latestOffset() == end
+
+
+def test_a_query_looks_at_the_log_once_until_its_first_batch(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def look_at(options: StoreOptions, number: int, *known: int | None) -> object:
+        looks.append(number)
+        return plan.look_at(options, number, *known)
+
+    monkeypatch.setattr(stream, "look_at", look_at)
+    source = reader(store)
+    first = source.latestOffset(source.initialOffset())
+    assert looks == [0]
+    fill(store.parent, 2)
+    second = source.latestOffset(first)
+    assert (looks, len(batch(source, first, second))) == ([0, 0], 2)
+    assert source.latestOffset(second) == second

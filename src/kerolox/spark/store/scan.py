@@ -408,17 +408,18 @@ class _FileWalk:
         head = window[used : used + _HEAD_BYTES]
         if self._is_blank(position, head):
             return self._file.end
-        after = self._find(position + 1)
+        start = self._file.start
+        # What a broker has prepared for records to come is zeros: they are looked through once.
+        data_at = self._opened.next_data(position - start, self._end - start)
+        after = self._find(max(position + 1, start + data_at - 3)) if data_at >= 0 else -1
         reason = fault_of_head(head, self._end - position, position)
         if after >= 0:
             yield Damage(position, after - position, reason)
             return after
-        start = self._file.start
-        is_written = self._opened.next_data(position - start, self._end - start) >= 0
         if not self._is_last:
             yield Damage(position, self._file.end - position, reason)
             return self._file.end
-        if is_written:
+        if data_at >= 0:
             end = min(start + self._opened.data_end(self._file.size), self._end)
             yield Damage(position, max(end - position, 1), reason, is_tail=True)
         return -1

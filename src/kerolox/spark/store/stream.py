@@ -106,6 +106,8 @@ class StoreStreamPlanner:
         """The ends of the logs when they were looked at last."""
         self._tails: dict[str, int] = {}
         self._listed: dict[str, StoreListing] = {}
+        self._is_new = False
+        """The logs were looked at to find where the query starts, and not since."""
         self._asked_at = 0.0
         self._is_idle = False
 
@@ -119,6 +121,7 @@ class StoreStreamPlanner:
                 end = self._look(number)
                 starts[path] = self._first_place(number, end)
             self._initial = StorePosition(starts, dict(starts)).to_json()
+            self._is_new = True
         return self._initial
 
     def getDefaultReadLimit(self) -> object:
@@ -140,8 +143,10 @@ class StoreStreamPlanner:
         begin = StorePosition.parse(start)
         self._pause()
         starts, ends = {}, {}
+        is_new, self._is_new = self._is_new, False
         for number, path in enumerate(self._options.paths):
-            end = self._look(number)
+            is_known = is_new and self._known[path] > begin.ends.get(path, 0)
+            end = self._known[path] if is_known else self._look(number)
             if self._target is not None:
                 end = min(end, self._target.get(path, end))
             place = begin.ends.get(path)
