@@ -18,6 +18,8 @@ SPECULATION = {
     "spark.speculation.quantile": "0.1",
     "spark.speculation.multiplier": "1.01",
     "spark.speculation.minTaskRuntime": "0ms",
+    # A task that reads nothing meanwhile is slow, too.
+    "spark.speculation.efficiency.enabled": "false",
     "spark.executor.memory": "512m",
     # Executors that a test kills are no fault of the query.
     "spark.task.maxFailures": "100",

@@ -97,10 +97,12 @@ def copying(
     checkpoint: str,
     *,
     per_batch: int = 200,
+    partitions: int = 1,
 ) -> DataStreamWriter:
     """The query that is killed, and that goes on."""
     stream = session.readStream.format("rocketmq").option("nameServer", name_server)
     stream = stream.option("subscribe", origin).option("startingOffsets", "earliest")
+    stream = stream.option("minPartitions", str(partitions))
     rows = stream.option("maxOffsetsPerTrigger", str(per_batch)).load().select("body")
     writer = rows.writeStream.option("checkpointLocation", checkpoint)
     writer = writer.option("nameServer", name_server).option("topic", target)

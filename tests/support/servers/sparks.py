@@ -72,23 +72,27 @@ def user_variables(python: Path | str) -> dict[str, str]:
 
 @contextmanager
 def standalone_cluster(folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
-    """A master and two workers of one core each; the master's address, ``spark://HOST:PORT``."""
+    """A master and two workers of one core each; the master's address, ``spark://HOST:PORT``.
+
+    The workers are hosts of their own: on the host of a task Spark starts no copy of it.
+    """
     port = free_port()
     master = f"spark://{_LOOPBACK}:{port}"
     memory = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
     with ExitStack() as stack:
 
-        def start(name: str, *command: str) -> subprocess.Popen[bytes]:
+        def start(name: str, host: str, *command: str) -> subprocess.Popen[bytes]:
             work = folder / name
             more = {**memory, "SPARK_WORKER_DIR": str(work / "work")}
-            arguments = [*command, "--host", _LOOPBACK, "--webui-port", "0"]
+            arguments = [*command, "--host", host, "--webui-port", "0"]
             return stack.enter_context(_spark("spark-class", arguments, work, variables, more))
 
-        first = start("master", f"{_DEPLOY}.master.Master", "--port", str(port))
+        first = start("master", _LOOPBACK, f"{_DEPLOY}.master.Master", "--port", str(port))
         _wait_for(port, first, folder / "master")
         for number in (1, 2):
             worker = f"{_DEPLOY}.worker.Worker"
-            start(f"worker-{number}", worker, "--cores", "1", "--memory", "1g", master)
+            limits = "--cores", "1", "--memory", "1g"
+            start(f"worker-{number}", f"127.0.0.{number}", worker, *limits, master)
         yield master
 
 
