@@ -94,6 +94,28 @@ def test_pyspark_4_1_stores_the_end_of_a_run_in_the_next_one(read_stream, topics
     assert committed(topics, group, topic) == dict.fromkeys(range(4), 100)
 
 
+@pytest.mark.skipif(HAS_READ_LIMITS, reason="of PySpark 4.1 alone")
+def test_pyspark_4_1_says_what_it_lacks(spark, read_stream, topics, topic, tmp_path):
+    from kerolox.spark import lag
+
+    bounded = read_stream(topic).option("maxOffsetsPerTrigger", "5")
+    store = spark.readStream.format("rocketmq-store").option("maxBytesPerTrigger", "8k")
+    for option, stream in (
+        ("maxOffsetsPerTrigger", bounded.load()),
+        ("maxBytesPerTrigger", store.load(str(tmp_path))),
+    ):
+        writer = stream.writeStream.format("noop").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / option))
+        with pytest.raises(Exception, match=f"option {option} needs PySpark 4.2 or newer"):
+            writer.start().awaitTermination(SECONDS_OF_SPARK)
+    topics.send_numbers(topic, range(4))
+    writer = read_stream(topic).load().writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "lag")).start()
+    assert query.awaitTermination(SECONDS_OF_SPARK)
+    assert [each.numInputRows for each in query.recentProgress if each.numInputRows] == [4]
+    assert lag(query.lastProgress) == {}
+
+
 def test_partitions_have_a_size_and_topics_a_namespace(read, topics, topic):
     topics.create(f"ns%{topic}")
     topics.send_numbers(f"ns%{topic}", range(40))
