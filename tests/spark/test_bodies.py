@@ -72,7 +72,8 @@ def test_a_corrupt_body_is_an_error_of_one_line_or_null_or_raw(read, topics, top
     with pytest.raises(PythonException) as caught:
         read(topic).load().collect()
     lines = str(caught.value).strip().splitlines()
-    assert lines[0] == "An exception was thrown from the Python worker:"
+    # Spark's own line, which each version words in its way.
+    assert lines[0].startswith("An exception was thrown from the Python worker")
     assert f"topic {topic} broker " in lines[1]
     assert "queue 0 offset 1: the compressed body is corrupt" in lines[1]
     assert "Traceback" not in str(caught.value)

@@ -104,12 +104,14 @@ def stream_to_parquet(
     """Read the whole topic into ``folder/flights.parquet``; how many micro-batches it took."""
     from pyspark.sql.functions import col, from_json
 
+    from kerolox.spark.positions.read_limits import limited
+
     stream = (
         spark.readStream.format("rocketmq")
         .option("nameServer", name_server)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(MICRO_BATCH_OFFSETS))
+        .options(**limited(maxOffsetsPerTrigger=str(MICRO_BATCH_OFFSETS)))
         .option("columns", "brokerName,queueId,queueOffset,storeTimestamp,tags,keys,uniqKey,body")
         .load()
     )

@@ -30,7 +30,7 @@ from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
+from kerolox.spark.positions.read_limits import HAS_READ_LIMITS, limited
 from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 
@@ -87,11 +87,6 @@ QUICK = {
 """Settings of a Spark session that costs little."""
 
 needs_limits = pytest.mark.skipif(not HAS_READ_LIMITS, reason="PySpark 4.1 bounds no micro-batches")
-
-
-def limited(**options: str) -> dict[str, str]:
-    """Options that bound micro-batches, none of them where PySpark can't."""
-    return options if HAS_READ_LIMITS else {}
 
 
 def spark_variables() -> dict[str, str]:

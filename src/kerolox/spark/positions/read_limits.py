@@ -26,7 +26,14 @@ __all__ = [
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
     "check_limit",
+    "limited",
 ]
+
+
+def limited(**options: str) -> dict[str, str]:
+    """Options that bound micro-batches, none of them where PySpark can't: for queries of ours that
+    are as right in one batch."""
+    return options if HAS_READ_LIMITS else {}
 
 
 def check_limit(option: str, value: int | None, *, has_limits: bool = HAS_READ_LIMITS) -> None:

@@ -115,7 +115,7 @@ def _stream(
     decoder: Decoder | None,
     progress: Progress,
 ) -> None:
-    from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
+    from kerolox.spark.positions.read_limits import limited
     from kerolox.spark.rows.schema import full_schema
 
     schema = full_schema()
@@ -124,12 +124,11 @@ def _stream(
     text = schema.simpleString()
     archive_id, is_new = records.open(options, text)
     source = {
+        **limited(maxOffsetsPerTrigger=str(options.batch_rows)),
         **options.source_options(),
         "startingOffsets": options.starting_offsets,
         **options.source,
     }
-    if HAS_READ_LIMITS:
-        source.setdefault("maxOffsetsPerTrigger", str(options.batch_rows))
     if options.topics:
         source["subscribe"] = ",".join(options.topics)
     try:
