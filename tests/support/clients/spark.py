@@ -52,6 +52,7 @@ __all__ = [
     "limited",
     "needs_limits",
     "read_to_end",
+    "reason_of_worker",
     "share_classes",
     "spark_variables",
 ]
@@ -286,6 +287,15 @@ class Gathered:
             what="rows up to the sender's place",
         )
         assert set(self.places.values()) == {1}
+
+
+def reason_of_worker(error: Exception) -> str:
+    """The one line that a task's error is, without a traceback, behind Spark's own first line: each
+    version words that in its way."""
+    first, reason, *_ = str(error).strip().splitlines()
+    assert first.startswith("An exception was thrown from the Python worker"), error
+    assert "Traceback" not in str(error), error
+    return reason
 
 
 def read_to_end(
