@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from kerolox.spark.source import RocketMQDataSource
 from kerolox.spark.writer import StreamWriter
 from tests.spark.drivers import die, tell_workers
-from tests.support.clients.spark import QUICK
+from tests.support.clients.spark import QUICK, limited
 
 KILLED_BATCH = 1
 STEPS = ("write", "before-decide", "decide", "end", "before-mark", "mark", "commit")
@@ -103,7 +103,7 @@ def copying(
     stream = session.readStream.format("rocketmq").option("nameServer", name_server)
     stream = stream.option("subscribe", origin).option("startingOffsets", "earliest")
     stream = stream.option("minPartitions", str(partitions))
-    rows = stream.option("maxOffsetsPerTrigger", str(per_batch)).load().select("body")
+    rows = stream.options(**limited(maxOffsetsPerTrigger=str(per_batch))).load().select("body")
     writer = rows.writeStream.option("checkpointLocation", checkpoint)
     writer = writer.option("nameServer", name_server).option("topic", target)
     return writer.option("transactional", "true").trigger(availableNow=True)

@@ -19,10 +19,11 @@ import pytest
 
 from kerolox.protocol.names import HALF_TOPIC
 from kerolox.remoting.blocking import BlockingConnection
+from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
 from tests.spark.drivers import ROOT, Driver
 from tests.spark.servers import Servers
 from tests.spark.sink_reading import Watch, java_bodies, stored
-from tests.support.clients.spark import Topics
+from tests.support.clients.spark import Topics, needs_limits
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
 from tests.support.servers.sparks import standalone_cluster
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "tests.spark.sink_fail_me"
 WAYS = ("failures", "zombies", "speculation") if RUNS_ALL else ("zombies",)
-PER_BATCH, BATCHES = 200, 3
+PER_BATCH, BATCHES = (200, 3) if HAS_READ_LIMITS else (600, 1)
 KILLS = 5
 PER_BATCH_OF_KILLS = 2000
 
@@ -88,6 +89,7 @@ def test_rows_of_attempts_that_do_not_count_are_never_seen(
     check(topics.namesrv, topic, rows, BATCHES * PER_BATCH)
 
 
+@needs_limits
 @pytest.mark.skipif(not RUNS_ALL, reason="with KEROLOX_SOFTWARE=all")
 def test_a_broker_killed_while_it_writes_and_ends_halves_gives_each_row_once(
     spark, spark_environment, tmp_path
