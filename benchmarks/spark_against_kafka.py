@@ -3,8 +3,8 @@
 Claim measured: topics are read faster with Kerolox than with ``spark-sql-kafka``, from the wire and
 from the files of a store, and arrive no later in a stream. Systems: ``kafka-nine`` is the connector
 with headers, projected to our nine columns; ``kafka-headers`` its own columns with headers;
-``rocketmq`` and ``rocketmq-store`` the nine columns of ours; ``bare-python`` (``first`` alone) a
-Python stream that makes its rows in memory, which is what PySpark allows. Servers run before: a
+``rocketmq`` and ``rocketmq-store`` the nine columns of ours; ``bare-python`` (not by default) a
+Python source that makes its rows in memory, which is what PySpark allows. Servers run before: a
 Kafka broker, and a ``kerolox up`` whose store holds nothing else. Prints one JSON object per case.
 
     python benchmarks/spark_against_kafka.py fill  --size 128 --rows 2000000
@@ -72,8 +72,8 @@ SECONDS_MAX = 120
 def start_spark(options: argparse.Namespace) -> Any:  # noqa: ANN401
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     has_ours = not options.only or options.only.startswith("rocketmq")
-    source = os.environ.get("KEROLOX_PATH", str(ROOT / "src")) if has_ours else str(BARE_SOURCE)
-    os.environ["PYTHONPATH"] = source
+    ours = [os.environ.get("KEROLOX_PATH", str(ROOT / "src"))] if has_ours else []
+    os.environ["PYTHONPATH"] = os.pathsep.join([*ours, str(BARE_SOURCE)])
     from pyspark.sql import SparkSession
 
     builder = (
@@ -107,7 +107,7 @@ def frame(reader: Any, system: str, options: argparse.Namespace, topic: str = ""
         loaded = reader.load()
         return loaded.selectExpr(*KAFKA_NINE) if system == "kafka-nine" else loaded
     if system == BARE:
-        return reader.format(system).load()
+        return reader.format(system).options(rows=options.rows, size=options.size).load()
     reader = reader.format(system).option("subscribe", topic or TOPIC).option("columns", NINE)
     if system == "rocketmq-store":
         return reader.load(options.store)
