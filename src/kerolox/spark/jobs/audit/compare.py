@@ -113,6 +113,15 @@ def entry_findings(
             sql.coalesce(sql.col("code").cast("string"), sql.lit("a time")),
         ),
     )
+    others = _entries_alone(both, records, bounds)
+    return missing.union(wrong).union(others)
+
+
+def _entries_alone(both: DataFrame, records: DataFrame, bounds: tuple[int, int]) -> DataFrame:
+    """Entries at whose place no record says that it is."""
+    from pyspark.sql import functions as sql
+
+    place = [sql.col(name) for name in _PLACE]
     alone = both.where(
         sql.col("physical").isNull() & (sql.col("entryPhysical") >= bounds[0])
     ).select(*_PLACE, "entryPhysical")
@@ -139,8 +148,7 @@ def entry_findings(
         where,
     )
     kind = sql.when(is_dangling, sql.lit("dangling entry")).otherwise(sql.lit("wrong entry"))
-    others = _findings(alone.where(is_dangling | _is_strange()), kind, text)
-    return missing.union(wrong).union(others)
+    return _findings(alone.where(is_dangling | _is_strange()), kind, text)
 
 
 def _is_strange() -> Column:
