@@ -11,8 +11,8 @@ from kerolox.kernel.choice import kernel_name
 from kerolox.message import MessageQueue
 from kerolox.protocol.records import record_size
 from kerolox.spark.network.pull import RangePuller
-from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.rows.decoding import ColumnDecoder
 
 if TYPE_CHECKING:

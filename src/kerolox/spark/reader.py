@@ -15,7 +15,6 @@ from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.option_values import WHOLE_MAX
 from kerolox.spark.options import ExpressionType, SourceOptions
-from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import (
     Bounds,
     DataLossError,
@@ -26,6 +25,7 @@ from kerolox.spark.positions.offsets import (
     plan_partitions,
     queue_names,
 )
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.positions.pushed import Pushed, pushed_of
 from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import packed, plain_errors

@@ -16,8 +16,8 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.partition import read_partition
-from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import QueueRange
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.rows.bodies import BodyError
 from kerolox.spark.rows.decoding import BATCH_BODY_BYTES_MAX
 from kerolox.spark.rows.schema import schema_of
@@ -155,7 +155,7 @@ from tests.unit.spark.test_bodies import MIB, QUEUE
 from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.partition import read_partition
-from kerolox.spark.planned import QueuePartition
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.rows.schema import schema_of
 
 options = SourceOptions.parse({"nameServer": "n:1", "subscribe": "t"})

@@ -9,8 +9,8 @@ from kerolox.spark import reader
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.partition import read_partition
-from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import Bounds, DataLossError, Known, Mark, QueueRange
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.selection import Selection

@@ -14,6 +14,8 @@ from kerolox.errors import ConfigError
 from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.store import plan, stream
 from kerolox.spark.store.columns import store_schema
+from kerolox.spark.store.ends import NEXT_BYTES
+from kerolox.spark.store.files.disk import LocalFile
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
 from kerolox.spark.store.stream import StorePosition, StoreStreamPlanner
@@ -226,3 +228,28 @@ def test_a_query_looks_at_the_log_once_until_its_first_batch(
     second = source.latestOffset(first)
     assert (looks, len(batch(source, first, second))) == ([0, 0], 2)
     assert source.latestOffset(second) == second
+
+
+def test_an_idle_look_at_a_live_log_reads_no_more_than_a_page_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    read_at = LocalFile.read_at
+
+    def counted(file: LocalFile, position: int, size: int) -> bytes:
+        sizes.append(size)
+        return read_at(file, position, size)
+
+    with opened(small_settings(tmp_path)) as store:
+        for _ in range(3):
+            put(store)
+        source = reader(tmp_path / "store")
+        first = source.latestOffset(source.initialOffset())
+        assert len(batch(source, source.initialOffset(), first)) == 3
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalFile, "read_at", counted)
+            patched.delattr(LocalFile, "next_data")
+            assert source.latestOffset(first) == first
+        assert sum(sizes) == NEXT_BYTES
+        put(store)
+        assert len(batch(source, first, source.latestOffset(first))) == 1

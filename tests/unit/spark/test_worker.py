@@ -16,8 +16,8 @@ from kerolox.kernel import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.spark import worker
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.planned import QueuePartition
 from kerolox.spark.positions.offsets import QueueRange
+from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.reader import BatchReader
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.source import RocketMQDataSource

@@ -24,6 +24,9 @@ ZEROS_OF_A_RECORD_MAX = 64 * 1024
 STEP_BYTES = 64 * 1024 * 1024
 """So far a log is read at a time behind its known end, and searched for what follows damage."""
 
+NEXT_BYTES = 4096
+"""Where a record is to be written next so many zeros say that none is."""
+
 _COLUMNS = ("topic", "queueId", "queueOffset", "commitLogOffset", "size")
 
 
@@ -60,6 +63,8 @@ def _end_of_files(listing: StoreListing, known: int | None) -> LogEnd:
         if known is not None and known >= file.end:
             return LogEnd(known, None)
         if known is not None and known >= file.start:
+            if listing.is_live and _is_unwritten(listing, file, known):
+                return LogEnd(known, None)
             return _end_behind(listing, file, known)
         with closing(listing.disk.open(file.path)) as opened:
             used = opened.data_end(file.size)
@@ -67,6 +72,13 @@ def _end_of_files(listing: StoreListing, known: int | None) -> LogEnd:
             return _end_before(listing, file, file.start + used)
         empty = LogEnd(file.start, None)
     return empty
+
+
+def _is_unwritten(listing: StoreListing, file: LogFile, known: int) -> bool:
+    """Whether nothing begins at a place. Who writes a log goes on there, so that the zeros behind
+    it, which a broker prepares far ahead, need not be looked through at each poll."""
+    with closing(listing.disk.open(file.path)) as opened:
+        return not any(opened.read_at(known - file.start, NEXT_BYTES))
 
 
 def _end_before(listing: StoreListing, file: LogFile, written: int) -> LogEnd:
