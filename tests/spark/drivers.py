@@ -87,7 +87,6 @@ class Driver:
         self._process.wait(60)
 
     def _start(self) -> None:
-        path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -95,8 +94,14 @@ class Driver:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": path},
+                env=driver_variables(),
             )
+
+
+def driver_variables() -> dict[str, str]:
+    """Variables with which Spark's processes find Kerolox and these tests."""
+    path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    return os.environ | {"PYTHONPATH": path}
 
 
 def run_to_its_death(module: str, *arguments: object, log: Path) -> None:

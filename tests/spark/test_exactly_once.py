@@ -1,9 +1,9 @@
 """One query whose driver is killed again and again, into Parquet: each message is there once.
 
 By default one driver is killed (``KEROLOX_SPARK_ROUNDS``: as many as that). With
-``KEROLOX_SOFTWARE=all`` twenty are, each with two executors and speculation. In turn executors are
-killed too, broker and name servers are killed and started again, and queues are added, all while
-messages are sent.
+``KEROLOX_SOFTWARE=all`` twenty are, each on a cluster of two hosts where slow tasks have copies
+(speculation). In turn executors are killed too, broker and name servers are killed and started
+again, and queues are added, all while messages are sent.
 """
 
 import os
@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
-from tests.spark.drivers import Driver
+from tests.spark.drivers import Driver, driver_variables
 from tests.spark.servers import Servers
 from tests.support.clients.spark import SECONDS_OF_SPARK, Sending, Sent, Topics
 from tests.support.programs import RUNS_ALL
+from tests.support.servers.sparks import standalone_cluster
 
 KILLS = int(os.environ.get("KEROLOX_SPARK_ROUNDS", "20" if RUNS_ALL else "1"))
-MASTER = "local-cluster[2,1,768]" if RUNS_ALL else "local[2]"
 PER_BATCH = 60
 RUNS_TO_THE_END = 1 if HAS_READ_LIMITS else 2
 """Of PySpark 4.1 the first one does no more than the batch in which the driver was killed."""
@@ -41,13 +41,17 @@ class Reader(Driver):
         name_server: of the brokers.
         topic: what it reads.
         folder: has the table, the checkpoint, and what the driver tells.
+        master: of Spark.
+        cluster: its folder, with those of its executors.
     """
 
-    def __init__(self, name_server: str, topic: str, folder: Path) -> None:
-        self._folder = folder
+    def __init__(
+        self, name_server: str, topic: str, folder: Path, master: str, cluster: Path
+    ) -> None:
+        self._folder, self._cluster = folder, cluster
         self.running = folder / "running"
         self.running.unlink(missing_ok=True)
-        given = name_server, topic, folder, MASTER, PER_BATCH
+        given = name_server, topic, folder, master, PER_BATCH
         super().__init__("tests.spark.read_on", *given, log=folder / "log")
 
     def commits(self) -> int:
@@ -58,7 +62,7 @@ class Reader(Driver):
         """They are started again."""
         for each in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                is_ours = os.getpgid(int(each.name)) == self.group
+                is_ours = self._cluster in (each / "cwd").readlink().parents
                 if is_ours and b"CoarseGrainedExecutorBackend" in (each / "cmdline").read_bytes():
                     os.kill(int(each.name), signal.SIGKILL)
 
@@ -75,10 +79,13 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(
             stack.enter_context(server)
         topics = Topics(f"127.0.0.1:{servers.ports[0]}", f"127.0.0.1:{servers.port}")
         topic = topics.create(f"once-{uuid.uuid4().hex[:12]}")
+        master, cluster = "local[2]", folder / "cluster"
+        if RUNS_ALL:
+            master = stack.enter_context(standalone_cluster(cluster, driver_variables()))
         sending = stack.enter_context(Sending(topics.broker, topic))
         more: list[tuple[int, int]] = []
         for number in range(KILLS):
-            with Reader(servers.name_server, topic, folder) as driver:
+            with Reader(servers.name_server, topic, folder, master, cluster) as driver:
                 more += end_one_way(driver, number, chance, servers, topics, topic)
         sent = [*sending.acknowledged, *more]
         stream = spark.readStream.format("rocketmq").options(
@@ -91,6 +98,8 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
         for _ in range(RUNS_TO_THE_END):
             assert writer.start(str(folder / "table")).awaitTermination(SECONDS_OF_SPARK)
+    # A task and a copy of it have lived at the same time.
+    assert any(folder.glob("copied-*")) or not RUNS_ALL
     rows = spark.read.parquet(str(folder / "table")).select("queueId", "queueOffset").collect()
     places = [(row.queueId, row.queueOffset) for row in rows]
     assert len(places) == len(set(places)), f"a message is there twice; seed {seed}"

@@ -8,7 +8,6 @@ written by the Java client as well.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import uuid
@@ -20,7 +19,7 @@ import pytest
 from kerolox.protocol.names import HALF_TOPIC
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
-from tests.spark.drivers import ROOT, Driver
+from tests.spark.drivers import Driver, driver_variables
 from tests.spark.servers import Servers
 from tests.spark.sink_reading import Watch, java_bodies, stored
 from tests.support.clients.spark import Topics, needs_limits
@@ -45,8 +44,7 @@ pytestmark = [pytest.mark.timeout(900), *([pytest.mark.java] if RUNS_ALL else []
 def master_of(how: str, folder: Path) -> Iterator[str]:
     """Where a query of this way runs; copies of slow tasks need hosts of their own."""
     if how == "speculation":
-        path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
-        with standalone_cluster(folder, os.environ | {"PYTHONPATH": path}) as master:
+        with standalone_cluster(folder, driver_variables()) as master:
             yield master
     else:
         yield "local[2,9]"
