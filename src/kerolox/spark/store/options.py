@@ -49,7 +49,8 @@ OPTIONS = {
 """Every option with its meaning."""
 
 SPLIT_BYTES_DEFAULT = 256 * 1024 * 1024
-"""As much as Spark gives a task of other files (spark.sql.files.maxPartitionBytes)."""
+"""Twice what Spark gives a task of other files (spark.sql.files.maxPartitionBytes): a task of
+a source in Python costs Spark some 40 ms more than its rows."""
 
 SPLIT_BYTES_MIN = 64 * 1024
 
