@@ -1,0 +1,58 @@
+"""What an account may do with a topic or a group (``Permission``)."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+from kerolox.protocol.names import RETRY_PREFIX
+
+
+class Permission(IntFlag):
+    """Bits; the numbers are RocketMQ's."""
+
+    DENY = 1
+    """Nothing, whatever else is set."""
+    ANY = 2
+    """As a need: either of the two that follow is enough."""
+    PUB = 4
+    """Send to a topic."""
+    SUB = 8
+    """Read a topic, or be a member of a group."""
+
+
+def parse_permission(text: str | None) -> Permission:
+    """The permission of a text: PUB, SUB, both joined by ``|``, or DENY; any other is DENY."""
+    return _PERMISSIONS.get((text or "").strip(), Permission.DENY)
+
+
+def is_permission(text: str) -> bool:
+    """Whether RocketMQ's tools would take the text, DENY included."""
+    return text.strip() in _PERMISSIONS
+
+
+def allows(owned: Permission, needed: Permission) -> bool:
+    """Whether who owns the one may do what needs the other."""
+    if owned & Permission.DENY:
+        return False
+    if needed & Permission.ANY:
+        return bool(owned & (Permission.PUB | Permission.SUB))
+    return bool(owned & needed)
+
+
+def group_resource(group: str) -> str:
+    """What a group is called among the resources of an account: its retry topic."""
+    return group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group
+
+
+def is_group(resource: str) -> bool:
+    """Whether a resource is a group, so that the default of groups holds for it."""
+    return resource.startswith(RETRY_PREFIX)
+
+
+_PERMISSIONS = {
+    "DENY": Permission.DENY,
+    "PUB": Permission.PUB,
+    "SUB": Permission.SUB,
+    "PUB|SUB": Permission.PUB | Permission.SUB,
+    "SUB|PUB": Permission.PUB | Permission.SUB,
+}
