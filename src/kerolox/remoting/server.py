@@ -19,7 +19,6 @@ from kerolox.kernel import FED_MORE, FED_READY, ConnectionKernel
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.connection import (
     PAUSED_BY_ANSWERS,
     PAUSED_BY_TURN,
@@ -31,8 +30,9 @@ from kerolox.remoting.connection import (
 )
 from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.gathering import Gathering
+from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
+from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 from kerolox.remoting.listening import listening_sockets
-from kerolox.remoting.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 
 BACKLOG = 1024
 """Connections that the operating system may keep until they are accepted."""
@@ -111,7 +111,7 @@ class ServerConnection(FrameConnection):
             self._server.read_in_turn(self, nbytes)
 
     def memory_bytes(self) -> int:
-        """What the connection makes the server keep: see :mod:`kerolox.remoting.memory_limiter`."""
+        """What the connection makes the server keep: see :class:`MemoryLimiter`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
         return unsent + self._kernel.unfinished_bytes + self._in_flight_bytes
 
@@ -222,9 +222,9 @@ class RemotingServer:
             idle_seconds_max: a connection without traffic for so long is closed.
             backlog: connections the operating system keeps until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
-            connections_max: open connections; see :mod:`kerolox.remoting.admission`.
+            connections_max: open connections; see :mod:`kerolox.remoting.limits.admission`.
             connections_per_address_max: those of one address; 0: as many as are still free.
-            memory_bytes_max: see :class:`~kerolox.remoting.memory_limiter.MemoryLimiter`.
+            memory_bytes_max: see :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`.
             gathering: told what comes in; several servers of a loop may share it. Its owner starts
                 and stops it.
         """

@@ -8,8 +8,8 @@ import contextlib
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
 
-from kerolox.remoting import admission
-from kerolox.remoting.admission import TOLD_SECONDS, Admission
+from kerolox.remoting.limits import admission
+from kerolox.remoting.limits.admission import TOLD_SECONDS, Admission
 from kerolox.remoting.server import RemotingServer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.remoting.memory_limiter import LOOK_BYTES, MEMORY_BYTES_SMALL, MemoryLimiter
+from kerolox.remoting.limits.memory_limiter import LOOK_BYTES, MEMORY_BYTES_SMALL, MemoryLimiter
 
 if TYPE_CHECKING:
     import pytest

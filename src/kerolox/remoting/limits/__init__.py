@@ -1,0 +1,1 @@
+"""What one client can cost a server: connections, memory, requests."""
