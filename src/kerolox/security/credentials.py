@@ -1,17 +1,14 @@
 """Signing requests for brokers that check them (``aclEnable``): ``AclClientRPCHook`` of RocketMQ.
 
-A request gets its account's name and, last, a signature: HmacSHA1, as base64, over the **values**
-of its header fields in the order of their names, and its body behind them. A broker does the same
-to what arrives. So a request is signed when nothing changes any more: after all hooks, in the
-encoding in which it travels. What a codec has written as a frame is signed as one.
+A request gets its account's name and, last, a signature (:mod:`kerolox.security.signatures`). A
+broker makes the same one of what arrives. So a request is signed when nothing changes any more:
+after all hooks, in the encoding in which it travels. What a codec has written as a frame is signed
+as one.
 """
 
 from __future__ import annotations
 
-import hmac
-from binascii import b2a_base64
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,23 +18,16 @@ from kerolox.errors import ConfigError
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK, SerializeType
 from kerolox.protocol.framing import LENGTHS
-from kerolox.protocol.names import (
-    ACCESS_KEY_FIELD,
-    SECURITY_TOKEN_FIELD,
-    SIGNATURE_FIELD,
-    UNIQUE_KEY_QUERY_FIELD,
-)
+from kerolox.protocol.names import ACCESS_KEY_FIELD, SECURITY_TOKEN_FIELD, SIGNATURE_FIELD
+from kerolox.security.signatures import SecretKey, SignedOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from kerolox.protocol.command import RemotingCommand
 
 FILE_BYTES_MAX = 64 * 1024
 """A file of credentials has no more."""
-
-ORDERS_MAX = 1_000
-"""Kinds of requests whose order of fields is remembered."""
 
 TOOL_VARIABLES = ("KEROLOX_ACCESS_KEY", "KEROLOX_SECRET_KEY", "KEROLOX_SECURITY_TOKEN")
 """Environment variables with the account of command line tools."""
@@ -51,9 +41,6 @@ _SIGNATURE = f'"{SIGNATURE_FIELD}":"'.encode()
 
 _SIGNATURE_BYTES = 28 + 2
 """Those of a signature, which is 20 bytes as base64, and of what follows it."""
-
-_UNSIGNED = frozenset((SIGNATURE_FIELD, UNIQUE_KEY_QUERY_FIELD))
-"""Fields that a broker leaves out when it checks (``PlainAccessValidator``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +155,7 @@ _to_json = msgspec.json.Encoder().encode
 class Signer:
     """Signs the requests of one account."""
 
-    __slots__ = ("_fields", "_mac", "_members", "_orders")
+    __slots__ = ("_fields", "_members", "_order", "_secret")
 
     def __init__(self, credentials: Credentials) -> None:
         self._fields = {ACCESS_KEY_FIELD: credentials.access_key}
@@ -176,10 +163,8 @@ class Signer:
             self._fields[SECURITY_TOKEN_FIELD] = credentials.security_token
         # As the first header fields of all, up to the signature.
         self._members = _FIELDS + _to_json(self._fields)[1:-1] + b"," + _SIGNATURE
-        self._orders: dict[tuple[str, ...], Callable[[dict[str, str]], Iterable[str]]] = {}
-        """By names, what gives the values in the order in which they are signed."""
-        # Copied for each request: to make one anew costs as much as all the rest.
-        self._mac = hmac.new(credentials.secret_key.encode(), digestmod="sha1")
+        self._order = SignedOrder()
+        self._secret = SecretKey(credentials.secret_key)
 
     def sign(self, command: RemotingCommand) -> None:
         """Add the account and the signature to a request; the last step before it is encoded.
@@ -228,22 +213,7 @@ class Signer:
 
     def signature(self, fields: dict[str, str], body: bytes) -> str:
         """The signature of a request with these header fields, the account's among them."""
-        names = tuple(fields)
-        values = self._orders.get(names) or self._new_order(names)
-        mac = self._mac.copy()
-        mac.update("".join(values(fields)).encode("utf-8", "replace"))
-        mac.update(body)
-        return b2a_base64(mac.digest(), newline=False).decode()
-
-    def _new_order(self, names: tuple[str, ...]) -> Callable[[dict[str, str]], Iterable[str]]:
-        # Java compares UTF-16 units.
-        ordered = sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-        signed = [name for name in ordered if name not in _UNSIGNED]
-        # Of one name an itemgetter gives the text itself, which is as good for a join.
-        values = itemgetter(*signed) if signed else lambda fields: ()
-        if len(self._orders) < ORDERS_MAX:
-            self._orders[names] = values
-        return values
+        return self._secret.signature(self._order.text(fields, remember=True), body)
 
 
 def _text_of(path: Path) -> str:

@@ -76,7 +76,7 @@ def test_kinds_of_requests_beyond_those_remembered_are_signed_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     remembered = signed(SEND, b"hello")
-    monkeypatch.setattr("kerolox.security.credentials.ORDERS_MAX", 0)
+    monkeypatch.setattr("kerolox.security.signatures.ORDERS_MAX", 0)
     assert signed(SEND, b"hello") == remembered
 
 

@@ -40,8 +40,9 @@ def allows(owned: Permission, needed: Permission) -> bool:
 
 
 def group_resource(group: str) -> str:
-    """What a group is called among the resources of an account: its retry topic."""
-    return group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group
+    """What a group is called among the resources of an account: its retry topic. One whose name
+    begins like that gets the prefix once more (``MixAll.getRetryTopic``): it is another group."""
+    return RETRY_PREFIX + group
 
 
 def is_group(resource: str) -> bool:
